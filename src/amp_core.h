@@ -1,0 +1,324 @@
+/*
+** amp_core.h: what the rooms of the core share: the structs behind the handles,
+** the call record that travels from check to kernel to tape, and every function
+** one room offers another (prefix amp__).
+**
+**   amp_op2 -> amp__dispatch: check -> autocast -> shape rule -> outputs
+**           -> kernel -> version bump -> record (amp_node)
+**
+** Ownership: a function that returns amp_tensor* or amp_node* gives its caller
+** one count unless it says "borrowed". Errors: return amp__fail(...) (negative)
+** or NULL after it; text goes to the current state's err, nowhere else.
+*/
+#ifndef AMP_CORE_H
+#define AMP_CORE_H
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <string.h>
+#include "amp.h"
+
+#define amp_likely(x) __builtin_expect(!!(x), 1)
+#define amp_unlikely(x) __builtin_expect(!!(x), 0)
+#define AMP_PRINTF(a, b) __attribute__((format(printf, a, b)))
+#ifdef AMP_BRINGUP
+#define AMP_SLOTFN __attribute__((weak))
+#else
+#define AMP_SLOTFN
+#endif
+
+/* -- State and errors (amp_state.c) --------------------------------------- */
+
+/* The state of the call in progress; set by every public function. */
+extern _Thread_local amp_state *amp__S __attribute__((tls_model("initial-exec")));
+#define AMP_ENTER(S) (amp__S = (S))
+
+typedef struct amp_ag amp_ag;
+typedef struct amp_node amp_node;
+struct amp_state_private {
+  const char *op;          /* outermost op being dispatched, for messages */
+  amp_tensor **pool; int npool, cap_pool;   /* autorelease pool (amp_compose.h) */
+  amp_ag *shadows;         /* leaves with a shadow no optimizer owns */
+  char **log; int nlog, caplog;             /* verbose lines not fetched yet */
+  int64_t region_epoch;    /* counts outermost regions */
+};
+
+/* Set the error and return `code`. The op's name is added by whoever reads. */
+int amp__fail(int code, const char *fmt, ...) AMP_PRINTF(2, 3);
+int amp__fail_arg(int code, int arg, const char *fmt, ...) AMP_PRINTF(3, 4); /* arg: place from 1 */
+int amp__nomem(size_t bytes);
+/* "2x3", "scalar"; a ring of buffers, valid for the next 16 calls */
+const char *amp__shape_str(int ndim, const int64_t *size);
+const char *amp__tensor_str(const amp_tensor *t); /* "float32 2x3 cpu" */
+void amp__log(const char *fmt, ...) AMP_PRINTF(1, 2);  /* a line of verbose output */
+
+/* -- dtypes (amp_tensor.c) ------------------------------------------------- */
+
+extern const uint8_t amp__dtype_size[AMP_DTYPE_COUNT];
+static inline bool amp__is_float(int dt) { return dt <= AMP_BFLOAT16; }
+static inline bool amp__is_half(int dt) { return dt == AMP_FLOAT16 || dt == AMP_BFLOAT16; }
+static inline bool amp__is_int(int dt) { return dt >= AMP_INT64 && dt <= AMP_UINT8; }
+int amp__promote(int a, int b);                 /* PyTorch's lattice, no weak numbers */
+float amp__half_to_float(uint16_t h);           /* scalar; bulk: cpu/cpu_convert.h */
+uint16_t amp__float_to_half(float f);           /* round to nearest even */
+float amp__bf16_to_float(uint16_t h);
+uint16_t amp__float_to_bf16(float f);
+
+/* -- Memory (amp_alloc.c) -------------------------------------------------- */
+
+/* Fixed-size objects (tensors, nodes): thread-cached free lists, zeroed not. */
+void *amp__obj_alloc(size_t bytes);  /* NULL: no memory (no message) */
+void amp__obj_free(void *p, size_t bytes);
+
+/* A piece of device memory, counted; arenas are one block with many storages. */
+typedef struct amp_block {
+  _Atomic int32_t refs;
+  uint8_t device, index, foreign;  /* foreign: not ours to free */
+  void *data;
+  size_t bytes;                    /* as asked; the allocator rounds up */
+} amp_block;
+amp_block *amp__block_new(int device, int index, size_t bytes); /* 64-byte aligned; sets the error */
+void amp__block_free(amp_block *b);  /* drops one count */
+
+enum { AMP_S_EXPOSED = 1, AMP_S_ARENA = 2, AMP_S_FOREIGN = 4 };
+#define AMP_INLINE_BYTES 64
+/* Storage: where elements lie. `data` may move (into an arena, or out of it):
+** every tensor reads it anew at each call. Small ones hold their bytes inline. */
+typedef struct amp_storage {
+  _Atomic int32_t refs;
+  uint8_t device, index, flags, unused;
+  uint32_t version;       /* bumped by every in-place change */
+  uint32_t unused2;
+  size_t bytes;
+  void *data;
+  amp_block *block;       /* NULL: inline */
+  _Alignas(16) char small[AMP_INLINE_BYTES];
+} amp_storage;
+amp_storage *amp__storage_new(int device, int index, size_t bytes);
+amp_storage *amp__storage_in(amp_block *b, size_t offset, size_t bytes); /* a slice of b; counts b */
+void amp__storage_retain(amp_storage *s);
+void amp__storage_free(amp_storage *s);  /* drops one count */
+/* Give s other memory, keeping its bytes: into `b` at offset, or (b NULL) a block of its own. */
+int amp__storage_move(amp_storage *s, amp_block *b, size_t offset);
+
+/* -- Tensors (amp_tensor.c) ------------------------------------------------ */
+
+/* What an output will be. `strides` counts: 0 C order, else stride[] holds. */
+typedef struct amp_meta {
+  uint8_t dtype, ndim, device, device_index, strides;
+  int64_t size[AMP_MAX_DIM];
+  int64_t stride[AMP_MAX_DIM];
+} amp_meta;
+
+amp_tensor *amp__tensor_new(const amp_meta *m);         /* with storage, not filled */
+amp_tensor *amp__tensor_make(int dtype, int device, int index, int ndim, const int64_t *size);
+amp_tensor *amp__tensor_view(const amp_tensor *t, int ndim, const int64_t *size, const int64_t *stride, int64_t offset); /* same storage, no history */
+amp_tensor *amp__tensor_alias(const amp_tensor *t);     /* the same view, no history */
+amp_tensor *amp__tensor_of(amp_storage *s, int dtype, int ndim, const int64_t *size, const int64_t *stride, int64_t offset); /* counts s */
+amp_tensor *amp__number(double v);                      /* AMP_T_NUMBER, float64, cpu, 0-d */
+static inline void amp__retain(amp_tensor *t) { __atomic_fetch_add(&t->refs, 1, __ATOMIC_RELAXED); }
+void amp__free(amp_tensor *t);                          /* drops one count; NULL is fine */
+void amp__tensor_set_flags(amp_tensor *t);              /* CONTIGUOUS, DENSE, numel from sizes and strides */
+void amp__meta_of(const amp_tensor *t, amp_meta *m);
+void amp__contiguous_strides(int ndim, const int64_t *size, int64_t *stride);
+int amp__check_size(int ndim, const int64_t *size, int dtype, int64_t *numel); /* overflow, negative: error */
+static inline void *amp__data(const amp_tensor *t) {
+  return (char *)t->storage->data + t->offset * amp__dtype_size[t->dtype];
+}
+#define AMP_DATA(type, t) ((type *)amp__data(t))
+static inline bool amp__tracked(const amp_tensor *t) { return (t->flags & (AMP_T_REQUIRES_GRAD | AMP_T_HISTORY)) != 0; }
+static inline uint32_t amp__version(const amp_tensor *t) { return t->storage->version; }
+static inline void amp__bump(amp_tensor *t) { t->storage->version++; }
+static inline bool amp__same_size(const amp_tensor *a, const amp_tensor *b) {
+  return a->ndim == b->ndim && memcmp(a->size, b->size, sizeof(int64_t) * a->ndim) == 0;
+}
+double amp__element(const amp_tensor *t, int64_t offset); /* CPU memory, element offset from t's start */
+
+/* -- Op descriptors and calls (amp_dispatch.c) ----------------------------- */
+
+typedef struct amp_call amp_call;
+typedef struct amp_bwd amp_bwd;
+typedef int (*amp_infer_fn)(amp_call *c);
+typedef int (*amp_kernel_fn)(amp_call *c);
+typedef int (*amp_bwd_fn)(amp_bwd *b);
+
+typedef struct amp_op_desc {
+  amp_op_info info;
+  uint32_t save;            /* bits: I0.. low byte, O0.. next */
+  uint8_t nrequired;        /* tensors that must be there */
+  uint8_t required;         /* bit i: argument i must be there */
+  uint8_t number_ok;        /* bit i: may be a number */
+  _Atomic uint8_t policy;   /* in force */
+  int8_t dtype_slot;        /* slot of an attribute `dtype:t?`, -1: none */
+  amp_infer_fn infer;
+  amp_kernel_fn front;      /* view maker or composite; NULL for K and N */
+  amp_bwd_fn bwd;           /* NULL: not differentiable */
+  amp_slot defaults[AMP_MAX_SLOT];
+} amp_op_desc;
+extern amp_op_desc amp__ops[AMP_OP_COUNT];
+
+struct amp_call {
+  const amp_op_desc *op;
+  int id;
+  unsigned flags;                 /* AMP_INPLACE, AMP_OUT */
+  int nin, nout;
+  amp_tensor **in;                /* borrowed; absent ones NULL */
+  amp_tensor *out[AMP_MAX_OUT];   /* owned; set by dispatch before the kernel */
+  amp_slot *a;                    /* attributes, normalised in place by the shape rule */
+  amp_meta meta[AMP_MAX_OUT];     /* filled by the shape rule, with nout */
+  amp_tensor *in_[AMP_MAX_IN];
+  amp_slot a_[AMP_MAX_SLOT];
+};
+
+/* The one way any op runs. in: nin tensors (absent: NULL). out: up to AMP_MAX_OUT results, owned by the
+** caller; with AMP_OUT out[0] is given; with AMP_INPLACE the result is in[0] and out is not touched.
+** attrs NULL: defaults. */
+int amp__dispatch(int op, unsigned flags, amp_tensor *const *in, int nin, amp_tensor **out, const amp_slot *attrs);
+
+/* Helpers for shape rules (amp_infer.c) */
+int amp__norm_dim(amp_slot *s, int ndim, const char *what);  /* 1-based -> from 0, with error */
+int amp__norm_dims(amp_slot *list, int ndim, uint32_t *mask); /* a D attribute in place; absent: all */
+void amp__out(amp_call *c, int i, int dtype, int ndim, const int64_t *size); /* meta[i], device of in[0] */
+int amp__broadcast(amp_call *c, int n, int *ndim, int64_t *size); /* of the first n inputs that are there */
+
+/* -- Devices (amp_device.c) ------------------------------------------------ */
+
+typedef struct amp_optim_chunk { /* one parameter of a fused step, contiguous in the same order */
+  float *master; void *shadow; const void *grad;
+  float *s0, *s1, *s2;           /* momentum | exp_avg, exp_avg_sq, max_exp_avg_sq */
+  double *steps;                 /* of this parameter; the kernel counts it up */
+  const float *factor;           /* pending factor of the gradient, NULL: 1 */
+  int64_t n;
+  uint8_t shadow_dtype, grad_dtype, first, master_dtype; /* first: no momentum yet; master may be float64/16-bit too (void * then) */
+} amp_optim_chunk;
+
+typedef struct amp_device_ops {
+  int count;
+  const char *reason;            /* description, or why there is none */
+  void *(*alloc)(int index, size_t bytes);   /* raw; amp_alloc.c pools it. NULL: none */
+  void (*free)(int index, void *p, size_t bytes);
+  int (*copy)(amp_tensor *dst, const amp_tensor *src);  /* contiguous, same dtype, one side is this device */
+  int (*sync)(int index);
+  amp_kernel_fn kernel[AMP_OP_COUNT];
+  /* found != 0 anywhere in the n float32 cells: do nothing at all */
+  int (*optim_step)(int kind, const amp_hyper *h, amp_optim_chunk *chunks, int n, const float *const *found, int nfound);
+  /* found |= any non-finite element of t; t *= *inv if inv (in place, t's dtype) */
+  int (*check_scale)(amp_tensor *t, const float *inv, float *found);
+  int (*scale_update)(float *scale, float *inv, double *tracker, double *hyst, const float *const *found, int nfound, const amp_scaler_options *o);
+} amp_device_ops;
+extern amp_device_ops amp__devices[AMP_DEVICE_COUNT];
+void amp__devices_init(void);  /* fills the CPU's table, then plug-ins override slots */
+/* What a plug-in exports: amp_plugin_init. It refuses (returns a sentence) on another table hash. */
+typedef const char *(*amp_plugin_init_fn)(uint64_t table_hash, amp_device_ops *devices);
+const char *amp__plugin(const char *name);  /* load libamp_NAME.so beside this library; its info, or why not */
+int amp__threads(int64_t work);  /* threads worth using for `work` elementary operations */
+
+/* -- Autocast (amp_cast.c) ------------------------------------------------- */
+
+int amp__autocast(amp_call *c, amp_tensor **owned, int *nowned); /* replaces inputs; owned ones to be freed after */
+amp_tensor *amp__cast(amp_tensor *t, int dtype);  /* recorded cast, through a leaf's shadow when there is one; t itself (counted) if equal */
+/* A leaf's low-precision copy, filled for its present version (or NULL with error). Borrowed. */
+amp_tensor *amp__shadow(amp_tensor *leaf, int dtype);
+void amp__shadow_drop(amp_ag *ag);
+
+
+/* -- Tape (amp_tape.c) ----------------------------------------------------- */
+
+
+typedef struct amp_edge {     /* where a gradient goes; both NULL: nowhere */
+  amp_node *node;             /* counted */
+  amp_tensor *leaf;           /* counted */
+  int32_t index;              /* output of node */
+} amp_edge;
+
+typedef struct amp_saved {    /* a tensor backward needs */
+  amp_tensor *t;              /* leaf itself, or an alias without history */
+  amp_edge edge;              /* history it had (inputs); outputs use the node */
+  uint32_t version;
+} amp_saved;
+
+typedef struct amp_shape { uint8_t dtype, ndim, device, device_index; int64_t size[AMP_MAX_DIM]; } amp_shape;
+
+enum { AMP_N_FREED = 1, AMP_N_LUA = 2, AMP_N_SLICES = 4, AMP_N_CAST = 8 };
+enum { AMP_NODE_LUA = 0x7fff }; /* op of a node whose function lives in Lua */
+
+/* A recorded op. Order of backward is seq, descending. */
+struct amp_node {
+  _Atomic int32_t refs;
+  int16_t op;
+  uint8_t flags, nout;
+  int16_t nin, nslot;
+  int32_t bytes;               /* of this allocation */
+  int64_t seq;
+  int64_t id;                  /* Lua function's id */
+  int64_t *hooks;              /* id of each output's hooks (0: none); NULL: none at all */
+  amp_edge *edge;              /* [nin] */
+  amp_saved *saved;            /* [nin + nout], only the row's are filled */
+  amp_shape *shape;            /* [nin + nout] */
+  amp_slot *a;                 /* [nslot] */
+  struct amp_slices *slices;   /* AMP_N_SLICES: an in-place op seen from the base */
+};
+
+typedef struct amp_grad {     /* a leaf's gradient, maybe 16-bit, maybe with a factor pending */
+  amp_tensor *value;          /* NULL: none. Leaf's dtype once materialised */
+  amp_tensor *factor;         /* float32 cell to be multiplied yet, NULL: 1 */
+  amp_check *check;           /* last check of this value, counted; NULL: none */
+  uint32_t version;           /* of value's storage when checked */
+  uint8_t visible;            /* value has been handed to the user */
+} amp_grad;
+
+/* Autograd side of a tensor. */
+struct amp_ag {
+  amp_tensor *self;            /* borrowed */
+  amp_node *node; int32_t index;
+  amp_tensor *base;            /* a differentiable view's base, counted */
+  uint32_t view_version;       /* base storage's version that node is right for */
+  int64_t hook;                /* id of hooks of a leaf, 0: none */
+  amp_grad grad;
+  amp_tensor *shadow;          /* low-precision copy, its storage's version tells stale aliases */
+  uint32_t shadow_version;     /* of self's storage that the shadow is right for */
+  uint8_t shadow_owned;        /* an optimizer keeps it: don't drop at a region's end */
+  int64_t shadow_epoch;        /* region in which an exposed storage's shadow was filled */
+  amp_ag *prev, *next;         /* list of droppable shadows; */
+  amp_state *list_owner;       /* whose list, NULL: none */
+};
+amp_ag *amp__ag(amp_tensor *t);              /* made at need; NULL with error */
+void amp__ag_free(amp_tensor *t);
+int amp__record(amp_call *c, amp_tensor *saved0); /* tie c->out to c->in; saved0: clone of in[0] before an in-place op */
+amp_edge amp__edge_of(amp_tensor *t);        /* counted; regenerates a stale view's node */
+int amp__check_inplace(amp_tensor *t, bool recording); /* leaf and overlap errors */
+int amp__rebase(amp_call *c, amp_tensor *saved0); /* history of an in-place op's receiver (and its base) */
+void amp__node_free(amp_node *n);            /* drops one count */
+void amp__node_release_saved(amp_node *n);   /* after backward */
+amp_tensor *amp__saved_get(amp_node *n, int i, bool with_history); /* with version check; i < nin inputs, then outputs */
+
+/* Leaf gradients */
+int amp__grad_accumulate(amp_tensor *leaf, amp_tensor *g, bool may_keep, amp_tensor *pending); /* g any float dtype; counts g */
+int amp__grad_materialize(amp_tensor *leaf); /* value float32 (leaf's dtype), factor none */
+void amp__grad_clear(amp_tensor *leaf);
+void amp__check_retain(amp_check *k);
+/* For the optimizer: found-inf cell of the leaf's valid check, NULL if none or void. Borrowed. */
+amp_tensor *amp__check_cell(const amp_grad *g);
+bool amp__check_valid(const amp_grad *g);    /* checked, and unchanged since */
+
+/* -- Derivatives (amp_engine.c calls amp_bwd_*.c) -------------------------- */
+
+/* What a derivative sees. Gradients and saved tensors are borrowed; results go to gin, from the pool. */
+struct amp_bwd {
+  amp_node *node;
+  int nin, nout;
+  const amp_slot *a;
+  amp_tensor *g[AMP_MAX_OUT];   /* NULL: zero; at least one is there */
+  amp_tensor **gin;             /* [nin], NULL: none */
+  bool create_graph;
+};
+/* one derivative per K and V row: int amp__bwd_NAME(amp_bwd *b) */
+
+#define AMP_FN_K(name) int amp__cpu_##name(amp_call *c) AMP_SLOTFN; int amp__bwd_##name(amp_bwd *b) AMP_SLOTFN;
+#define AMP_FN_N(name) int amp__cpu_##name(amp_call *c) AMP_SLOTFN;
+#define AMP_FN_V(name) int amp__view_##name(amp_call *c) AMP_SLOTFN; int amp__bwd_##name(amp_bwd *b) AMP_SLOTFN;
+#define AMP_FN_C(name) int amp__comp_##name(amp_call *c) AMP_SLOTFN;
+#define AMP_OP(kind, name, schema, infer, policy, dtypes, save, flags, doc) AMP_FN_##kind(name) int amp__infer_##infer(amp_call *c) AMP_SLOTFN;
+#include "amp_ops.def"
+#undef AMP_OP
+
+#endif
