@@ -36,7 +36,7 @@ extern "C" {
 enum amp_limit {
   AMP_ABI = 1,       /* version of this header's layout */
   AMP_MAX_DIM = 8,   /* dimensions of a tensor */
-  AMP_MAX_SLOT = 24, /* attribute slots of an op */
+  AMP_MAX_SLOT = 32, /* attribute slots of an op */
   AMP_MAX_IN = 8,    /* tensor arguments of an op that takes no list */
   AMP_MAX_OUT = 4    /* results of an op */
 };
@@ -105,7 +105,11 @@ enum amp_tensor_flag {
 };
 
 /* A handle: owns one count of its tensor. A released handle holds NULL. */
+#ifndef AMP_CDEF
 typedef struct amp_ref { amp_tensor *t; } amp_ref;
+#else /* the same; in Lua t:t() is the transpose, which a field would hide */
+typedef struct amp_ref { amp_tensor *ptr_; } amp_ref;
+#endif
 
 typedef struct amp_autocast_state { /* one a device type */
   uint8_t enabled, dtype, cache, verbose;
@@ -121,7 +125,8 @@ typedef struct amp_error {
 enum amp_attention { /* bits of amp_state.attention: Lua's turn, soon */
   AMP_A_PACE = 1,      /* much was allocated: advance the collector */
   AMP_A_LOG = 2,       /* amp_log_next has lines */
-  AMP_A_DEAD = 4       /* amp_dead_next has ids */
+  AMP_A_DEAD = 4,      /* amp_dead_next has ids */
+  AMP_A_SCOPE = 8      /* Lua's own: a scope is noting the handles made */
 };
 
 /* What belongs to one Lua state (or one thread of a C program). Fields marked

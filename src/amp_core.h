@@ -77,6 +77,7 @@ typedef struct amp_block {
   size_t bytes;                    /* as asked; the allocator rounds up */
 } amp_block;
 amp_block *amp__block_new(int device, int index, size_t bytes); /* 64-byte aligned; sets the error */
+amp_block *amp__block_foreign(int device, int index, void *data, size_t bytes); /* borrowed memory */
 void amp__block_free(amp_block *b);  /* drops one count */
 
 enum { AMP_S_EXPOSED = 1, AMP_S_ARENA = 2, AMP_S_FOREIGN = 4 };
@@ -155,6 +156,7 @@ typedef struct amp_op_desc {
   amp_slot defaults[AMP_MAX_SLOT];
 } amp_op_desc;
 extern amp_op_desc amp__ops[AMP_OP_COUNT];
+void amp__table_init(void);  /* once; amp_state_new calls it (amp_table.c) */
 
 struct amp_call {
   const amp_op_desc *op;
@@ -173,6 +175,7 @@ struct amp_call {
 ** caller; with AMP_OUT out[0] is given; with AMP_INPLACE the result is in[0] and out is not touched.
 ** attrs NULL: defaults. */
 int amp__dispatch(int op, unsigned flags, amp_tensor *const *in, int nin, amp_tensor **out, const amp_slot *attrs);
+amp_tensor *amp__raw_clone(amp_tensor *t);  /* a copy without history */
 
 /* Helpers for shape rules (amp_infer.c) */
 int amp__norm_dim(amp_slot *s, int ndim, const char *what);  /* 1-based -> from 0, with error */
@@ -219,6 +222,7 @@ amp_tensor *amp__cast(amp_tensor *t, int dtype);  /* recorded cast, through a le
 /* A leaf's low-precision copy, filled for its present version (or NULL with error). Borrowed. */
 amp_tensor *amp__shadow(amp_tensor *leaf, int dtype);
 void amp__shadow_drop(amp_ag *ag);
+void amp__shadow_forget(amp_state *S);  /* before a state is freed */
 
 
 /* -- Tape (amp_tape.c) ----------------------------------------------------- */
@@ -285,6 +289,8 @@ amp_ag *amp__ag(amp_tensor *t);              /* made at need; NULL with error */
 void amp__ag_free(amp_tensor *t);
 int amp__record(amp_call *c, amp_tensor *saved0); /* tie c->out to c->in; saved0: clone of in[0] before an in-place op */
 amp_edge amp__edge_of(amp_tensor *t);        /* counted; regenerates a stale view's node */
+int amp__record_view(amp_call *c);           /* history and base of a view just made */
+void amp__view_refresh(amp_tensor *t);       /* a view whose base changed: bring its flags up to date */
 int amp__check_inplace(amp_tensor *t, bool recording); /* leaf and overlap errors */
 int amp__rebase(amp_call *c, amp_tensor *saved0); /* history of an in-place op's receiver (and its base) */
 void amp__node_free(amp_node *n);            /* drops one count */

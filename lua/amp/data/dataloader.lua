@@ -1,0 +1,140 @@
+--- DataLoader: a dataset as batches, shuffled, resumable.
+--
+-- An epoch draws its order once, from amp's generator, when its first batch is
+-- asked for; batches are gathered as they are needed, `prefetch` of them ahead.
+-- The order and the place in it are the loader's state, so a run that stopped
+-- in the middle of an epoch goes on with exactly the batches that were left.
+local amp = require 'amp'
+local options = require 'amp.options'
+local raise = require('amp.error').throw
+
+local DataLoader = {}
+DataLoader.__index = DataLoader
+
+local known = {'batch_size', 'shuffle', 'drop_last', 'prefetch', 'transform', 'workers', 'pin_memory'}
+local defaults = {batch_size = 1, shuffle = false, drop_last = false, prefetch = 0, workers = 0, pin_memory = false}
+
+--- Make a loader.
+-- @tparam table dataset with size() and batch(indices) or get(i)
+-- @tparam ?table options batch_size (1), shuffle (false), drop_last (false: the
+-- last batch may be smaller), prefetch (0 batches gathered ahead), transform
+-- (function of a batch's tensors that gives those to hand out)
+-- @usage for x, y in amp.data.DataLoader(set, {batch_size = 64, shuffle = true}):iter() do end
+local function new(_, dataset, given)
+  local op = 'data.DataLoader'
+  if type(dataset) ~= 'table' or not dataset.size or not (dataset.batch or dataset.get) then
+    raise(op, "a dataset expected (a table with 'size' and 'batch' or 'get'), got " .. type(dataset))
+  end
+  local o = options.read(op, given, known, defaults)
+  options.integer(op, 'batch_size', o.batch_size, 1)
+  options.integer(op, 'prefetch', o.prefetch, 0)
+  options.integer(op, 'workers', o.workers, 0)
+  if o.transform ~= nil and type(o.transform) ~= 'function' then
+    raise(op, 'transform must be a function, got ' .. type(o.transform))
+  end
+  o.dataset, o.position = dataset, 0
+  return setmetatable(o, DataLoader)
+end
+
+--- Number of batches of an epoch.
+function DataLoader:size()
+  local n = self.dataset:size() / self.batch_size
+  return self.drop_last and math.floor(n) or math.ceil(n)
+end
+
+local function collate(dataset, indices) -- a dataset without batch: its examples, stacked
+  local columns, width = {}, nil
+  for row, i in ipairs(indices:tolist()) do
+    local example = {dataset:get(i)}
+    width = width or #example
+    for k = 1, width do
+      local v = example[k]
+      columns[k] = columns[k] or {}
+      columns[k][row] = v
+    end
+  end
+  for k = 1, width or 0 do
+    local column = columns[k]
+    columns[k] = amp.is_tensor(column[1]) and amp.stack(column) or amp.tensor(column)
+  end
+  return columns
+end
+
+local function gather(self, b)
+  local first = (b - 1) * self.batch_size + 1
+  local last = math.min(b * self.batch_size, self.dataset:size())
+  local indices
+  if self.order then indices = self.order:narrow(1, first, last - first + 1)
+  else indices = amp.arange(first, last + 1, {dtype = 'int64'}) end
+  if self.dataset.batch then return {self.dataset:batch(indices)} end
+  return collate(self.dataset, indices)
+end
+
+--- Iterate over the batches of an epoch, or over those left of one that was
+-- loaded by load_state_dict. A second `iter` before the end starts a new epoch.
+-- @treturn function that gives the tensors of the next batch, nil at the end
+function DataLoader:iter()
+  if self.resumed then
+    self.resumed = nil
+  else
+    self.position = 0
+    self.order = nil
+    if self.shuffle then self.order = amp.randperm(self.dataset:size(), {dtype = 'int64', device = 'cpu'}) end
+  end
+  local total, ahead, epoch = self:size(), {}, {}
+  self.epoch = epoch
+  local gathered = self.position -- batches gathered so far
+  return function()
+    if self.epoch ~= epoch then raise('data.DataLoader', 'this iterator ended when a new epoch began') end
+    if self.position >= total then
+      self.position, self.order = 0, nil -- between epochs
+      total = -1
+      return nil
+    end
+    local b = self.position + 1
+    local batch = ahead[b] or gather(self, b)
+    ahead[b] = nil
+    gathered = math.max(gathered, b)
+    while gathered < math.min(total, b + self.prefetch) do
+      gathered = gathered + 1
+      ahead[gathered] = gather(self, gathered)
+    end
+    self.position = b
+    if self.transform then return self.transform(unpack(batch)) end
+    return unpack(batch)
+  end
+end
+
+DataLoader.__call = DataLoader.iter
+
+--- Where the loader stands: plain values and one tensor, for a checkpoint.
+function DataLoader:state_dict()
+  return {position = self.position, order = self.order and self.order:clone(), examples = self.dataset:size(),
+    batch_size = self.batch_size}
+end
+
+--- Take a saved place: the next `iter` goes on from there.
+-- @raise when the state is of another dataset size or batch size
+function DataLoader:load_state_dict(state)
+  local op = 'data.DataLoader:load_state_dict'
+  if type(state) ~= 'table' then raise(op, 'a state table expected, got ' .. type(state)) end
+  for key, mine in pairs {examples = self.dataset:size(), batch_size = self.batch_size} do
+    if state[key] ~= mine then
+      raise(op, string.format('the state is of %s = %s, this loader has %d', key, tostring(state[key]), mine))
+    end
+  end
+  options.integer(op, 'position', state.position, 0)
+  if state.position > self:size() then
+    raise(op, string.format('position %d, but an epoch has %d batches', state.position, self:size()))
+  end
+  local order = state.order
+  if order ~= nil and not (amp.is_tensor(order) and order:dim() == 1 and order:size(1) == state.examples) then
+    raise(op, string.format('order must be a vector of %d indices', state.examples))
+  end
+  self.position, self.order, self.epoch = state.position, order, nil
+  -- at 0 without an order no epoch had begun: the next one draws its own
+  self.resumed = state.position > 0 or order ~= nil or nil
+  return self
+end
+
+return setmetatable({class = DataLoader}, {__call = new})

@@ -1,0 +1,56 @@
+--- TensorDataset: examples along dimension 1 of one or several tensors.
+--
+-- A dataset is any table with `size()`, the number of examples, and `get(i)`,
+-- example i (from 1). One that also has `batch(indices)` (an int64 vector) is
+-- asked for whole batches, which is what makes this class quick.
+local amp = require 'amp'
+local raise = require('amp.error').throw
+
+local TensorDataset = {}
+TensorDataset.__index = TensorDataset
+
+--- Make a dataset.
+-- @tparam Tensor ... tensors with the same size of dimension 1
+-- @usage local set = amp.data.TensorDataset(images, labels)
+local function new(_, ...)
+  local tensors = {...}
+  if #tensors == 0 then raise('data.TensorDataset', 'at least one tensor expected, got none') end
+  for i, t in ipairs(tensors) do
+    if not amp.is_tensor(t) then
+      raise('data.TensorDataset', string.format('argument %d: a tensor expected, got %s', i, type(t)))
+    end
+    if t:dim() == 0 then raise('data.TensorDataset', string.format('argument %d has no dimension to count examples by', i)) end
+    if t:size(1) ~= tensors[1]:size(1) then
+      raise('data.TensorDataset', string.format('tensors of %d and %d examples (arguments 1 and %d, shapes %s and %s)',
+        tensors[1]:size(1), t:size(1), i, tostring(tensors[1]:size()), tostring(t:size())))
+    end
+  end
+  return setmetatable({tensors = tensors}, TensorDataset)
+end
+
+--- Number of examples.
+function TensorDataset:size() return self.tensors[1]:size(1) end
+
+--- Example i: one tensor of each.
+function TensorDataset:get(i)
+  local out = {}
+  for k, t in ipairs(self.tensors) do out[k] = t[i] end
+  return unpack(out)
+end
+
+--- Examples by a vector of indices, gathered.
+-- @tparam Tensor indices int64, from 1
+-- @treturn Tensor ... one a tensor of the dataset
+function TensorDataset:batch(indices)
+  local out = {}
+  for k, t in ipairs(self.tensors) do out[k] = t:index_select(1, indices) end
+  return unpack(out)
+end
+
+function TensorDataset:__tostring()
+  local shapes = {}
+  for k, t in ipairs(self.tensors) do shapes[k] = tostring(t:size()) end
+  return 'data.TensorDataset(' .. table.concat(shapes, ', ') .. ')'
+end
+
+return setmetatable({class = TensorDataset}, {__call = new})

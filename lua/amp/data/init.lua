@@ -1,0 +1,14 @@
+--- amp.data: datasets and how they become batches.
+local files = {
+  TensorDataset = 'amp.data.dataset', DataLoader = 'amp.data.dataloader', mnist = 'amp.data.mnist',
+}
+
+local M = {}
+
+return setmetatable(M, {__index = function(_, name)
+  local value
+  if name == 'idx' then value = require('amp.data.idx').read
+  elseif files[name] then value = require(files[name]) end
+  M[name] = value
+  return value
+end})

@@ -1,0 +1,51 @@
+--- MNIST, or anything in its four files.
+local amp = require 'amp'
+local idx = require 'amp.data.idx'
+local TensorDataset = require 'amp.data.dataset'
+local raise = require('amp.error').throw
+
+local files = {
+  train = {'train-images-idx3-ubyte', 'train-labels-idx1-ubyte'},
+  test = {'t10k-images-idx3-ubyte', 't10k-labels-idx1-ubyte'},
+}
+
+local function find(dir, name)
+  for _, ending in ipairs {'.gz', ''} do
+    local path = dir .. '/' .. name .. ending
+    local f = io.open(path, 'rb')
+    if f then
+      f:close()
+      return path
+    end
+  end
+  raise('data.mnist', string.format("no '%s.gz' and no '%s' in '%s'", name, name, dir))
+end
+
+local function part(dir, names)
+  local image_file, label_file = find(dir, names[1]), find(dir, names[2])
+  local images, labels = idx.read(image_file), idx.read(label_file)
+  if images:dim() ~= 3 or images.dtype ~= 'uint8' then
+    raise('data.mnist', string.format("'%s' holds %s of %s, expected images, N x height x width of uint8",
+      image_file, tostring(images:size()), images.dtype))
+  end
+  if labels:dim() ~= 1 or labels.dtype ~= 'uint8' then
+    raise('data.mnist', string.format("'%s' holds %s of %s, expected labels, N of uint8",
+      label_file, tostring(labels:size()), labels.dtype))
+  end
+  if images:size(1) ~= labels:size(1) then
+    raise('data.mnist', string.format("%d images in '%s' but %d labels in '%s'",
+      images:size(1), image_file, labels:size(1), label_file))
+  end
+  return TensorDataset(images:float():unsqueeze(2) / 255, labels:long() + 1)
+end
+
+--- Read MNIST's files.
+-- @tparam string dir folder with train-images-idx3-ubyte, train-labels-idx1-ubyte,
+-- t10k-images-idx3-ubyte and t10k-labels-idx1-ubyte, each plain or with .gz
+-- @treturn table {train =, test =}: datasets of images, float32 N x 1 x 28 x 28
+-- from 0 to 1, and labels, int64 N from 1 to 10 (digit + 1)
+-- @usage local digits = amp.data.mnist('examples/data')
+return function(dir)
+  if type(dir) ~= 'string' then raise('data.mnist', 'a folder expected, got ' .. type(dir)) end
+  return {train = part(dir, files.train), test = part(dir, files.test)}
+end

@@ -1,0 +1,72 @@
+--- Finds and loads the library, declares it to the FFI, makes this Lua state's `S`.
+-- The library is loaded by absolute path: environment AMP_LIBRARY, else `amp.libamp` on
+-- package.cpath, else beside the Lua tree. This module's table, which package.loaded
+-- reaches, keeps it loaded. It does not know tensors.
+-- @module amp.ffi
+local ffi = require 'ffi'
+
+local M = {}
+
+local here = debug.getinfo(1, 'S').source:match('^@(.*)ffi%.lua$') or './'
+M.here = here -- the amp directory of the Lua tree, with its slash
+
+local function exists(path)
+  local f = io.open(path, 'rb')
+  if f then f:close() end
+  return f ~= nil
+end
+
+local function absolute(path)
+  if path:sub(1, 1) == '/' then return path end
+  -- dlopen searches the system path for names without a slash
+  return './' .. path:gsub('^%./', '')
+end
+
+local function find()
+  local asked = os.getenv 'AMP_LIBRARY'
+  if asked and asked ~= '' then
+    if not exists(asked) then error(('amp: AMP_LIBRARY names %s, which is not there'):format(asked), 0) end
+    return absolute(asked)
+  end
+  local path = package.searchpath('amp.libamp', package.cpath)
+  if path then return absolute(path) end
+  local tried = { here .. 'libamp.so', here .. '../../build/amp/libamp.so' }
+  for i = 1, #tried do
+    if exists(tried[i]) then return absolute(tried[i]) end
+  end
+  error(('amp: libamp.so was not found: looked for amp/libamp.so on package.cpath (%s) and at %s; '
+    .. 'build it (cmake) or set AMP_LIBRARY to its path'):format(package.cpath, table.concat(tried, ', ')), 0)
+end
+
+M.path = find()
+
+local ok, C = pcall(ffi.load, M.path)
+if not ok then error(('amp: %s could not be loaded: %s'):format(M.path, tostring(C)), 0) end
+M.C = C
+
+-- A second copy of these modules (package.loaded cleared) must not declare twice.
+if not pcall(ffi.typeof, 'struct amp_state') then
+  ffi.cdef 'const char *amp_cdef(void);'
+  local declared, err = pcall(ffi.cdef, ffi.string(C.amp_cdef()))
+  if not declared then error(('amp: the declarations in %s are not understood: %s'):format(M.path, err), 0) end
+end
+
+M.ABI = 1 -- of this Lua tree
+local abi = C.amp_abi_version()
+if abi ~= M.ABI or abi ~= tonumber(C.AMP_ABI) then
+  error(('amp: the library %s has ABI %d but the Lua files in %s expect ABI %d; '
+    .. 'two installations are mixed: reinstall amp or correct package.path and package.cpath')
+    :format(M.path, abi, here, M.ABI), 0)
+end
+
+--- This Lua state's amp_state: grad mode, autocast, seed, counters, last error.
+M.S = C.amp_state_new()
+if M.S == nil then error('amp: no memory for a state', 0) end
+
+C.amp_set_plugin_dir(M.path:match('^(.*/)') or './')
+
+M.ref_t = ffi.typeof 'amp_ref'
+M.NONE = -2 ^ 63 -- an absent attribute, as a Lua number
+M.slots = ffi.typeof 'amp_slot[24]'
+
+return M

@@ -1,0 +1,289 @@
+--- What a module can say of its parts, and change in all of them: the methods of
+-- nn.Module that walk the tree. A module or tensor that is reached twice counts
+-- once (but has both names in a state dict); own tensors come before children.
+local amp = require 'amp'
+local util = require 'amp.util'
+local core = require 'amp.ffi'
+local check = require('amp.call').check
+local raise = require('amp.error').throw
+local Module = require 'amp.nn.module'
+local where = require 'amp.nn.where'
+
+local is_tensor = amp.is_tensor
+local C, S = core.C, core.S
+
+-- -- Walking ----------------------------------------------------------------
+
+local function parts(self, kind) -- iterate over the registered fields of a kind
+  local names, kinds, values = rawget(self, '_names'), rawget(self, '_kinds'), rawget(self, '_values')
+  local i = 0
+  return function()
+    while i < #names do
+      i = i + 1
+      local name = names[i]
+      local v = values[name]
+      if kinds[name] == kind and type(v) ~= 'nil' then return name, v end
+    end
+  end
+end
+
+local function join(prefix, name) return prefix == '' and tostring(name) or prefix .. '.' .. tostring(name) end
+
+local function visit(self, prefix, seen, fn)
+  if seen[self] then return end
+  seen[self] = true
+  fn(self, prefix)
+  for name, child in parts(self, 'module') do visit(child, join(prefix, name), seen, fn) end
+end
+
+local function collect(self, kind) -- lists of names and tensors, each tensor once
+  local names, tensors, seen = {}, {}, {}
+  visit(self, '', {}, function(m, prefix)
+    for name, t in parts(m, kind) do
+      if not seen[t:id()] then
+        seen[t:id()] = true
+        names[#names + 1], tensors[#tensors + 1] = join(prefix, name), t
+      end
+    end
+  end)
+  return names, tensors
+end
+
+local function pairs_of(names, values)
+  local i = 0
+  return function()
+    i = i + 1
+    if i <= #names then return names[i], values[i] end
+  end
+end
+
+--- All parameters of the module and its children: a list, each once.
+function Module:parameters() return (select(2, collect(self, 'parameter'))) end
+
+--- Iterate over names ('1.weight') and parameters.
+-- @usage for name, p in net:named_parameters() do print(name, p:size()) end
+function Module:named_parameters() return pairs_of(collect(self, 'parameter')) end
+
+--- All buffers (running statistics and the like): a list.
+function Module:buffers() return (select(2, collect(self, 'buffer'))) end
+
+--- Iterate over names and buffers.
+function Module:named_buffers() return pairs_of(collect(self, 'buffer')) end
+
+--- Direct children, in order: a list.
+function Module:children()
+  local list = {}
+  for _, child in parts(self, 'module') do list[#list + 1] = child end
+  return list
+end
+
+--- Iterate over names and direct children.
+function Module:named_children() return parts(self, 'module') end
+
+--- The module itself and all modules in it: a list, each once.
+function Module:modules()
+  local list = {}
+  visit(self, '', {}, function(m) list[#list + 1] = m end)
+  return list
+end
+
+--- Iterate over names ('' for the module itself) and modules.
+function Module:named_modules()
+  local names, list = {}, {}
+  visit(self, '', {}, function(m, prefix) names[#names + 1], list[#list + 1] = prefix, m end)
+  return pairs_of(names, list)
+end
+
+--- Call fn(module) on every module, children first.
+function Module:apply(fn)
+  for _, child in parts(self, 'module') do child:apply(fn) end
+  fn(self)
+  return self
+end
+
+-- -- State ------------------------------------------------------------------
+
+local function entries(self, prefix, path, out) -- name -> tensor itself; shared ones under each name
+  if path[self] then return out end
+  path[self] = true
+  local passing = rawget(self, '_passing') or {}
+  for name, t in parts(self, 'parameter') do out[join(prefix, name)] = t end
+  for name, t in parts(self, 'buffer') do
+    if not passing[name] then out[join(prefix, name)] = t end
+  end
+  for name, child in parts(self, 'module') do entries(child, join(prefix, name), path, out) end
+  path[self] = nil
+  return out
+end
+
+--- Parameters and persistent buffers by name.
+-- @treturn table name -> detached tensor that shares the module's memory
+function Module:state_dict()
+  local state = entries(self, '', {}, {})
+  for name, t in pairs(state) do state[name] = t:detach() end
+  return state
+end
+
+local function listed(names)
+  table.sort(names)
+  local shown = {}
+  for i = 1, math.min(#names, 8) do shown[i] = "'" .. names[i] .. "'" end
+  if #names > 8 then shown[9] = string.format('and %d more', #names - 8) end
+  return table.concat(shown, ', ')
+end
+
+--- Take values from a state dict: copied in place and cast, so optimizers stay valid.
+-- Nothing is changed when anything is wrong.
+-- @tparam table state name -> tensor
+-- @tparam ?table options strict (true: names must agree exactly)
+-- @treturn table missing_keys and unexpected_keys, lists of names
+-- @raise naming every missing and unexpected key and every shape that differs
+function Module:load_state_dict(state, options)
+  local op = 'nn.Module:load_state_dict'
+  if type(state) ~= 'table' then raise(op, 'a table of tensors by name expected, got ' .. util.show(state)) end
+  if options ~= nil and type(options) ~= 'table' then raise(op, 'options are a table: {strict = false}') end
+  for key in pairs(options or {}) do
+    if key ~= 'strict' then raise(op, string.format("unknown option '%s' (known: strict)", tostring(key))) end
+  end
+  local strict = not options or options.strict ~= false
+  local mine = entries(self, '', {}, {})
+  local missing, unexpected, wrong = {}, {}, {}
+  for name in pairs(mine) do
+    if type(state[name]) == 'nil' then missing[#missing + 1] = name end
+  end
+  for name, value in pairs(state) do
+    local t = mine[name]
+    if type(t) == 'nil' then
+      unexpected[#unexpected + 1] = tostring(name)
+    elseif not is_tensor(value) then
+      wrong[#wrong + 1] = string.format("'%s' is %s, not a tensor", name, util.show(value))
+    elseif tostring(t:size()) ~= tostring(value:size()) then
+      wrong[#wrong + 1] = string.format("'%s' has shape %s in the state, %s in the module",
+        name, util.shape(value:size()), util.shape(t:size()))
+    end
+  end
+  local problems = {}
+  if strict and #missing > 0 then problems[#problems + 1] = 'missing: ' .. listed(missing) end
+  if strict and #unexpected > 0 then problems[#problems + 1] = 'unexpected: ' .. listed(unexpected) end
+  table.sort(wrong)
+  for i = 1, math.min(#wrong, 8) do problems[#problems + 1] = wrong[i] end
+  if #problems > 0 then
+    raise(op, table.concat(problems, '; ') .. (strict and #wrong == 0 and ' ({strict = false} ignores names)' or ''))
+  end
+  amp.no_grad(function()
+    for name, value in pairs(state) do
+      if type(mine[name]) ~= 'nil' then mine[name]:copy_(value) end
+    end
+  end)
+  table.sort(missing)
+  table.sort(unexpected)
+  return {missing_keys = missing, unexpected_keys = unexpected}
+end
+
+-- -- Changing all of it -----------------------------------------------------
+
+--- Training mode (dropout drops, batch norm uses and tracks batch statistics).
+-- @tparam ?boolean on default true
+function Module:train(on)
+  on = on ~= false
+  visit(self, '', {}, function(m) m.training = on end)
+  return self
+end
+
+--- Evaluation mode.
+function Module:eval() return self:train(false) end
+
+Module.evaluate = Module.eval -- Torch7's names; its training() is train(), `training` being the flag
+
+local function convert(self, fn)
+  local seen = {}
+  amp.no_grad(function()
+    visit(self, '', {}, function(m)
+      for _, kind in ipairs {'parameter', 'buffer'} do
+        for _, t in parts(m, kind) do
+          if not seen[t:id()] then
+            seen[t:id()] = true
+            fn(t)
+          end
+        end
+      end
+    end)
+  end)
+  return self
+end
+
+local floats = {float64 = true, float32 = true, float16 = true, bfloat16 = true}
+local dtypes = {float64 = 'float64', double = 'float64', float32 = 'float32', float = 'float32',
+  float16 = 'float16', half = 'float16', bfloat16 = 'bfloat16'}
+
+--- Move to a device, or change the dtype of floating-point parameters and buffers, or both.
+-- Tensors keep their identity: an optimizer made before stays valid.
+-- @tparam string ... 'cuda', 'cuda:2', 'cpu', 'float32', 'bfloat16', ...
+-- @usage net:to('cuda'); net:to('cpu', 'float64')
+function Module:to(...)
+  local device, dtype
+  for i = 1, select('#', ...) do
+    local what = select(i, ...)
+    if is_tensor(what) then device, dtype = what.device, what.dtype
+    elseif dtypes[what] then dtype = dtypes[what]
+    elseif type(what) == 'string' and (what:match('^cpu') or what:match('^cuda')) then device = what
+    else
+      raise('nn.Module:to', string.format('a device or a floating-point dtype expected, got %s', util.show(what)))
+    end
+  end
+  return convert(self, function(t)
+    local new = t:detach()
+    if device then new = new:to(device) end
+    if dtype and floats[new.dtype] then new = new:to(dtype) end
+    if new.dtype == t.dtype and new.device == t.device then return end
+    local grad = t.grad
+    t.grad = nil
+    check(C.amp_set_data(S, t, new), 'nn.Module:to')
+    if grad then t.grad = grad:to(new.device):to(new.dtype) end
+  end)
+end
+
+--- Floating-point parameters and buffers in float16 (bfloat16, float32, float64).
+function Module:half() return self:to('float16') end
+function Module:bfloat16() return self:to('bfloat16') end
+function Module:float() return self:to('float32') end
+function Module:double() return self:to('float64') end
+function Module:cpu() return self:to('cpu') end
+function Module:cuda(index) return self:to(index and 'cuda:' .. index or 'cuda') end
+
+--- Set the gradients of all parameters to nil, or fill them with zeros.
+-- @tparam ?table options set_to_none (true)
+function Module:zero_grad(options)
+  local fill = options and options.set_to_none == false
+  for _, p in ipairs(self:parameters()) do
+    if not fill then p.grad = nil
+    elseif p.grad then p.grad:zero_() end
+  end
+  return self
+end
+
+Module.clear_grad = Module.zero_grad
+
+--- Make all parameters require gradients, or stop it.
+-- @tparam ?boolean on default true
+function Module:requires_grad_(on)
+  on = on ~= false
+  for _, p in ipairs(self:parameters()) do p.requires_grad = on end
+  return self
+end
+
+-- -- Printing ---------------------------------------------------------------
+
+--- The module as text: its class, its settings, its children as a tree.
+function Module:describe()
+  local lines = {}
+  for name, child in parts(self, 'module') do
+    lines[#lines + 1] = string.format('  (%s): %s', tostring(name), (tostring(child):gsub('\n', '\n  ')))
+  end
+  if #lines == 0 then return string.format('%s(%s)', self.__name, self:extra_repr()) end
+  return string.format('%s(%s\n%s\n)', self.__name, self:extra_repr(), table.concat(lines, '\n'))
+end
+
+where.install()
+
+return Module

@@ -1,0 +1,71 @@
+--- Arguments and option tables: unknown names are errors that say what is known.
+local util = require 'amp.util'
+local raise = require('amp.error').throw
+
+local M = {}
+
+local function unknown(op, key, known)
+  local list = {unpack(known)}
+  table.sort(list)
+  raise(op, string.format("unknown option '%s'%s (known: %s)", tostring(key), util.hint(key, known), table.concat(list, ', ')))
+end
+
+--- Options with defaults filled in.
+-- @tparam string op who asks, for the error
+-- @tparam ?table given what the user gave, or nil
+-- @tparam table known list of names
+-- @tparam table defaults name -> value; a name without one stays nil
+-- @treturn table a new table
+-- @raise an unknown name; something that is not a table
+function M.read(op, given, known, defaults)
+  local out = {}
+  for k, v in pairs(defaults or {}) do out[k] = v end
+  if given == nil then return out end
+  if type(given) ~= 'table' then raise(op, 'options are a table, got ' .. type(given)) end
+  local set = {}
+  for _, k in ipairs(known) do set[k] = true end
+  for k, v in pairs(given) do
+    if not set[k] then unknown(op, k, known) end
+    out[k] = v
+  end
+  return out
+end
+
+--- Positional arguments, then options: f(8, 16, 3, {padding = 1}) or f(8, 16, 3, 1, 1).
+-- The last argument is the option table if it is a table without a first element.
+-- @tparam string op who asks
+-- @tparam table names of the positions; each is also an option's name
+-- @tparam number required how many of them must be given
+-- @tparam table defaults name -> value
+-- @param ... what the user gave
+function M.arguments(op, names, required, defaults, ...)
+  local n, given = select('#', ...), nil
+  local last = n > 0 and (select(n, ...)) or nil
+  if type(last) == 'table' and last[1] == nil and getmetatable(last) == nil then
+    given = last
+    n = n - 1
+  end
+  local out = M.read(op, given, names, defaults)
+  if n > #names then raise(op, string.format('%d arguments at most (%s), got %d', #names, table.concat(names, ', '), n)) end
+  for i = 1, n do
+    local v = (select(i, ...))
+    if v ~= nil then
+      if given and given[names[i]] ~= nil then raise(op, string.format("'%s' is given twice, as argument %d and as an option", names[i], i)) end
+      out[names[i]] = v
+    end
+  end
+  for i = 1, required do
+    if out[names[i]] == nil then raise(op, string.format("argument %d (%s) is missing", i, names[i])) end
+  end
+  return out
+end
+
+--- A whole number of at least `low`, or an error that names it.
+function M.integer(op, name, value, low)
+  if type(value) ~= 'number' or value % 1 ~= 0 or value < low or value >= 2 ^ 53 then
+    raise(op, string.format('%s must be an integer of at least %d, got %s', name, low, tostring(value)))
+  end
+  return value
+end
+
+return M

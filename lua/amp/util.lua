@@ -1,0 +1,94 @@
+--- Small helpers that know nothing of tensors.
+-- @module amp.util
+local M = {}
+
+--- Number of edits (insert, delete, replace, swap of neighbours) from a to b.
+-- @tparam string a
+-- @tparam string b
+-- @treturn number edits
+local function edits(a, b)
+  local before, prev, row = {}, {}, {}
+  for j = 0, #b do prev[j] = j end
+  for i = 1, #a do
+    row = { [0] = i }
+    local ca = a:byte(i)
+    for j = 1, #b do
+      local cb = b:byte(j)
+      local d = math.min(prev[j] + 1, row[j - 1] + 1, prev[j - 1] + (ca == cb and 0 or 1))
+      if i > 1 and j > 1 and ca == b:byte(j - 1) and a:byte(i - 1) == cb then
+        d = math.min(d, before[j - 2] + 1)
+      end
+      row[j] = d
+    end
+    before, prev = prev, row
+  end
+  return prev[#b]
+end
+M.edits = edits
+
+--- The candidate nearest to a mistyped name, or nil when none is near.
+-- @tparam string name
+-- @tparam table candidates list of strings
+-- @treturn ?string closest
+-- @usage util.closest('sie', { 'dim', 'size' })  --> 'size'
+function M.closest(name, candidates)
+  local best, best_d
+  local limit = math.max(1, math.floor(#name / 2.5))
+  local lower = name:lower()
+  for i = 1, #candidates do
+    local c = candidates[i]
+    if math.abs(#c - #name) <= limit then
+      local d = edits(lower, c:lower())
+      if d <= limit and (best == nil or d < best_d or d == best_d and c < best) then best, best_d = c, d end
+    end
+  end
+  return best
+end
+
+--- ", did you mean 'x'?" or an empty string.
+-- @tparam string name
+-- @tparam table candidates list of strings
+-- @treturn string hint
+function M.hint(name, candidates)
+  local c = type(name) == 'string' and M.closest(name, candidates)
+  return c and (", did you mean '%s'?"):format(c) or ''
+end
+
+--- Sorted list of a table's string keys.
+-- @tparam table t
+-- @treturn table names
+function M.keys(t)
+  local names = {}
+  for k in pairs(t) do
+    if type(k) == 'string' then names[#names + 1] = k end
+  end
+  table.sort(names)
+  return names
+end
+
+--- Arguments with their count, nils included.
+-- @treturn table list with field n
+function M.pack(...)
+  return { n = select('#', ...), ... }
+end
+
+--- A value as it should appear in an error message.
+-- @param v any value
+-- @treturn string text
+function M.show(v)
+  local t = type(v)
+  if t == 'string' then return "'" .. (#v > 40 and v:sub(1, 37) .. '...' or v) .. "'" end
+  if t == 'number' or t == 'boolean' or t == 'nil' then return tostring(v) end
+  if t == 'table' then return 'a table' end
+  if t == 'function' then return 'a function' end
+  return t == 'cdata' and 'a cdata' or 'a ' .. t
+end
+
+--- "2x3" of a list of sizes; "scalar" of an empty one.
+-- @tparam table sizes
+-- @treturn string text
+function M.shape(sizes)
+  return #sizes == 0 and 'scalar' or table.concat(sizes, 'x')
+end
+
+return M

@@ -1,0 +1,218 @@
+#!/bin/sh
+# Everything that shows amp works: set-up, build, C tests, specs, lint, manual.
+#
+#   sh spec/run.sh                    all of it
+#   sh spec/run.sh STAGE...           setup build ctest specs asan lint snippets kernels
+#   sh spec/run.sh spec/x_spec.lua    one file (in the release build)
+#
+# Ends with `N passed, N failed`; non-zero if anything failed or did not run.
+# Missing packages are installed by the system's package manager when run as
+# root; otherwise the command to type is printed.
+set -u
+cd "$(dirname "$0")/.." || exit 1
+export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
+jobs=$(nproc 2>/dev/null || echo 2)
+total_passed=0
+total_failed=0
+log=$(mktemp "${TMPDIR:-/tmp}/amp-spec.XXXXXX")
+trap 'rm -f "$log"' EXIT
+
+say() { printf '\n== %s\n' "$*"; }
+add() { total_passed=$((total_passed + $1)); total_failed=$((total_failed + $2)); }
+finish() {
+  printf '\n%d passed, %d failed\n' "$total_passed" "$total_failed"
+  [ "$total_failed" -eq 0 ] && [ "$total_passed" -gt 0 ]
+  exit
+}
+# add the `N passed, N failed` at the end of the log; a run without one failed
+tally() { # name, exit status
+  line=$(grep -E '^[0-9]+ passed, [0-9]+ failed$' "$log" | tail -n 1)
+  if [ -z "$line" ]; then
+    printf '%s did not come to its end (status %s)\n' "$1" "$2"
+    add 0 1
+    return
+  fi
+  p=${line%% *}
+  f=${line#*, }
+  f=${f%% *}
+  if [ "$2" -ne 0 ] && [ "$f" -eq 0 ]; then
+    printf '%s ended with status %s\n' "$1" "$2"
+    f=1
+  fi
+  add "$p" "$f"
+}
+
+# -- Set-up ------------------------------------------------------------------
+missing() {
+  for tool in luajit busted luacheck luarocks cmake cc lua5.1; do
+    command -v "$tool" >/dev/null 2>&1 || printf '%s ' "$tool"
+  done
+  command -v ninja >/dev/null 2>&1 || command -v make >/dev/null 2>&1 || printf 'ninja '
+}
+setup() {
+  lack=$(missing)
+  [ -z "$lack" ] && return 0
+  say "installing what is missing: $lack"
+  if command -v apt-get >/dev/null 2>&1; then
+    packages='luajit lua5.1 lua-busted lua-check luarocks cmake ninja-build gcc libc6-dev'
+    apt-cache show libdnnl-dev >/dev/null 2>&1 && packages="$packages libdnnl-dev"
+    command="apt-get install -y --no-install-recommends $packages"
+  elif command -v dnf >/dev/null 2>&1; then
+    command='dnf install -y luajit compat-lua luarocks cmake ninja-build gcc libasan libubsan oneDNN-devel'
+  elif command -v pacman >/dev/null 2>&1; then
+    command='pacman -S --needed --noconfirm luajit lua51 lua51-busted luacheck luarocks cmake ninja gcc onednn'
+  else
+    printf 'No known package manager. Needed: luajit, lua5.1, busted, luacheck, luarocks, cmake, ninja, a C compiler.\n'
+    add 0 1
+    finish
+  fi
+  if [ "$(id -u)" -ne 0 ]; then
+    printf 'Please run, then start again:\n  sudo %s\n' "$command"
+    add 0 1
+    finish
+  fi
+  printf '%s\n' "$command"
+  if command -v apt-get >/dev/null 2>&1; then
+    DEBIAN_FRONTEND=noninteractive
+    export DEBIAN_FRONTEND
+    apt-get update -q </dev/null
+    for p in luajit lua5.1 lua-busted lua-check luarocks cmake ninja-build gcc libc6-dev; do
+      apt-cache show "$p" >/dev/null 2>&1 || printf 'no package %s here\n' "$p"
+    done
+    packages='luajit lua5.1 lua-busted lua-check luarocks cmake ninja-build gcc libc6-dev'
+    apt-cache show libdnnl-dev >/dev/null 2>&1 && packages="$packages libdnnl-dev"
+    command="apt-get install -y --no-install-recommends $packages"
+  fi
+  sh -c "$command" </dev/null
+  lack=$(missing)
+  if [ -n "$lack" ]; then
+    printf 'still missing: %s\n' "$lack"
+    add 0 1
+    finish
+  fi
+}
+
+# -- Build -------------------------------------------------------------------
+generator() { command -v ninja >/dev/null 2>&1 && printf '%s' '-GNinja'; }
+compile() { # folder, options
+  dir=$1
+  shift
+  gen=$(generator)
+  [ -f "$dir/CMakeCache.txt" ] && gen=''
+  # shellcheck disable=SC2086
+  cmake -S . -B "$dir" $gen -DAMP_WERROR=ON "$@" >"$log" 2>&1 && cmake --build "$dir" -j "$jobs" >>"$log" 2>&1
+  status=$?
+  if [ $status -ne 0 ]; then
+    tail -n 60 "$log"
+    add 0 1
+    return 1
+  fi
+  add 1 0
+}
+release_done=
+build_release() {
+  [ -n "$release_done" ] && return 0
+  say 'build'
+  compile build -DCMAKE_BUILD_TYPE=Release || finish
+  release_done=1
+}
+sanitized_done=
+build_sanitized() {
+  [ -n "$sanitized_done" ] && return 0
+  say 'build with AddressSanitizer and UBSan'
+  compile build-asan -DCMAKE_BUILD_TYPE=Release -DAMP_SANITIZE=ON -DAMP_TESTS=ON || finish
+  sanitized_done=1
+}
+
+# -- Stages ------------------------------------------------------------------
+stage_ctest() {
+  build_sanitized
+  say 'C tests'
+  ASAN_OPTIONS=detect_leaks=1 UBSAN_OPTIONS=print_stacktrace=1 \
+    ctest --test-dir build-asan --output-on-failure >"$log" 2>&1
+  status=$?
+  counts=$(sed -n 's/.*tests passed, \([0-9]*\) tests\{0,1\} failed out of \([0-9]*\).*/\1 \2/p' "$log" | tail -n 1)
+  if [ -z "$counts" ]; then
+    cat "$log"
+    add 0 1
+    return
+  fi
+  [ $status -eq 0 ] || cat "$log"
+  f=${counts% *}
+  n=${counts#* }
+  printf '%d of %d C tests passed\n' $((n - f)) "$n"
+  add $((n - f)) "$f"
+}
+run_spec() { # file; each has a process of its own, so a crash costs one file
+  luajit spec/run.lua "$1" >"$log" 2>&1 </dev/null
+  status=$?
+  grep -vE '^[0-9]+ passed, [0-9]+ failed$' "$log"
+  tally "$1" "$status"
+}
+stage_specs() {
+  build_release
+  say 'specs'
+  for file in spec/*_spec.lua; do run_spec "$file"; done
+}
+stage_asan() {
+  build_sanitized
+  say 'op and memory specs under AddressSanitizer and UBSan'
+  asan=$(cc -print-file-name=libasan.so)
+  for file in spec/ops_spec.lua spec/error_spec.lua spec/failure_spec.lua; do
+    AMP_BUILD=build-asan AMP_SPEC_SANITIZED=1 LD_PRELOAD="$asan" \
+      ASAN_OPTIONS=detect_leaks=0:halt_on_error=1:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1 \
+      luajit spec/run.lua "$file" >"$log" 2>&1 </dev/null
+    status=$?
+    grep -vE '^[0-9]+ passed, [0-9]+ failed$' "$log"
+    tally "$file (sanitized)" "$status"
+  done
+}
+stage_lint() {
+  say 'luacheck'
+  luacheck lua spec examples lua/bin/amp --formatter plain -q >"$log" 2>&1
+  bad=$(sed -n 's/^\([^:]*\):[0-9].*/\1/p' "$log" | sort -u | wc -l)
+  n=$(find lua spec examples -name '*.lua' | wc -l)
+  grep -v '^Total' "$log"
+  if ! luacheck --version >/dev/null 2>&1; then bad=1; fi
+  add $((n - bad)) "$bad"
+}
+stage_snippets() {
+  build_release
+  say 'snippets of README.md and examples/guide'
+  luajit spec/snippets.lua README.md examples/guide/*.md >"$log" 2>&1 </dev/null
+  status=$?
+  grep -vE '^[0-9]+ passed, [0-9]+ failed$' "$log"
+  tally 'snippets' "$status"
+}
+stage_kernels() { # CUDA kernels compile wherever there is a compiler for them
+  set -- kernels/*.cu
+  [ -f "$1" ] || return 0
+  nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)
+  if [ ! -x "$nvcc" ]; then
+    printf 'no nvcc: kernels not compiled\n'
+    return 0
+  fi
+  say 'CUDA kernels'
+  for file in "$@"; do
+    if "$nvcc" -std=c++17 -arch=sm_80 -Isrc -c "$file" -o "$log.o" >"$log" 2>&1; then add 1 0; else cat "$log"; add 0 1; fi
+    rm -f "$log.o"
+  done
+}
+
+setup
+[ $# -eq 0 ] && set -- ctest specs asan lint snippets kernels
+for what in "$@"; do
+  case $what in
+    setup) ;;
+    build) build_release; build_sanitized ;;
+    ctest) stage_ctest ;;
+    specs) stage_specs ;;
+    asan) stage_asan ;;
+    lint) stage_lint ;;
+    snippets) stage_snippets ;;
+    kernels) stage_kernels ;;
+    *_spec.lua) build_release; run_spec "$what" ;;
+    *) printf 'no stage %s: setup build ctest specs asan lint snippets kernels, or a spec file\n' "$what"; add 0 1 ;;
+  esac
+done
+finish

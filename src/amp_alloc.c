@@ -1,0 +1,473 @@
+/*
+** amp_alloc.c: where memory comes from. Nothing given back goes to the system
+** until it runs short: fresh pages cost tens of times what reused ones do.
+**
+**   objects (tensors, storages, nodes)   32-byte classes, lists of the thread
+**   blocks up to 32 KiB                  8 classes an octave, lists of the thread
+**   larger blocks                        the same classes, lists of the device
+**   1 MiB and more                       whole 2 MiB pages, huge where the system can
+**
+** A thread's lists take what that thread frees, whoever allocated it; what is
+** too much for them, and everything when the thread ends, goes to shared lists
+** under a mutex. Freeing takes no other lock and calls no device, so it is
+** legal in finalizers, at exit and during capture. Counters of small things are
+** kept by thread and added to amp_memory's in steps of 64 KiB. Under
+** AddressSanitizer nothing is cached. Storages are in amp_storage.c.
+*/
+#include <pthread.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include "amp_core.h"
+
+#if defined(__SANITIZE_ADDRESS__)
+#define CACHING 0
+#else
+#define CACHING 1
+#endif
+
+enum {
+  OBJ_STEP = 32, OBJ_CLASSES = 33,        /* up to 1 KiB */
+  OBJ_KEEP = 256, OBJ_MOVE = 128,         /* of a class in a thread; moved at once */
+  SMALL_CLASSES = 73, SMALL_MAX = 32768,  /* blocks a thread keeps */
+  CLASSES = 1 + 42 * 8,                   /* up to 256 TiB */
+  HUGE_PAGE = 2 << 20, HUGE_MIN = 1 << 20,
+  INDICES = 16, BATCH = 64 << 10
+};
+#define BLOCK_MAX ((size_t)1 << 47)
+#define STEP_DEFAULT ((int64_t)8 << 20)
+
+typedef struct obj { struct obj *next; } obj;
+typedef struct piece { /* a block with what the pool knows of it */
+  amp_block b;         /* first: they are one pointer */
+  int32_t cls;
+  size_t capacity;
+  struct piece *next;
+} piece;
+
+typedef struct tcache {
+  obj *obj[OBJ_CLASSES];
+  piece *small[SMALL_CLASSES];
+  uint16_t nobj[OBJ_CLASSES], nsmall[SMALL_CLASSES];
+  int64_t live, cached, debt, allocations; /* not yet in stats[AMP_CPU][0] */
+} tcache;
+
+static _Thread_local tcache *mine __attribute__((tls_model("initial-exec")));
+static pthread_key_t key;
+static pthread_once_t key_once = PTHREAD_ONCE_INIT;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static obj *shared_obj[OBJ_CLASSES];
+static piece *pool[AMP_DEVICE_COUNT][INDICES][CLASSES];
+static amp_memory_stats stats[AMP_DEVICE_COUNT][INDICES];
+static _Atomic int64_t fail_after = -1;
+
+/* -- Counters ---------------------------------------------------------------- */
+
+static void add(int64_t *cell, int64_t n) { if (n) __atomic_fetch_add(cell, n, __ATOMIC_RELAXED); }
+
+static void count_now(int device, int index, int64_t live, int64_t cached, int64_t debt, int64_t allocations)
+{
+  amp_memory_stats *m = &stats[device][index];
+  int64_t now = __atomic_add_fetch(&m->live, live, __ATOMIC_RELAXED);
+  int64_t peak = __atomic_load_n(&m->peak, __ATOMIC_RELAXED);
+  while (now > peak && !__atomic_compare_exchange_n(&m->peak, &peak, now, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {}
+  add(&m->cached, cached);
+  add(&m->allocations, allocations);
+  if (debt == 0) return;
+  int64_t step = m->step ? m->step : STEP_DEFAULT;
+  if (__atomic_add_fetch(&m->debt, debt, __ATOMIC_RELAXED) >= step && amp__S)
+    amp__S->attention |= AMP_A_PACE;
+}
+
+static void flush_counters(tcache *c)
+{
+  count_now(AMP_CPU, 0, c->live, c->cached, c->debt, c->allocations);
+  c->live = c->cached = c->debt = c->allocations = 0;
+}
+
+static inline void count(tcache *c, int64_t live, int64_t cached, int64_t debt)
+{
+  if (amp_unlikely(c == NULL)) { count_now(AMP_CPU, 0, live, cached, debt, debt > 0); return; }
+  c->live += live;
+  c->cached += cached;
+  c->debt += debt;
+  c->allocations += debt > 0;
+  if (amp_unlikely(c->debt >= BATCH || c->live >= BATCH || c->live <= -BATCH || c->cached >= BATCH || c->cached <= -BATCH))
+    flush_counters(c);
+}
+
+amp_memory_stats *amp_memory(int device, int index)
+{
+  if (device < 0 || device >= AMP_DEVICE_COUNT || index < 0 || index >= INDICES) return NULL;
+  if (device == AMP_CPU && mine) flush_counters(mine);
+  if (stats[device][index].step == 0) stats[device][index].step = STEP_DEFAULT;
+  return &stats[device][index];
+}
+
+/* -- Injected failures --------------------------------------------------------- */
+
+void amp_fail_allocation(int64_t n)
+{
+  atomic_store_explicit(&fail_after, n > 0 ? n : -1, memory_order_relaxed);
+}
+
+static bool fails_slow(void)
+{
+  int64_t n = atomic_fetch_sub_explicit(&fail_after, 1, memory_order_relaxed);
+  if (n > 1) return false;
+  atomic_store_explicit(&fail_after, -1, memory_order_relaxed);
+  if (n < 1) return false;
+  add(&stats[AMP_CPU][0].failures, 1);
+  return true;
+}
+
+static inline bool fails(void)
+{
+  return amp_unlikely(atomic_load_explicit(&fail_after, memory_order_relaxed) > 0) && fails_slow();
+}
+
+/* -- Thread caches -------------------------------------------------------------- */
+
+static void pool_put(piece *p)
+{
+  pthread_mutex_lock(&lock);
+  piece **head = &pool[p->b.device][p->b.index][p->cls];
+  p->next = *head;
+  *head = p;
+  pthread_mutex_unlock(&lock);
+}
+
+static void give_back(tcache *c)
+{
+  pthread_mutex_lock(&lock);
+  for (int i = 0; i < OBJ_CLASSES; i++) {
+    while (c->obj[i]) {
+      obj *o = c->obj[i];
+      c->obj[i] = o->next;
+      o->next = shared_obj[i];
+      shared_obj[i] = o;
+    }
+    c->nobj[i] = 0;
+  }
+  for (int i = 0; i < SMALL_CLASSES; i++) {
+    while (c->small[i]) {
+      piece *p = c->small[i];
+      c->small[i] = p->next;
+      p->next = pool[AMP_CPU][p->b.index][i];
+      pool[AMP_CPU][p->b.index][i] = p;
+    }
+    c->nsmall[i] = 0;
+  }
+  pthread_mutex_unlock(&lock);
+  flush_counters(c);
+}
+
+static void thread_ends(void *arg)
+{
+  give_back(arg);
+  mine = NULL;
+  free(arg);
+}
+
+static void make_key(void) { (void)pthread_key_create(&key, thread_ends); }
+
+static tcache *cache_slow(void)
+{
+  pthread_once(&key_once, make_key);
+  tcache *c = calloc(1, sizeof *c);
+  if (c && pthread_setspecific(key, c) != 0) { free(c); c = NULL; }
+  mine = c;
+  return c;
+}
+
+static inline tcache *cache(void) { return amp_likely(mine != NULL) ? mine : cache_slow(); }
+
+/* -- Objects ----------------------------------------------------------------------- */
+
+static obj *refill(tcache *c, int cls)
+{
+  if (__atomic_load_n(&shared_obj[cls], __ATOMIC_RELAXED) == NULL) return NULL;
+  int n = 0;
+  pthread_mutex_lock(&lock);
+  while (shared_obj[cls] && n < OBJ_MOVE) {
+    obj *o = shared_obj[cls];
+    shared_obj[cls] = o->next;
+    o->next = c->obj[cls];
+    c->obj[cls] = o;
+    n++;
+  }
+  pthread_mutex_unlock(&lock);
+  c->nobj[cls] = (uint16_t)(c->nobj[cls] + n);
+  return c->obj[cls];
+}
+
+static void spill(tcache *c, int cls)
+{
+  obj *first = c->obj[cls], *last = first;
+  for (int i = 1; i < OBJ_MOVE; i++) last = last->next;
+  c->obj[cls] = last->next;
+  c->nobj[cls] = (uint16_t)(c->nobj[cls] - OBJ_MOVE);
+  pthread_mutex_lock(&lock);
+  last->next = shared_obj[cls];
+  shared_obj[cls] = first;
+  pthread_mutex_unlock(&lock);
+}
+
+void *amp__obj_alloc(size_t bytes)
+{
+  if (fails()) return NULL;
+  int cls = (int)((bytes + OBJ_STEP - 1) / OBJ_STEP);
+  tcache *c = cache();
+  if (!CACHING || amp_unlikely(cls >= OBJ_CLASSES || c == NULL)) {
+    void *p = malloc(bytes);
+    if (p) count(c, (int64_t)bytes, 0, (int64_t)bytes);
+    return p;
+  }
+  int64_t size = (int64_t)cls * OBJ_STEP;
+  obj *o = c->obj[cls];
+  if (amp_unlikely(o == NULL) && (o = refill(c, cls)) == NULL) {
+    o = malloc((size_t)size);
+    if (amp_unlikely(o == NULL)) {
+      amp_empty_cache(AMP_CPU);
+      if ((o = malloc((size_t)size)) == NULL) { add(&stats[AMP_CPU][0].failures, 1); return NULL; }
+    }
+    count(c, size, 0, size);
+    return o;
+  }
+  c->obj[cls] = o->next;
+  c->nobj[cls]--;
+  count(c, size, -size, size);
+  return o;
+}
+
+void amp__obj_free(void *p, size_t bytes)
+{
+  if (p == NULL) return;
+  int cls = (int)((bytes + OBJ_STEP - 1) / OBJ_STEP);
+  tcache *c = cache();
+  if (!CACHING || amp_unlikely(cls >= OBJ_CLASSES || c == NULL)) {
+    free(p);
+    count(c, -(int64_t)bytes, 0, 0);
+    return;
+  }
+  int64_t size = (int64_t)cls * OBJ_STEP;
+  obj *o = p;
+  o->next = c->obj[cls];
+  c->obj[cls] = o;
+  if (amp_unlikely(++c->nobj[cls] >= OBJ_KEEP)) spill(c, cls);
+  count(c, -size, size, 0);
+}
+
+/* -- Block classes --------------------------------------------------------------------- */
+/* Class 0 is 64 bytes; then 8 steps for each doubling. */
+
+static int class_of(size_t n)
+{
+  if (n <= 64) return 0;
+  int e = 63 - __builtin_clzll(n - 1);
+  return 1 + (e - 6) * 8 + (int)((n - 1 - ((size_t)1 << e)) >> (e - 3));
+}
+
+static size_t class_bytes(int cls)
+{
+  if (cls == 0) return 64;
+  int e = 6 + (cls - 1) / 8, k = (cls - 1) % 8;
+  return ((size_t)1 << e) + ((size_t)(k + 1) << (e - 3));
+}
+
+static size_t capacity_of(size_t n, int *cls)
+{
+  *cls = class_of(n);
+  size_t capacity = class_bytes(*cls);
+  if (capacity >= HUGE_MIN) {
+    capacity = (capacity + HUGE_PAGE - 1) & ~((size_t)HUGE_PAGE - 1);
+    *cls = class_of(capacity);
+  }
+  return capacity;
+}
+
+/* -- From and to the system ---------------------------------------------------------------- */
+
+static void *map_huge(size_t n)
+{
+  char *raw = mmap(NULL, n + HUGE_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (raw == MAP_FAILED) return NULL;
+  char *p = (char *)(((uintptr_t)raw + HUGE_PAGE - 1) & ~((uintptr_t)HUGE_PAGE - 1));
+  if (p > raw) munmap(raw, (size_t)(p - raw));
+  if (p + n < raw + n + HUGE_PAGE) munmap(p + n, (size_t)(raw + n + HUGE_PAGE - (p + n)));
+#ifdef MADV_HUGEPAGE
+  (void)madvise(p, n, MADV_HUGEPAGE); /* advice only */
+#endif
+  return p;
+}
+
+static void *raw_alloc(int device, int index, size_t n)
+{
+  void *p = NULL;
+  if (device != AMP_CPU) return amp__devices[device].alloc(index, n);
+  if (CACHING && n >= HUGE_MIN) return map_huge(n);
+  return posix_memalign(&p, 64, n) == 0 ? p : NULL;
+}
+
+static void raw_free(int device, int index, void *p, size_t n)
+{
+  if (device != AMP_CPU) amp__devices[device].free(index, p);
+  else if (CACHING && n >= HUGE_MIN) munmap(p, n);
+  else free(p);
+}
+
+void amp_empty_cache(int device)
+{
+  piece *gone = NULL;
+  obj *objs = NULL;
+  int64_t obj_bytes = 0;
+  if (mine) give_back(mine);
+  pthread_mutex_lock(&lock);
+  for (int d = 0; d < AMP_DEVICE_COUNT; d++) {
+    if (device >= 0 && d != device) continue;
+    for (int i = 0; i < INDICES; i++)
+      for (int k = 0; k < CLASSES; k++)
+        while (pool[d][i][k]) {
+          piece *p = pool[d][i][k];
+          pool[d][i][k] = p->next;
+          p->next = gone;
+          gone = p;
+        }
+  }
+  if (device <= AMP_CPU)
+    for (int k = 0; k < OBJ_CLASSES; k++)
+      while (shared_obj[k]) {
+        obj *o = shared_obj[k];
+        shared_obj[k] = o->next;
+        o->next = objs;
+        objs = o;
+        obj_bytes += k * OBJ_STEP;
+      }
+  pthread_mutex_unlock(&lock);
+  while (gone) {
+    piece *p = gone;
+    gone = p->next;
+    raw_free(p->b.device, p->b.index, p->b.data, p->capacity);
+    count_now(p->b.device, p->b.index, 0, -(int64_t)p->capacity, 0, 0);
+    free(p);
+  }
+  while (objs) {
+    obj *o = objs;
+    objs = o->next;
+    free(o);
+  }
+  count_now(AMP_CPU, 0, 0, -obj_bytes, 0, 0);
+}
+
+/* -- Blocks ---------------------------------------------------------------------------------- */
+
+/* A cached block of class cls or, if large, of one up to half again as big. */
+static piece *pool_take(int device, int index, int cls)
+{
+  piece *p = NULL;
+  int last = cls < SMALL_CLASSES ? cls : cls + 4;
+  pthread_mutex_lock(&lock);
+  for (int k = cls; k <= last && k < CLASSES; k++) {
+    piece **head = &pool[device][index][k];
+    if ((p = *head)) { *head = p->next; break; }
+  }
+  pthread_mutex_unlock(&lock);
+  return p;
+}
+
+static int no_memory(int device, int index, size_t bytes)
+{
+  add(&stats[device][index].failures, 1);
+  if (device == AMP_CPU) return amp__nomem(bytes);
+  const amp_memory_stats *m = amp_memory(device, index);
+  return amp__fail(AMP_E_MEMORY, "no memory for %.1f MiB on %s:%d: %.1f MiB live, %.1f MiB cached", (double)bytes / 1048576,
+                   amp_device_name(device), index + 1, (double)m->live / 1048576, (double)m->cached / 1048576);
+}
+
+static piece *fresh(int device, int index, size_t capacity, int cls)
+{
+  piece *p = malloc(sizeof *p);
+  if (p == NULL) return NULL;
+  p->b.data = raw_alloc(device, index, capacity);
+  if (p->b.data == NULL) { free(p); return NULL; }
+  p->b.device = (uint8_t)device;
+  p->b.index = (uint8_t)index;
+  p->b.foreign = 0;
+  p->cls = cls;
+  p->capacity = capacity;
+  return p;
+}
+
+amp_block *amp__block_new(int device, int index, size_t bytes)
+{
+  int cls;
+  if (amp_unlikely(index < 0 || index >= INDICES || (device != AMP_CPU && amp__devices[device].alloc == NULL))) {
+    amp__fail(AMP_E_DEVICE, "no memory can be had on device %s:%d", amp_device_name(device), index + 1);
+    return NULL;
+  }
+  if (fails()) { amp__nomem(bytes); return NULL; }
+  if (amp_unlikely(bytes > BLOCK_MAX)) { no_memory(device, index, bytes); return NULL; }
+  size_t capacity = capacity_of(bytes, &cls);
+  piece *p = NULL;
+  if (CACHING && device == AMP_CPU && cls < SMALL_CLASSES) {
+    tcache *c = cache();
+    if (amp_likely(c && (p = c->small[cls]) != NULL)) {
+      c->small[cls] = p->next;
+      c->nsmall[cls]--;
+      count(c, (int64_t)capacity, -(int64_t)capacity, (int64_t)capacity);
+      goto found;
+    }
+  }
+  if (CACHING && (p = pool_take(device, index, cls))) {
+    int64_t n = (int64_t)p->capacity;
+    count_now(device, index, n, -n, n, 1);
+    goto found;
+  }
+  if ((p = fresh(device, index, capacity, cls)) == NULL) {
+    amp_empty_cache(device);
+    if ((p = fresh(device, index, capacity, cls)) == NULL) { no_memory(device, index, bytes); return NULL; }
+  }
+  count_now(device, index, (int64_t)capacity, 0, (int64_t)capacity, 1);
+found:
+  atomic_store_explicit(&p->b.refs, 1, memory_order_relaxed);
+  p->b.bytes = bytes;
+  return &p->b;
+}
+
+amp_block *amp__block_foreign(int device, int index, void *data, size_t bytes)
+{
+  amp_block *b = amp__obj_alloc(sizeof *b);
+  if (b == NULL) { amp__nomem(sizeof *b); return NULL; }
+  atomic_init(&b->refs, 1);
+  b->device = (uint8_t)device;
+  b->index = (uint8_t)index;
+  b->foreign = 1;
+  b->data = data;
+  b->bytes = bytes;
+  return b;
+}
+
+void amp__block_free(amp_block *b)
+{
+  if (b == NULL || atomic_fetch_sub_explicit(&b->refs, 1, memory_order_acq_rel) != 1) return;
+  if (b->foreign) { amp__obj_free(b, sizeof *b); return; }
+  piece *p = (piece *)b;
+  int64_t n = (int64_t)p->capacity;
+  if (!CACHING) {
+    raw_free(b->device, b->index, b->data, p->capacity);
+    count_now(b->device, b->index, -n, 0, 0, 0);
+    free(p);
+    return;
+  }
+  if (b->device == AMP_CPU && p->cls < SMALL_CLASSES) {
+    tcache *c = cache();
+    if (amp_likely(c && c->nsmall[p->cls] < 8 + SMALL_MAX / p->capacity)) {
+      p->next = c->small[p->cls];
+      c->small[p->cls] = p;
+      c->nsmall[p->cls]++;
+      count(c, -n, n, 0);
+      return;
+    }
+  }
+  count_now(b->device, b->index, -n, n, 0, 0); /* before others can take it */
+  pool_put(p);
+}

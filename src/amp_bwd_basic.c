@@ -1,0 +1,253 @@
+/*
+** amp_bwd_basic.c: derivatives of copies, views and arithmetic, in the order
+** of amp_ops.def. A formula is an expression of recorded ops, so its own
+** derivative needs nothing more. Gradients keep the dtype of the result they
+** belong to until amp__xto gives them the input's shape and dtype.
+**
+** The gradient of a view is as_strided_sum: zeros of the input's shape with
+** the gradient added where the view lay, its geometry being counted as if the
+** input were contiguous. as_strided and as_strided_sum are each other's
+** derivative.
+*/
+#include "amp_bwd.h"
+
+/* -- Copies and dtype ------------------------------------------------------- */
+
+BWD(fill, amp__xzeros(b, 0))
+
+int amp__bwd_copy(amp_bwd *b) {
+  int rc = 0;
+  if (NEED(b, 0)) rc = GIN(b, 0, amp__xzeros(b, 0));
+  if (rc == 0 && NEED(b, 1)) rc = GIN(b, 1, amp__xto(b, 1, G(b)));
+  return rc;
+}
+
+BWD(cast, G(b))
+BWD(clone, G(b))
+BWD(to_device, G(b))
+
+/* -- Views ------------------------------------------------------------------ */
+
+BWD(alias, G(b))
+
+static amp_tensor *view_back(amp_bwd *b) { return amp__xview(G(b), SHAPE(b, 0)->ndim, SHAPE(b, 0)->size); }
+int amp__bwd_view(amp_bwd *b) { return GIN(b, 0, view_back(b)); }
+int amp__bwd_squeeze(amp_bwd *b) { return GIN(b, 0, view_back(b)); }
+int amp__bwd_unsqueeze(amp_bwd *b) { return GIN(b, 0, view_back(b)); }
+BWD(expand, G(b))
+
+int amp__bwd_transpose(amp_bwd *b) {
+  return GIN(b, 0, amp__xtranspose(G(b), (int)b->a[0].i, (int)b->a[1].i));
+}
+
+int amp__bwd_permute(amp_bwd *b) {
+  amp_tensor *g = G(b);
+  int64_t back[AMP_MAX_DIM];
+  for (int i = 0; i < g->ndim; i++) back[b->a[1 + i].i] = i + 1;
+  amp_sl s = amp__sl();
+  amp__sl_list(&s, g->ndim, back);
+  return GIN(b, 0, amp__x(AMP_OP_permute, &s, 1, &g));
+}
+
+/* g added to zeros of input i's shape at the places size, stride, offset */
+static amp_tensor *scatter_view(amp_bwd *b, amp_tensor *g, const amp_shape *h, int ndim, const int64_t *size, const int64_t *stride, int64_t offset) {
+  amp_sl s = amp__sl();
+  amp__sl_shape(&s, h);
+  amp__sl_list(&s, ndim, size);
+  amp__sl_list(&s, ndim, stride);
+  amp__sl_i(&s, offset);
+  return amp__x(AMP_OP_as_strided_sum, &s, 1, &g);
+}
+
+/* The view's gradient, its size being g's */
+static int strided_back(amp_bwd *b, const int64_t *stride, int64_t offset) {
+  amp_tensor *g = G(b);
+  return GIN(b, 0, scatter_view(b, g, SHAPE(b, 0), g->ndim, g->size, stride, offset));
+}
+
+static int range_back(amp_bwd *b, int64_t start, int64_t step) {
+  int64_t stride[AMP_MAX_DIM];
+  const amp_shape *h = SHAPE(b, 0);
+  int dim = (int)b->a[0].i;
+  amp__contiguous_strides(h->ndim, h->size, stride);
+  int64_t offset = start * stride[dim];
+  stride[dim] *= step;
+  return strided_back(b, stride, offset);
+}
+
+int amp__bwd_narrow(amp_bwd *b) { return range_back(b, b->a[1].i, 1); }
+int amp__bwd_slice(amp_bwd *b) { return range_back(b, b->a[1].i, b->a[3].i); }
+
+int amp__bwd_select(amp_bwd *b) {
+  int64_t stride[AMP_MAX_DIM];
+  const amp_shape *h = SHAPE(b, 0);
+  int dim = (int)b->a[0].i;
+  amp__contiguous_strides(h->ndim, h->size, stride);
+  int64_t offset = b->a[1].i * stride[dim];
+  for (int i = dim; i + 1 < h->ndim; i++) stride[i] = stride[i + 1];
+  return strided_back(b, stride, offset);
+}
+
+int amp__bwd_diagonal(amp_bwd *b) {
+  int64_t full[AMP_MAX_DIM], stride[AMP_MAX_DIM], k = b->a[0].i;
+  const amp_shape *h = SHAPE(b, 0);
+  int d1 = (int)b->a[1].i, d2 = (int)b->a[2].i, n = 0;
+  amp__contiguous_strides(h->ndim, h->size, full);
+  for (int i = 0; i < h->ndim; i++)
+    if (i != d1 && i != d2) stride[n++] = full[i];
+  stride[n] = full[d1] + full[d2];
+  if (G(b)->numel == 0) return GIN(b, 0, amp__xzeros(b, 0));
+  return strided_back(b, stride, k >= 0 ? k * full[d2] : -k * full[d1]);
+}
+
+int amp__bwd_unfold(amp_bwd *b) {
+  int64_t stride[AMP_MAX_DIM];
+  const amp_shape *h = SHAPE(b, 0);
+  int dim = (int)b->a[0].i;
+  if (h->ndim == 0) return GIN(b, 0, amp__xview(G(b), 0, h->size));
+  amp__contiguous_strides(h->ndim, h->size, stride);
+  stride[h->ndim] = stride[dim];
+  stride[dim] *= b->a[2].i;
+  return strided_back(b, stride, 0);
+}
+
+enum { STRIDED_SIZE = 0, STRIDED_STRIDE = 9, STRIDED_OFFSET = 18 }; /* slots of a view's geometry */
+
+int amp__bwd_as_strided(amp_bwd *b) {
+  int64_t stride[AMP_MAX_DIM], offset = b->a[STRIDED_OFFSET].i;
+  for (int i = 0; i < AMP_MAX_DIM; i++) stride[i] = b->a[STRIDED_STRIDE + 1 + i].i;
+  return strided_back(b, stride, offset == AMP_NONE ? 0 : offset);
+}
+
+/* The view of t, as if contiguous, that 19 slots say */
+static amp_tensor *strided_view(amp_tensor *t, const amp_slot *a) {
+  t = amp__xcontiguous(t);
+  if (!t) return NULL;
+  amp_sl s = amp__sl();
+  amp__sl_copy(&s, a, 19);
+  s.v[STRIDED_OFFSET].i += t->offset;
+  return amp__x(AMP_OP_as_strided, &s, 1, &t);
+}
+
+int amp__bwd_as_strided_scatter(amp_bwd *b) {
+  int rc = 0;
+  if (NEED(b, 0)) {
+    amp_sl s = amp__sl();
+    amp__sl_copy(&s, b->a, 19);
+    amp_tensor *in[2] = { amp__xcontiguous(G(b)), amp__xzeros_at(b, 1, G(b)->dtype) };
+    rc = GIN(b, 0, amp__xto(b, 0, amp__x(AMP_OP_as_strided_scatter, &s, 2, in)));
+  }
+  if (rc == 0 && NEED(b, 1)) rc = GIN(b, 1, amp__xto(b, 1, strided_view(G(b), b->a)));
+  return rc;
+}
+
+BWD(as_strided_sum, strided_view(G(b), b->a + 9))
+
+/* -- Arithmetic --------------------------------------------------------------- */
+
+static amp_tensor *times(amp_tensor *g, double k) { return k == 1 ? g : k == -1 ? X1(neg, g) : XN(mul, g, k); }
+
+static int add_back(amp_bwd *b, double alpha) {
+  int rc = 0;
+  if (NEED(b, 0)) rc = GIN(b, 0, amp__xto(b, 0, G(b)));
+  if (rc == 0 && NEED(b, 1)) rc = GIN(b, 1, times(amp__xto(b, 1, G(b)), alpha));
+  return rc;
+}
+
+int amp__bwd_add(amp_bwd *b) { return add_back(b, b->a[0].f); }
+int amp__bwd_sub(amp_bwd *b) { return add_back(b, -b->a[0].f); }
+
+int amp__bwd_mul(amp_bwd *b) {
+  int rc = 0;
+  if (NEED(b, 0)) rc = GIN(b, 0, amp__xto(b, 0, X2(mul, G(b), IN(b, 1))));
+  if (rc == 0 && NEED(b, 1)) rc = GIN(b, 1, amp__xto(b, 1, X2(mul, G(b), IN(b, 0))));
+  return rc;
+}
+
+int amp__bwd_div(amp_bwd *b) {
+  int rc = 0;
+  amp_tensor *y = IN(b, 1), *q = X2(div, G(b), y);
+  if (NEED(b, 0)) rc = GIN(b, 0, amp__xto(b, 0, q));
+  if (rc == 0 && NEED(b, 1)) rc = GIN(b, 1, amp__xto(b, 1, X1(neg, X2(mul, q, X2(div, IN(b, 0), y)))));
+  return rc;
+}
+
+int amp__bwd_mod(amp_bwd *b) {
+  int rc = 0;
+  if (NEED(b, 0)) rc = GIN(b, 0, amp__xto(b, 0, G(b)));
+  if (rc == 0 && NEED(b, 1))
+    rc = GIN(b, 1, amp__xto(b, 1, X1(neg, X2(mul, G(b), X1(floor, X2(div, IN(b, 0), IN(b, 1)))))));
+  return rc;
+}
+
+/* e * x^(e - 1). Where x and e are both 0 that is 0, not 0 * inf. */
+static amp_tensor *pow_in_base(amp_tensor *x, amp_tensor *e) {
+  if (!x || !e) return NULL;
+  if (amp__is_number(e)) {
+    double v = amp__element(e, 0);
+    return v == 1 ? NULL : v == 2 ? XN(mul, x, 2) : XN(mul, XN(pow, x, v - 1), v);
+  }
+  amp_tensor *both = X2(logical_and, XN(eq, x, 0), XN(eq, e, 0));
+  return X2(mul, X2(pow, amp__xfill(both, x, 1), XN(sub, e, 1)), e);
+}
+
+/* x^e * log(x). Where x = 0 and e >= 0 that is 0. */
+static amp_tensor *pow_in_exponent(amp_tensor *x, amp_tensor *e, amp_tensor *out) {
+  if (!x || !e || !out) return NULL;
+  if (amp__is_number(x)) {
+    double v = amp__element(x, 0);
+    amp_tensor *t = XN(mul, out, __builtin_log(v));
+    return v == 0 ? amp__xmask_not(XN(ge, e, 0), t) : t;
+  }
+  amp_tensor *zero = XN(eq, x, 0);
+  if (amp__is_number(e)) {
+    if (amp__element(e, 0) < 0) return X2(mul, out, X1(log, x));
+  } else zero = X2(logical_and, zero, XN(ge, e, 0));
+  return X2(mul, out, X1(log, amp__xfill(zero, x, 1)));
+}
+
+int amp__bwd_pow(amp_bwd *b) {
+  int rc = 0;
+  amp_tensor *x = IN(b, 0), *e = IN(b, 1);
+  if (!x || !e) return amp__err();
+  if (NEED(b, 0)) {
+    double v = amp__is_number(e) ? amp__element(e, 0) : 2;
+    rc = GIN(b, 0, v == 0 ? amp__xzeros(b, 0) : amp__xto(b, 0, v == 1 ? G(b) : X2(mul, G(b), pow_in_base(x, e))));
+  }
+  if (rc == 0 && NEED(b, 1)) rc = GIN(b, 1, amp__xto(b, 1, X2(mul, G(b), pow_in_exponent(x, e, OUT(b, 0)))));
+  return rc;
+}
+
+/* The chosen one gets g; equal ones half each. op: comparison by which the other one was chosen */
+static int extremum_back(amp_bwd *b, int loses) {
+  amp_tensor *x = IN(b, 0), *y = IN(b, 1), *g = G(b);
+  int rc = 0;
+  amp_tensor *t = amp__xwhere(X2(eq, x, y), XN(mul, g, 0.5), g);
+  if (NEED(b, 0)) rc = GIN(b, 0, amp__xto(b, 0, amp__xmask_not(amp__x2(loses, x, y), t)));
+  if (rc == 0 && NEED(b, 1)) rc = GIN(b, 1, amp__xto(b, 1, amp__xmask_not(amp__x2(loses, y, x), t)));
+  return rc;
+}
+
+int amp__bwd_maximum(amp_bwd *b) { return extremum_back(b, AMP_OP_lt); }
+int amp__bwd_minimum(amp_bwd *b) { return extremum_back(b, AMP_OP_gt); }
+
+int amp__bwd_where(amp_bwd *b) {
+  int rc = 0;
+  amp_tensor *cond = IN(b, 0);
+  if (NEED(b, 1)) rc = GIN(b, 1, amp__xto(b, 1, amp__xmask(cond, G(b))));
+  if (rc == 0 && NEED(b, 2)) rc = GIN(b, 2, amp__xto(b, 2, amp__xmask_not(cond, G(b))));
+  return rc;
+}
+
+int amp__bwd_clamp(amp_bwd *b) {
+  amp_tensor *x = IN(b, 0), *in = NULL, *g = G(b);
+  if (!x) return amp__err();
+  if (b->a[0].i != AMP_NONE) OR_FAIL(in = XN(ge, x, b->a[0].f));
+  if (b->a[1].i != AMP_NONE) {
+    amp_tensor *le = XN(le, x, b->a[1].f);
+    OR_FAIL(in = in ? X2(logical_and, in, le) : le);
+  }
+  return GIN(b, 0, amp__xto(b, 0, in ? amp__xmask(in, g) : g));
+}
+
+BWD(masked_fill, amp__xmask_not(IN(b, 1), G(b)))

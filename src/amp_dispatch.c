@@ -1,0 +1,347 @@
+/*
+** amp_dispatch.c: the one way any op runs.
+**
+**   check arguments -> autocast -> shape rule -> outputs -> kernel
+**                   -> version bump (in place) -> record
+**
+** A composite row runs its parts through here again, with autocast off; a view
+** row makes an alias instead of calling a kernel. The public amp_op* functions
+** only unpack handles. No dtype is decided here but by the row's rule, and
+** nothing below this file knows about autocast or the tape.
+*/
+#include <stdio.h>
+#include <stdlib.h>
+#include "amp_compose.h"
+
+/* -- Errors ---------------------------------------------------------------- */
+
+/* At the outermost op: name it and list what it was given. */
+static int fail_outermost(amp_state *S, const amp_call *c, amp_tensor *const *in, int rc)
+{
+  amp_error *e = &S->err;
+  size_t n = strlen(e->message);
+  snprintf(e->op, sizeof e->op, "%s%s", c->op->info.name, c->flags & AMP_INPLACE ? "_" : "");
+  int shown = 0;
+  for (int i = 0; i < c->nin && n + 80 < sizeof e->message; i++) {
+    if (in[i] == NULL) continue;
+    if (shown == 4) { n += (size_t)snprintf(e->message + n, sizeof e->message - n, ", ..."); break; }
+    n += (size_t)snprintf(e->message + n, sizeof e->message - n, "%s%s", shown ? ", " : " (got ", amp__tensor_str(in[i]));
+    shown++;
+  }
+  if (shown && n + 2 < sizeof e->message) snprintf(e->message + n, sizeof e->message - n, ")");
+  return rc;
+}
+
+static const char *dtype_set(uint32_t set)
+{
+  switch (set) {
+  case AMP_DT_FLOAT: return "a float dtype";
+  case AMP_DT_FLOAT | AMP_DT_INT: return "a float or integer dtype";
+  case AMP_DT_INT: return "an integer dtype";
+  case AMP_DT_BOOL: return "bool";
+  default: return "another dtype";
+  }
+}
+
+/* Presence, dtype and device of every argument. Gives the or of their flags in *flags. */
+static int check_args(const amp_call *c, uint32_t *flags)
+{
+  const amp_op_desc *d = c->op;
+  uint32_t all = 0;
+  const amp_tensor *first = NULL;
+  for (int i = 0; i < c->nin; i++) {
+    amp_tensor *t = c->in[i];
+    if (t == NULL) {
+      if (i < 8 && (d->required >> i & 1))
+        return amp__fail_arg(AMP_E_ARGUMENT, i + 1, "argument %d: a tensor is expected, got none", i + 1);
+      continue;
+    }
+    if (amp_unlikely(!(d->info.dtypes >> t->dtype & 1)))
+      return amp__fail_arg(AMP_E_DTYPE, i + 1, "argument %d has dtype %s, expected %s", i + 1, amp_dtype_name(t->dtype), dtype_set(d->info.dtypes));
+    if (!(t->flags & AMP_T_NUMBER)) {
+      if (first == NULL) first = t;
+      else if (amp_unlikely(t->device != first->device || t->device_index != first->device_index)
+               && !(t->ndim == 0 && t->device == AMP_CPU && (d->info.flags & AMP_F_ELEMENTWISE)) && c->id != AMP_OP_copy)
+        return amp__fail_arg(AMP_E_DEVICE, i + 1, "operands are on different devices: %s and %s; move one with :to(device)",
+                             amp__tensor_str(first), amp__tensor_str(t));
+      if (amp_unlikely((t->flags & AMP_T_VIEW) && t->ag)) amp__view_refresh(t);
+    }
+    all |= t->flags;
+  }
+  if (amp_unlikely(c->nin < d->nrequired))
+    return amp__fail(AMP_E_ARGUMENT, "%d tensors are expected, got %d", d->nrequired, c->nin);
+  *flags = all;
+  return 0;
+}
+
+/* -- In place and out= ------------------------------------------------------ */
+
+static int kind_rank(int dtype) { return amp__is_float(dtype) ? 2 : dtype == AMP_BOOL ? 0 : 1; }
+
+/* May the result (meta[0]) be written into t? */
+static int check_receiver(const amp_call *c, const amp_tensor *t)
+{
+  const amp_meta *m = &c->meta[0];
+  if (m->ndim != t->ndim || memcmp(m->size, t->size, sizeof(int64_t) * m->ndim) != 0)
+    return amp__fail(AMP_E_SHAPE, "the result has shape %s and can't be written into a tensor of shape %s",
+                     amp__shape_str(m->ndim, m->size), amp__shape_str(t->ndim, t->size));
+  if (kind_rank(m->dtype) > kind_rank(t->dtype))
+    return amp__fail(AMP_E_DTYPE, "the result is %s and can't be written into a tensor of dtype %s; use the form without _ or cast first",
+                     amp_dtype_name(m->dtype), amp_dtype_name(t->dtype));
+  for (int i = 0; i < t->ndim; i++)
+    if (t->stride[i] == 0 && t->size[i] > 1)
+      return amp__fail(AMP_E_SHAPE, "an expanded tensor (dimension %d repeats one element) can't be changed in place; use :clone() first", i + 1);
+  return 0;
+}
+
+static bool same_view(const amp_tensor *a, const amp_tensor *b)
+{
+  return a->offset == b->offset && a->dtype == b->dtype && amp__same_size(a, b)
+         && memcmp(a->stride, b->stride, sizeof(int64_t) * a->ndim) == 0;
+}
+
+/* Do two tensors of one storage share bytes? Bounds only: may say yes for interleaved views. */
+static bool may_overlap(const amp_tensor *a, const amp_tensor *b)
+{
+  if (a->numel == 0 || b->numel == 0) return false;
+  int64_t lo[2], hi[2];
+  const amp_tensor *t[2] = { a, b };
+  for (int k = 0; k < 2; k++) {
+    int64_t es = amp__dtype_size[t[k]->dtype], last = t[k]->offset;
+    for (int i = 0; i < t[k]->ndim; i++) last += (t[k]->size[i] - 1) * t[k]->stride[i];
+    lo[k] = t[k]->offset * es;
+    hi[k] = (last + 1) * es;
+  }
+  return lo[0] < hi[1] && lo[1] < hi[0];
+}
+
+/* -- The path -------------------------------------------------------------- */
+
+static int run_front(amp_state *S, amp_call *c)
+{
+  if (amp_unlikely(c->op->front == NULL)) return amp__fail(AMP_E_UNSUPPORTED, "no implementation in this build");
+  if (c->op->info.kind == 'V') {
+    int rc = c->op->front(c);
+    if (rc == 0 && S->grad_mode) rc = amp__record_view(c);
+    return rc;
+  }
+  int32_t autocast_on = S->autocast_on;
+  S->autocast_on = 0;
+  int mark = amp__pool_mark();
+  int rc = c->op->front(c);
+  amp__pool_release(mark);
+  S->autocast_on = autocast_on;
+  return rc;
+}
+
+/* Where the kernel runs: the first real tensor's device; a creation's attribute says it in the meta. */
+static amp_kernel_fn find_kernel(const amp_call *c)
+{
+  int dev = c->nout > 0 ? c->meta[0].device : AMP_CPU;
+  for (int i = 0; i < c->nin; i++)
+    if (c->in[i] && !(c->in[i]->flags & AMP_T_NUMBER) && c->in[i]->device != AMP_CPU) { dev = c->in[i]->device; break; }
+  return amp__devices[dev].kernel[c->id];
+}
+
+static int run_kernel(amp_state *S, amp_call *c, uint32_t tracked, amp_tensor *given)
+{
+  int rc;
+  amp_tensor *saved0 = NULL;
+  bool recording = S->grad_mode && tracked;
+  if ((rc = c->op->infer(c)) < 0) return rc;
+  amp_kernel_fn kernel = find_kernel(c);
+  if (amp_unlikely(kernel == NULL))
+    return amp__fail(AMP_E_UNSUPPORTED, "no kernel for device %s", amp_device_name(c->meta[0].device));
+  if (given == NULL) {
+    for (int i = 0; i < c->nout; i++)
+      if ((c->out[i] = amp__tensor_new(&c->meta[i])) == NULL) return S->err.code;
+  } else {
+    if ((rc = check_receiver(c, given)) < 0) return rc;
+    if ((c->flags & AMP_OUT) && recording)
+      return amp__fail(AMP_E_AUTOGRAD, "results written to `out` carry no gradient; run it inside amp.no_grad");
+    if ((rc = amp__check_inplace(given, recording)) < 0) return rc;
+    c->out[0] = given;
+    for (int i = 1; i < c->nout; i++)
+      if ((c->out[i] = amp__tensor_new(&c->meta[i])) == NULL) return S->err.code;
+    if (recording && (c->op->save & 1) && (saved0 = amp__raw_clone(given)) == NULL) return S->err.code;
+  }
+  rc = kernel(c);
+  if (given) amp__bump(given);
+  if (rc == 0 && recording) {
+    if (given == NULL) rc = c->op->bwd ? amp__record(c, NULL) : 0;
+    else rc = amp__rebase(c, saved0);
+  }
+  amp__free(saved0);
+  return rc;
+}
+
+int amp__dispatch(int op, unsigned flags, amp_tensor *const *in, int nin, amp_tensor **out, const amp_slot *attrs)
+{
+  amp_state *S = amp__S;
+  amp_op_desc *d = &amp__ops[op];
+  amp_call c;
+  uint32_t seen = 0;
+  int rc, nowned = 0;
+  amp_tensor *given = NULL, *small_owned[AMP_MAX_IN], **owned = small_owned;
+  c.op = d; c.id = op; c.flags = flags; c.nin = nin; c.nout = 0;
+  c.in = c.in_; c.a = c.a_;
+  memset(c.out, 0, sizeof c.out);
+  bool outermost = S->priv->op == NULL;
+  if (outermost) S->priv->op = d->info.name;
+  if (amp_unlikely(nin > AMP_MAX_IN)) {
+    c.in = malloc(sizeof *c.in * 2 * (size_t)nin);
+    if (c.in == NULL) { rc = amp__nomem(sizeof *c.in * 2 * (size_t)nin); c.in = c.in_; goto out; }
+    owned = c.in + nin;
+  }
+  for (int i = 0; i < nin; i++) c.in[i] = in[i];
+  memcpy(c.a_, attrs ? attrs : d->defaults, sizeof(amp_slot) * (size_t)d->info.nslot);
+  if (amp_unlikely(S->interrupt)) { S->interrupt = 0; rc = amp__fail(AMP_E_INTERRUPTED, "interrupted"); goto out; }
+  if ((rc = check_args(&c, &seen)) < 0) goto out;
+  if (amp_unlikely(S->autocast_on) && flags == 0 && (rc = amp__autocast(&c, owned, &nowned)) < 0) goto out;
+  if (d->front) rc = run_front(S, &c);
+  else {
+    if (flags) {
+      given = flags & AMP_INPLACE ? c.in[0] : out[0];
+      if (flags & AMP_OUT) seen |= given->flags & (AMP_T_REQUIRES_GRAD | AMP_T_HISTORY);
+      /* an input that lies in the receiver's bytes in another way is read from a copy */
+      for (int i = flags & AMP_INPLACE ? 1 : 0; i < nin; i++) {
+        amp_tensor *t = c.in[i], *copy[AMP_MAX_OUT];
+        if (t == NULL || t->storage != given->storage || t == given || same_view(t, given) || !may_overlap(t, given)) continue;
+        if ((rc = amp__dispatch(AMP_OP_clone, 0, &t, 1, copy, NULL)) < 0) goto out;
+        c.in[i] = owned[nowned++] = copy[0];
+      }
+    }
+    rc = run_kernel(S, &c, seen & (AMP_T_REQUIRES_GRAD | AMP_T_HISTORY), given);
+  }
+out:
+  if (amp_likely(rc == 0)) {
+    int first = 0;
+    if (given) { first = 1; c.out[0] = NULL; }
+    if (out) for (int i = first; i < AMP_MAX_OUT; i++) out[i] = c.out[i];
+    else for (int i = first; i < AMP_MAX_OUT; i++) amp__free(c.out[i]);
+  } else {
+    for (int i = 0; i < AMP_MAX_OUT; i++)
+      if (c.out[i] && c.out[i] != given) amp__free(c.out[i]);
+    if (outermost) fail_outermost(S, &c, in, rc);
+  }
+  for (int i = 0; i < nowned; i++) amp__free(owned[i]);
+  if (amp_unlikely(c.in != c.in_)) free(c.in);
+  if (outermost) S->priv->op = NULL;
+  return rc;
+}
+
+/* A copy of t's elements, in t's layout where it is dense, without history. */
+amp_tensor *amp__raw_clone(amp_tensor *t)
+{
+  amp_state *S = amp__S;
+  int32_t grad_mode = S->grad_mode, autocast_on = S->autocast_on;
+  amp_tensor *out[AMP_MAX_OUT] = { NULL };
+  S->grad_mode = 0;
+  S->autocast_on = 0;
+  int rc = amp__dispatch(AMP_OP_clone, 0, &t, 1, out, NULL);
+  S->grad_mode = grad_mode;
+  S->autocast_on = autocast_on;
+  return rc < 0 ? NULL : out[0];
+}
+
+/* -- Public calls ----------------------------------------------------------- */
+
+static int released(int place)
+{
+  return amp__fail_arg(AMP_E_ARGUMENT, place, "argument %d is a tensor that was freed", place);
+}
+
+static int bad_op(int op)
+{
+  return amp__fail(AMP_E_ARGUMENT, "there is no op number %d", op & 0xffff);
+}
+
+static int give(amp_ref *const *o, amp_tensor **out, int flags)
+{
+  int first = flags & (AMP_INPLACE | AMP_OUT) ? 1 : 0;
+  for (int i = first; i < AMP_MAX_OUT; i++) {
+    if (i < 3 && o[i]) o[i]->t = out[i];
+    else amp__free(out[i]);
+  }
+  return 0;
+}
+
+static int call(int op, amp_ref *const *o, amp_tensor *const *in, int n, const amp_slot *attrs)
+{
+  amp_tensor *out[AMP_MAX_OUT] = { NULL };
+  unsigned flags = (unsigned)op & (AMP_INPLACE | AMP_OUT);
+  int id = op & 0xffff;
+  if (amp_unlikely(id >= AMP_OP_COUNT)) return bad_op(op);
+  if (flags) {
+    const amp_op_info *info = &amp__ops[id].info;
+    if ((flags & AMP_INPLACE) && (!(info->flags & AMP_F_INPLACE) || n < 1))
+      return amp__fail(AMP_E_ARGUMENT, "%s has no in-place form", info->name);
+    if (flags & AMP_OUT) {
+      if (o[0] == NULL || o[0]->t == NULL) return amp__fail(AMP_E_ARGUMENT, "out is not a tensor");
+      if (info->kind == 'V' || info->kind == 'C') return amp__fail(AMP_E_ARGUMENT, "%s takes no out", info->name);
+      out[0] = o[0]->t;
+    }
+  }
+  int rc = amp__dispatch(id, flags, in, n, out, attrs);
+  return rc < 0 ? rc : give(o, out, (int)flags);
+}
+
+int amp_op1(amp_state *S, int op, amp_ref *o1, const amp_ref *a)
+{
+  amp_ref *o[3] = { o1, NULL, NULL };
+  AMP_ENTER(S);
+  if (amp_unlikely(a == NULL || a->t == NULL)) return released(1);
+  return call(op, o, &a->t, 1, NULL);
+}
+
+int amp_op2(amp_state *S, int op, amp_ref *o1, const amp_ref *a, const amp_ref *b)
+{
+  amp_ref *o[3] = { o1, NULL, NULL };
+  AMP_ENTER(S);
+  if (amp_unlikely(a == NULL || a->t == NULL)) return released(1);
+  if (amp_unlikely(b == NULL || b->t == NULL)) return released(2);
+  amp_tensor *in[2] = { a->t, b->t };
+  return call(op, o, in, 2, NULL);
+}
+
+int amp_op2n(amp_state *S, int op, amp_ref *o1, const amp_ref *a, double number, int number_first)
+{
+  amp_ref *o[3] = { o1, NULL, NULL };
+  AMP_ENTER(S);
+  if (amp_unlikely(a == NULL || a->t == NULL)) return released(number_first ? 2 : 1);
+  amp_tensor *n = amp__number(number), *in[2] = { a->t, n };
+  if (n == NULL) return S->err.code;
+  if (number_first) { in[0] = n; in[1] = a->t; }
+  int rc = call(op, o, in, 2, NULL);
+  amp__free(n);
+  return rc;
+}
+
+int amp_opx(amp_state *S, int op, amp_ref *o1, amp_ref *o2, amp_ref *o3, const amp_ref *a, const amp_ref *b,
+            const amp_ref *c, const amp_ref *d, const amp_ref *e, const amp_slot *attrs)
+{
+  amp_ref *o[3] = { o1, o2, o3 };
+  const amp_ref *r[5] = { a, b, c, d, e };
+  amp_tensor *in[5];
+  int n = 0;
+  AMP_ENTER(S);
+  for (int i = 0; i < 5; i++) {
+    in[i] = NULL;
+    if (r[i] == NULL) continue;
+    if (amp_unlikely(r[i]->t == NULL)) return released(i + 1);
+    in[i] = r[i]->t;
+    n = i + 1;
+  }
+  int id = op & 0xffff;
+  if (amp_unlikely(id >= AMP_OP_COUNT)) return bad_op(op);
+  if (n < amp__ops[id].info.nin && amp__ops[id].info.nin <= 5 && !(amp__ops[id].info.flags & AMP_F_LIST)) n = amp__ops[id].info.nin;
+  return call(op, o, in, n, attrs);
+}
+
+int amp_opl(amp_state *S, int op, amp_ref *o1, amp_ref *o2, amp_ref *o3, amp_tensor *const *in, int n, const amp_slot *attrs)
+{
+  amp_ref *o[3] = { o1, o2, o3 };
+  AMP_ENTER(S);
+  for (int i = 0; i < n; i++) if (in[i] == NULL) return released(i + 1);
+  return call(op, o, in, n, attrs);
+}

@@ -1,0 +1,321 @@
+/*
+** amp_grad.c: the gradient a leaf owns, hooks, and functions that live in Lua.
+**
+** A gradient is a record (amp_grad): a value, maybe still in 16 bits as the
+** cast of the weight left it, maybe with a factor (1/scale, clipping) pending
+** in a float32 cell, and the check it last went through. Whoever looks at it
+** gets one stable tensor of the leaf's dtype: it is materialised first, and
+** from then on `visible`. Sums are made in the leaf's dtype, in place.
+** What a check or a factor means is amp_scale.c's business.
+*/
+#include <pthread.h>
+#include <stdlib.h>
+#include "amp_compose.h"
+#include "amp_tape.h"
+
+/* -- Ids of what is gone ------------------------------------------------------ */
+
+static pthread_mutex_t dead_lock = PTHREAD_MUTEX_INITIALIZER;
+static int64_t *dead;
+static int ndead, capdead;
+static _Atomic int64_t last_id;
+
+int64_t amp__new_id(void) { return atomic_fetch_add(&last_id, 1) + 1; }
+
+/* Never fails its caller: without memory for the list the id stays, and with it a Lua closure. */
+void amp__dead_push(int64_t id)
+{
+  pthread_mutex_lock(&dead_lock);
+  if (ndead == capdead) {
+    int cap = capdead ? capdead * 2 : 64;
+    int64_t *p = realloc(dead, sizeof *p * (size_t)cap);
+    if (p) { dead = p; capdead = cap; }
+  }
+  if (ndead < capdead) dead[ndead++] = id;
+  pthread_mutex_unlock(&dead_lock);
+  if (amp__S) amp__S->attention |= AMP_A_DEAD;
+}
+
+int64_t amp_dead_next(amp_state *S)
+{
+  AMP_ENTER(S);
+  pthread_mutex_lock(&dead_lock);
+  int64_t id = ndead ? dead[--ndead] : 0;
+  pthread_mutex_unlock(&dead_lock);
+  return id;
+}
+
+/* -- Reading and writing -------------------------------------------------------- */
+
+static void forget_check(amp_grad *g)
+{
+  if (g->check) amp_check_free(g->check);
+  g->check = NULL;
+}
+
+void amp__grad_clear(amp_tensor *leaf)
+{
+  amp_ag *ag = leaf->ag;
+  if (ag == NULL) return;
+  amp__free(ag->grad.value);
+  amp__free(ag->grad.factor);
+  ag->grad.value = NULL;
+  ag->grad.factor = NULL;
+  forget_check(&ag->grad);
+  ag->grad.visible = 0;
+}
+
+/* With grad mode and autocast off; results from the pool. */
+typedef struct quiet { int32_t grad_mode, autocast_on; int mark; } quiet;
+static quiet quiet_begin(void)
+{
+  quiet q = { amp__S->grad_mode, amp__S->autocast_on, amp__pool_mark() };
+  amp__S->grad_mode = 0;
+  amp__S->autocast_on = 0;
+  return q;
+}
+static void quiet_end(quiet q)
+{
+  amp__pool_release(q.mark);
+  amp__S->grad_mode = q.grad_mode;
+  amp__S->autocast_on = q.autocast_on;
+}
+
+static bool same_layout(const amp_tensor *a, const amp_tensor *b)
+{
+  if (!amp__same_size(a, b)) return false;
+  for (int i = 0; i < a->ndim; i++)
+    if (a->size[i] > 1 && a->stride[i] != b->stride[i]) return false;
+  return true;
+}
+
+/* A tensor like the leaf (layout too, where it is dense), of dtype, not filled. Counted. */
+static amp_tensor *like_leaf(const amp_tensor *leaf, int dtype)
+{
+  amp_meta m;
+  amp__meta_of(leaf, &m);
+  m.dtype = (uint8_t)dtype;
+  m.strides = (leaf->flags & AMP_T_DENSE) != 0 && !(leaf->flags & AMP_T_CONTIGUOUS);
+  return amp__tensor_new(&m);
+}
+
+/* dst = src, converted; both of one shape. */
+static int copy_into(amp_tensor *dst, amp_tensor *src)
+{
+  amp_tensor *in[2] = { dst, src };
+  return amp__dispatch(AMP_OP_copy, AMP_INPLACE, in, 2, NULL, NULL);
+}
+
+static int inplace2(int op, amp_tensor *a, amp_tensor *b)
+{
+  amp_tensor *in[2] = { a, b };
+  return amp__dispatch(op, AMP_INPLACE, in, 2, NULL, NULL);
+}
+
+int amp__grad_materialize(amp_tensor *leaf)
+{
+  if (leaf->ag == NULL || leaf->ag->grad.value == NULL) return 0;
+  amp_grad *g = &leaf->ag->grad;
+  if (g->factor == NULL && g->value->dtype == leaf->dtype) return 0;
+  int rc = 0;
+  bool valid = amp__check_valid(g);
+  quiet q = quiet_begin();
+  amp_tensor *v = g->value;
+  if (v->dtype != leaf->dtype) {
+    if ((v = like_leaf(leaf, leaf->dtype)) == NULL) { rc = amp__S->err.code; goto out; }
+    if ((rc = copy_into(v, g->value)) < 0) { amp__free(v); goto out; }
+  }
+  if (g->factor && (rc = inplace2(AMP_OP_mul, v, g->factor)) < 0) { if (v != g->value) amp__free(v); goto out; }
+  if (v != g->value) { amp__free(g->value); g->value = v; }
+  amp__free(g->factor);
+  g->factor = NULL;
+  if (valid) g->version = amp__version(v);
+out:
+  quiet_end(q);
+  return rc;
+}
+
+/* May v, of which we hold the only count, be the gradient itself? */
+static bool may_own(const amp_tensor *leaf, const amp_tensor *v)
+{
+  return v->refs == 1 && atomic_load_explicit(&v->storage->refs, memory_order_relaxed) == 1 && v->offset == 0
+         && (v->flags & AMP_T_DENSE) && !(v->storage->flags & (AMP_S_EXPOSED | AMP_S_FOREIGN)) && same_layout(leaf, v);
+}
+
+/* Add v (counted, any float dtype, the leaf's shape) to the leaf's gradient. may_keep: 16 bits may stay. */
+int amp__grad_accumulate(amp_tensor *leaf, amp_tensor *v, bool may_keep, amp_tensor *pending)
+{
+  amp_ag *ag = amp__ag(leaf);
+  int rc = 0;
+  if (ag == NULL) { amp__free(v); return amp__S->err.code; }
+  amp_grad *g = &ag->grad;
+  if (amp__S->grad_mode) { /* create_graph: the gradient has history itself, in the leaf's dtype */
+    int mark = amp__pool_mark();
+    amp_tensor *sum = v->dtype == leaf->dtype ? v : amp__xcast(v, leaf->dtype);
+    if (g->value) {
+      if ((rc = amp__grad_materialize(leaf)) == 0) sum = X2(add, g->value, sum);
+    }
+    if (rc == 0 && sum == NULL) rc = amp__S->err.code;
+    if (rc == 0) {
+      amp__retain(sum);
+      amp__grad_clear(leaf);
+      g->value = sum;
+    }
+    amp__pool_release(mark);
+    amp__free(v);
+    return rc;
+  }
+  quiet q = quiet_begin();
+  if (g->value == NULL) {
+    bool keep16 = may_keep && amp__is_half(v->dtype) && leaf->dtype == AMP_FLOAT32;
+    int dtype = keep16 ? v->dtype : leaf->dtype;
+    if (v->dtype == dtype && may_own(leaf, v)) {
+      g->value = v;
+      v = NULL;
+    } else {
+      amp_tensor *own = like_leaf(leaf, dtype);
+      if (own == NULL) rc = amp__S->err.code;
+      else if ((rc = copy_into(own, v)) < 0) amp__free(own);
+      else g->value = own;
+    }
+    g->visible = 0;
+    forget_check(g);
+  } else if ((rc = amp__grad_materialize(leaf)) == 0) {
+    if (g->value->flags & AMP_T_HISTORY) { /* a gradient of gradients: don't touch what it is part of */
+      amp_tensor *sum = X2(add, g->value, v);
+      if (sum == NULL) rc = amp__S->err.code;
+      else { amp__retain(sum); amp__free(g->value); g->value = sum; }
+    } else rc = inplace2(AMP_OP_add, g->value, v);
+    forget_check(g);
+  }
+  amp__free(v);
+  quiet_end(q);
+  return rc;
+}
+
+int amp_grad_defined(const amp_ref *a)
+{
+  return a && a->t && a->t->ag && a->t->ag->grad.value != NULL;
+}
+
+int amp_grad_get(amp_state *S, const amp_ref *a, amp_ref *out)
+{
+  AMP_ENTER(S);
+  if (a->t == NULL) return amp__fail(AMP_E_ARGUMENT, "a tensor that was freed has no gradient");
+  out->t = NULL;
+  if (a->t->ag == NULL || a->t->ag->grad.value == NULL) return 0;
+  int rc = amp__grad_materialize(a->t);
+  if (rc < 0) return rc;
+  a->t->ag->grad.visible = 1;
+  out->t = a->t->ag->grad.value;
+  amp__retain(out->t);
+  return 0;
+}
+
+int amp_grad_set(amp_state *S, const amp_ref *a, const amp_ref *grad)
+{
+  AMP_ENTER(S);
+  amp_tensor *t = a->t, *g = grad ? grad->t : NULL;
+  if (t == NULL || (grad && g == NULL)) return amp__fail(AMP_E_ARGUMENT, "a tensor that was freed has no gradient");
+  if (g == NULL) { amp__grad_clear(t); return 0; }
+  if (!amp__same_size(t, g))
+    return amp__fail(AMP_E_SHAPE, "a gradient of shape %s is given to a tensor of shape %s",
+                     amp__shape_str(g->ndim, g->size), amp__shape_str(t->ndim, t->size));
+  if (g->dtype != t->dtype)
+    return amp__fail(AMP_E_DTYPE, "a gradient of dtype %s is given to a tensor of dtype %s; cast it first",
+                     amp_dtype_name(g->dtype), amp_dtype_name(t->dtype));
+  if (g->device != t->device || g->device_index != t->device_index)
+    return amp__fail(AMP_E_DEVICE, "a gradient on %s is given to a tensor on %s", amp_device_name(g->device), amp_device_name(t->device));
+  amp_ag *ag = amp__ag(t);
+  if (ag == NULL) return S->err.code;
+  if (ag->grad.value == g) return 0;
+  amp__retain(g);
+  amp__grad_clear(t);
+  ag->grad.value = g;
+  ag->grad.visible = 1;
+  return 0;
+}
+
+int amp_requires_grad(amp_state *S, const amp_ref *a, int on)
+{
+  AMP_ENTER(S);
+  amp_tensor *t = a->t;
+  if (t == NULL) return amp__fail(AMP_E_ARGUMENT, "the tensor was freed");
+  if (t->flags & AMP_T_HISTORY) {
+    if (on) return 0;
+    return amp__fail(AMP_E_AUTOGRAD, "only a leaf can stop requiring grad; this tensor was made by %s: use :detach()",
+                     t->ag && t->ag->node ? amp__node_name(t->ag->node) : "an op");
+  }
+  if (on && !amp__is_float(t->dtype))
+    return amp__fail(AMP_E_DTYPE, "only float tensors can require grad, this one is %s", amp_dtype_name(t->dtype));
+  if (on) {
+    if (amp__ag(t) == NULL) return S->err.code;
+    t->flags |= AMP_T_REQUIRES_GRAD;
+  } else t->flags &= ~(uint32_t)AMP_T_REQUIRES_GRAD;
+  return 0;
+}
+
+/* -- Hooks and functions of Lua ---------------------------------------------------- */
+
+int64_t amp_hook(amp_state *S, const amp_ref *a)
+{
+  AMP_ENTER(S);
+  amp_tensor *t = a->t;
+  if (t == NULL) return amp__fail(AMP_E_ARGUMENT, "the tensor was freed");
+  if (!amp__tracked(t)) return amp__fail(AMP_E_AUTOGRAD, "a hook needs a tensor that requires grad");
+  amp_ag *ag = amp__ag(t);
+  if (ag == NULL) return S->err.code;
+  amp_edge e = amp__edge_of(t);
+  if (e.node == NULL) {
+    amp__edge_free(&e);
+    if (ag->hook == 0) ag->hook = amp__new_id();
+    return ag->hook;
+  }
+  amp_node *n = e.node;
+  int i = e.index;
+  int64_t id = 0;
+  if (n->hooks == NULL) {
+    n->hooks = amp__obj_alloc(sizeof *n->hooks * n->nout);
+    if (n->hooks) memset(n->hooks, 0, sizeof *n->hooks * n->nout);
+  }
+  if (n->hooks == NULL) id = amp__nomem(sizeof *n->hooks * n->nout);
+  else {
+    if (n->hooks[i] == 0) n->hooks[i] = amp__new_id();
+    id = n->hooks[i];
+  }
+  amp__node_free(n);
+  return id;
+}
+
+int amp_function(amp_state *S, amp_tensor *const *in, int nin, amp_tensor *const *out, int nout, int64_t *id)
+{
+  AMP_ENTER(S);
+  *id = 0;
+  bool any = false;
+  if (nin < 0 || nin > 30000 || nout < 1 || nout > 255)
+    return amp__fail(AMP_E_ARGUMENT, "a function of %d tensors with %d results; up to 30000 and 255 are possible", nin, nout);
+  for (int i = 0; i < nin; i++) any |= in[i] && amp__is_float(in[i]->dtype) && amp__tracked(in[i]);
+  if (!S->grad_mode || !any) return 0;
+  amp_node *n = amp__node_new(AMP_NODE_LUA, nin, nout, 0);
+  if (n == NULL) return S->err.code;
+  int rc = 0;
+  for (int i = 0; i < nin + nout; i++) {
+    const amp_tensor *t = i < nin ? in[i] : out[i - nin];
+    amp_shape *s = &n->shape[i];
+    s->dtype = t ? t->dtype : 0xff;
+    s->ndim = t ? t->ndim : 0;
+    if (t == NULL) continue;
+    s->device = t->device;
+    s->device_index = t->device_index;
+    memcpy(s->size, t->size, sizeof(int64_t) * t->ndim);
+    if (i < nin && amp__is_float(t->dtype)) n->edge[i] = amp__edge_of(in[i]);
+  }
+  for (int i = 0; i < nout && rc == 0; i++)
+    if (out[i] && amp__is_float(out[i]->dtype)) rc = amp__tie(out[i], n, i);
+  if (rc == 0) {
+    n->id = *id = amp__new_id();
+    n->flags |= AMP_N_LUA;
+  }
+  amp__node_free(n);
+  return rc;
+}

@@ -1,0 +1,34 @@
+/*
+** amp_hash.h: a hash of the op table and of the structs that cross the border
+** between the core and a plug-in. Both sides compile it; amp_plugin_init
+** compares its own with the caller's and refuses when they differ, so a
+** library and a plug-in of two versions never meet.
+*/
+#ifndef AMP_HASH_H
+#define AMP_HASH_H
+#include "amp_core.h"
+
+static inline uint64_t amp__hash_bytes(uint64_t h, const void *data, size_t n)
+{
+  const unsigned char *p = data;
+  for (size_t i = 0; i < n; i++) h = (h ^ p[i]) * 1099511628211u;
+  return h;
+}
+
+static inline uint64_t amp__table_hash(void)
+{
+  static const char *const rows[] = {
+#define AMP_OP(kind, name, schema, infer, policy, dtypes, save, flags, doc) #kind, #name, schema,
+#include "amp_ops.def"
+#undef AMP_OP
+  };
+  const uint32_t layout[] = {
+    AMP_ABI, sizeof(amp_tensor), sizeof(amp_storage), sizeof(amp_block), sizeof(amp_call), sizeof(amp_meta),
+    sizeof(amp_op_desc), sizeof(amp_device_ops), sizeof(amp_optim_chunk), sizeof(amp_hyper), sizeof(amp_scaler_options)
+  };
+  uint64_t h = amp__hash_bytes(14695981039346656037u, layout, sizeof layout);
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) h = amp__hash_bytes(h, rows[i], strlen(rows[i]) + 1);
+  return h;
+}
+
+#endif

@@ -1,0 +1,27 @@
+/*
+** amp_scale.h: what loss scaling (amp_scale.c) and the optimizer step
+** (amp_optim.c, amp_arena.c, cpu/cpu_optim.c) offer each other: device cells,
+** a plain mode in which ops neither record nor autocast, and the CPU's kernels.
+*/
+#ifndef AMP_SCALE_H
+#define AMP_SCALE_H
+#include "amp_core.h"
+
+enum { AMP_UNSCALE = 1, AMP_UNSCALE_HALF = 2 }; /* bits of amp_check_grads' unscale; 2: float16 parameters are meant (O3) */
+
+/* Ops between begin and end neither record nor autocast. */
+typedef struct amp__plain { int32_t grad_mode, autocast_on; } amp__plain;
+amp__plain amp__plain_begin(void);
+void amp__plain_end(amp__plain p);
+
+amp_tensor *amp__cell(int dtype, int device, int index, double value);  /* 0-d, float32 or float64 */
+amp_tensor *amp__cell_copy(amp_tensor *cell, int device, int index);    /* its own memory, maybe elsewhere */
+/* A checked gradient that changed since: check it anew under *fresh (made at need, counted). */
+int amp__check_again(amp_tensor *leaf, amp_check **fresh);
+
+int amp__cpu_optim_step(int kind, const amp_hyper *h, amp_optim_chunk *chunks, int n, const float *const *found, int nfound);
+int amp__cpu_check_scale(amp_tensor *t, const float *inv, float *found);
+int amp__cpu_scale_update(float *scale, float *inv, double *tracker, double *hyst, const float *const *found, int nfound, const amp_scaler_options *o);
+double amp__cpu_norm_part(const amp_tensor *t, double p); /* sum of |t|^p; p infinite: the largest |t|; NaN if one is */
+
+#endif

@@ -1,0 +1,128 @@
+/*
+** amp_table.c: the descriptor array, made of amp_ops.def at compile time and
+** completed from each row's schema when the library is first used: how many
+** tensors, which may be missing or numbers, how attributes lie in slots and
+** what they default to. Reflection and policies for callers stand here too.
+** What rows do is elsewhere; this file only reads them.
+*/
+#include <ctype.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include "amp_core.h"
+
+#define AMP_KIND_K 'K'
+#define AMP_KIND_N 'N'
+#define AMP_KIND_V 'V'
+#define AMP_KIND_C 'C'
+#define AMP_FRONT_K(name) NULL
+#define AMP_FRONT_N(name) NULL
+#define AMP_FRONT_V(name) amp__view_##name
+#define AMP_FRONT_C(name) amp__comp_##name
+#define AMP_BWD_K(name) amp__bwd_##name
+#define AMP_BWD_N(name) NULL
+#define AMP_BWD_V(name) amp__bwd_##name
+#define AMP_BWD_C(name) NULL
+
+amp_op_desc amp__ops[AMP_OP_COUNT] = {
+#define AMP_OP(kind_, name_, schema_, infer_, policy_, dtypes_, save_, flags_, doc_) \
+  { .info = { .name = #name_, .schema = schema_, .doc = doc_, .policy = AMP_##policy_, .dtypes = dtypes_, \
+              .flags = flags_, .kind = AMP_KIND_##kind_ }, \
+    .save = save_, .policy = AMP_##policy_, .dtype_slot = -1, \
+    .infer = amp__infer_##infer_, .front = AMP_FRONT_##kind_(name_), .bwd = AMP_BWD_##kind_(name_) },
+#include "amp_ops.def"
+#undef AMP_OP
+};
+
+/* -- Schema ---------------------------------------------------------------- */
+
+/* One attribute `name:type[?][=default]` from p to e, whose slots start at d->info.nslot. */
+static void parse_attribute(amp_op_desc *d, const char *p, const char *e)
+{
+  const char *colon = memchr(p, ':', (size_t)(e - p));
+  char type = colon[1];
+  const char *eq = memchr(p, '=', (size_t)(e - p));
+  bool optional = eq == NULL && e[-1] == '?';
+  int n = 1, at = d->info.nslot;
+  if (type == 't' && optional) d->dtype_slot = (int8_t)at;
+  if (type == 'I' || type == 'D') n = 1 + AMP_MAX_DIM;
+  else if (type == 'i' && isdigit((unsigned char)colon[2])) n = colon[2] - '0';
+  for (int i = 0; i < n; i++) {
+    amp_slot *s = &d->defaults[at + i];
+    s->i = 0;
+    if (optional) { if (i == 0 || type == 'i') s->i = AMP_NONE; }
+    else if (eq && type == 'f') s->f = strtod(eq + 1, NULL);
+    else if (eq) s->i = strtoll(eq + 1, NULL, 10);
+  }
+  d->info.nslot = at + n;
+}
+
+static void parse_schema(amp_op_desc *d)
+{
+  const char *p = d->info.schema;
+  while (*p) {
+    const char *e = p + strcspn(p, " ");
+    if (memchr(p, ':', (size_t)(e - p))) parse_attribute(d, p, e);
+    else {
+      int i = d->info.nin++;
+      char last = e[-1];
+      if (last != '?' && last != '*') { d->required |= (uint8_t)(1 << i); d->nrequired = (uint8_t)(i + 1); }
+      if (last == '#') d->number_ok |= (uint8_t)(1 << i);
+    }
+    p = *e ? e + 1 : e;
+  }
+  d->info.nout = 1;
+  /* rows with more results name them by what backward saves, or are these */
+  if (d->save & 512) d->info.nout = 2;
+  if (d->save & 1024) d->info.nout = 3;
+  if (strcmp(d->info.name, "batch_norm_backward") == 0 || strcmp(d->info.name, "layer_norm_backward") == 0) d->info.nout = 3;
+}
+
+static void table_init(void)
+{
+  for (int i = 0; i < AMP_OP_COUNT; i++) parse_schema(&amp__ops[i]);
+  amp__devices_init();
+}
+
+void amp__table_init(void)
+{
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  pthread_once(&once, table_init);
+}
+
+/* -- Reflection ------------------------------------------------------------ */
+
+int amp_op_count(void) { return AMP_OP_COUNT; }
+
+const amp_op_info *amp_op_get(int op)
+{
+  amp__table_init();
+  return op >= 0 && op < AMP_OP_COUNT ? &amp__ops[op].info : NULL;
+}
+
+int amp_op_find(const char *name)
+{
+  for (int i = 0; i < AMP_OP_COUNT; i++)
+    if (strcmp(amp__ops[i].info.name, name) == 0) return i;
+  return -1;
+}
+
+const char *amp_policy_name(int policy)
+{
+  static const char *const names[AMP_POLICY_COUNT] = {
+    "passthrough", "lower", "fp32", "fp32_unless_dtype", "promote", "special", "banned" };
+  return policy >= 0 && policy < AMP_POLICY_COUNT ? names[policy] : NULL;
+}
+
+int amp_policy_get(int op)
+{
+  return op >= 0 && op < AMP_OP_COUNT ? atomic_load_explicit(&amp__ops[op].policy, memory_order_relaxed) : AMP_E_ARGUMENT;
+}
+
+int amp_policy_set(int op, int policy)
+{
+  if (op < 0 || op >= AMP_OP_COUNT || policy < -1 || policy >= AMP_POLICY_COUNT) return AMP_E_ARGUMENT;
+  if (policy < 0) policy = amp__ops[op].info.policy;
+  atomic_store_explicit(&amp__ops[op].policy, (uint8_t)policy, memory_order_relaxed);
+  return 0;
+}

@@ -1,0 +1,415 @@
+/*
+** amp_tape.c: what remembers how tensors were made.
+**
+** A recorded op is an amp_node: edges to the nodes (or leaves) its inputs came
+** from, the tensors its derivative needs, the shapes of all its arguments and
+** its attributes, in one allocation. A tensor's amp_ag points to the node that
+** made it; edges point only backwards, so graphs are acyclic and counted:
+**
+**   loss --ag--> node(mean) --edge--> node(mul) --edge--> leaf w
+**
+** Saved inputs are aliases that carry the edge they had, saved outputs are
+** aliases without one (the node is known), so nothing points forward. Views
+** keep their base; an in-place op on a view gives the base a "slices" node and
+** every other view of it a fresh as_strided node when next used. Versions live
+** in the storage; a saved tensor remembers its own.
+** Walking the tape backwards is amp_engine.c; leaf gradients amp_grad.c.
+*/
+#include <stdio.h>
+#include "amp_compose.h"
+#include "amp_tape.h"
+
+/* -- Autograd side --------------------------------------------------------- */
+
+amp_ag *amp__ag(amp_tensor *t)
+{
+  if (t->ag) return t->ag;
+  amp_ag *ag = amp__obj_alloc(sizeof *ag);
+  if (ag == NULL) { amp__nomem(sizeof *ag); return NULL; }
+  memset(ag, 0, sizeof *ag);
+  ag->self = t;
+  return t->ag = ag;
+}
+
+void amp__ag_free(amp_tensor *t)
+{
+  amp_ag *ag = t->ag;
+  if (ag == NULL) return;
+  t->ag = NULL;
+  amp__shadow_drop(ag);
+  if (ag->hook) amp__dead_push(ag->hook);
+  amp__free(ag->grad.value);
+  amp__free(ag->grad.factor);
+  if (ag->grad.check) amp_check_free(ag->grad.check);
+  amp_node *n = ag->node;
+  amp_tensor *base = ag->base;
+  amp__obj_free(ag, sizeof *ag);
+  if (n) amp__node_free(n);
+  amp__free(base);
+}
+
+/* -- Nodes ------------------------------------------------------------------ */
+
+static _Atomic int64_t last_seq = 1;
+
+amp_node *amp__node_new(int op, int nin, int nout, int nslot)
+{
+  size_t bytes = sizeof(amp_node) + sizeof(amp_edge) * (size_t)nin + sizeof(amp_saved) * (size_t)(nin + nout)
+                 + sizeof(amp_shape) * (size_t)(nin + nout) + sizeof(amp_slot) * (size_t)nslot;
+  amp_node *n = amp__obj_alloc(bytes);
+  if (n == NULL) { amp__nomem(bytes); return NULL; }
+  memset(n, 0, sizeof *n + sizeof(amp_edge) * (size_t)nin + sizeof(amp_saved) * (size_t)(nin + nout));
+  atomic_store_explicit(&n->refs, 1, memory_order_relaxed);
+  n->op = (int16_t)op;
+  n->nin = (int16_t)nin;
+  n->nout = (uint8_t)nout;
+  n->nslot = (int16_t)nslot;
+  n->bytes = (int32_t)bytes;
+  n->seq = atomic_fetch_add_explicit(&last_seq, 1, memory_order_relaxed);
+  n->edge = (amp_edge *)(n + 1);
+  n->saved = (amp_saved *)(n->edge + nin);
+  n->shape = (amp_shape *)(n->saved + nin + nout);
+  n->a = (amp_slot *)(n->shape + nin + nout);
+  return n;
+}
+
+void amp__edge_free(amp_edge *e)
+{
+  if (e->node) amp__node_free(e->node);
+  if (e->leaf) amp__free(e->leaf);
+  e->node = NULL;
+  e->leaf = NULL;
+}
+
+static void saved_free(amp_saved *s)
+{
+  amp_tensor *t = s->t;
+  if (t == NULL) return;
+  s->t = NULL;
+  amp__free(t);
+  amp__edge_free(&s->edge);
+}
+
+void amp__node_release_saved(amp_node *n)
+{
+  n->flags |= AMP_N_FREED;
+  for (int i = 0; i < n->nin + n->nout; i++) saved_free(&n->saved[i]);
+  if (n->slices) amp__node_release_saved(n->slices->fn);
+}
+
+/* A graph may be a chain of a million nodes: dead ones wait in a list, so that
+** freeing never recurses. `seq` of a dead node is the link. */
+static _Thread_local amp_node *dying;
+static _Thread_local bool reaping;
+
+void amp__node_free(amp_node *n)
+{
+  if (atomic_fetch_sub_explicit(&n->refs, 1, memory_order_acq_rel) != 1) return;
+  n->seq = (int64_t)(intptr_t)dying;
+  dying = n;
+  if (reaping) return;
+  reaping = true;
+  while ((n = dying) != NULL) {
+    dying = (amp_node *)(intptr_t)n->seq;
+    for (int i = 0; i < n->nin + n->nout; i++) saved_free(&n->saved[i]);
+    for (int i = 0; i < n->nin; i++) amp__edge_free(&n->edge[i]);
+    if (n->hooks) {
+      for (int i = 0; i < n->nout; i++) if (n->hooks[i]) amp__dead_push(n->hooks[i]);
+      amp__obj_free(n->hooks, sizeof *n->hooks * n->nout);
+    }
+    if (n->flags & AMP_N_LUA) amp__dead_push(n->id);
+    if (n->slices) {
+      amp_node *fn = n->slices->fn;
+      amp__obj_free(n->slices, sizeof *n->slices);
+      amp__node_free(fn);
+    }
+    amp__obj_free(n, (size_t)n->bytes);
+  }
+  reaping = false;
+}
+
+/* -- Edges ------------------------------------------------------------------ */
+
+/* A view whose storage changed since its node was made: does the base have history now? */
+void amp__view_refresh(amp_tensor *t)
+{
+  amp_ag *ag = t->ag;
+  if (ag->base == NULL || ag->view_version == amp__version(t)) return;
+  if (amp__tracked(ag->base)) t->flags |= AMP_T_HISTORY;
+}
+
+/* Make a stale view's history anew: as_strided of the base's elements in memory order. */
+static int regenerate(amp_tensor *t)
+{
+  amp_ag *ag = t->ag;
+  amp_state *S = amp__S;
+  int32_t grad_mode = S->grad_mode, autocast_on = S->autocast_on;
+  int mark = amp__pool_mark();
+  S->grad_mode = 1;
+  S->autocast_on = 0;
+  amp_tensor *p = amp__physical(ag->base), *v = NULL;
+  if (p) {
+    amp_sl a = amp__sl();
+    amp__sl_list(&a, t->ndim, t->size);
+    amp__sl_list(&a, t->ndim, t->stride);
+    amp__sl_i(&a, t->offset);
+    v = amp__x(AMP_OP_as_strided, &a, 1, &p);
+  }
+  S->grad_mode = grad_mode;
+  S->autocast_on = autocast_on;
+  if (v && v->ag && v->ag->node) {
+    amp_node *old = ag->node;
+    ag->node = v->ag->node;
+    ag->index = 0;
+    atomic_fetch_add_explicit(&ag->node->refs, 1, memory_order_relaxed);
+    if (old) amp__node_free(old);
+    ag->view_version = amp__version(t);
+  }
+  amp__pool_release(mark);
+  return v ? 0 : S->err.code;
+}
+
+amp_edge amp__edge_of(amp_tensor *t)
+{
+  amp_edge e = { NULL, NULL, 0 };
+  amp_ag *ag = t->ag;
+  if (!amp__tracked(t)) return e;
+  if (ag && ag->base && ag->view_version != amp__version(t) && amp__tracked(ag->base)) regenerate(t);
+  if (ag && ag->node) {
+    e.node = ag->node;
+    e.index = ag->index;
+    atomic_fetch_add_explicit(&e.node->refs, 1, memory_order_relaxed);
+  } else if (t->flags & AMP_T_REQUIRES_GRAD) {
+    e.leaf = t;
+    amp__retain(t);
+  }
+  return e;
+}
+
+/* -- Recording --------------------------------------------------------------- */
+
+static void set_shape(amp_shape *s, const amp_tensor *t)
+{
+  if (t == NULL) { s->dtype = 0xff; s->ndim = 0; return; }
+  s->dtype = t->dtype;
+  s->ndim = t->ndim;
+  s->device = t->device;
+  s->device_index = t->device_index;
+  for (int i = 0; i < t->ndim; i++) s->size[i] = t->size[i];
+}
+
+/* Remember t for backward. A leaf that requires grad can't lose its history: it stands for itself. */
+static int save_input(amp_saved *s, amp_tensor *t)
+{
+  if ((t->flags & AMP_T_REQUIRES_GRAD) && !(t->flags & AMP_T_HISTORY)) {
+    s->t = t;
+    amp__retain(t);
+  } else {
+    if ((s->t = amp__tensor_alias(t)) == NULL) return amp__S->err.code;
+    s->t->flags |= t->flags & AMP_T_NUMBER;
+    s->edge = amp__edge_of(t);
+  }
+  s->version = amp__version(t);
+  return 0;
+}
+
+/* The node of call c, without outputs tied. in0: what to save for input 0 (a clone, in place). */
+static amp_node *make_node(amp_call *c, amp_tensor *in0)
+{
+  int nout = c->nout;
+  amp_node *n = amp__node_new(c->id, c->nin, nout, c->op->info.nslot);
+  if (n == NULL) return NULL;
+  memcpy(n->a, c->a, sizeof(amp_slot) * (size_t)n->nslot);
+  if (c->id == AMP_OP_cast) n->flags |= AMP_N_CAST;
+  uint32_t save = c->op->save;
+  for (int i = 0; i < c->nin; i++) {
+    amp_tensor *t = c->in[i];
+    set_shape(&n->shape[i], t);
+    if (t == NULL) continue;
+    if (amp__is_float(t->dtype)) n->edge[i] = amp__edge_of(t);
+    bool wanted = i < 8 ? (save >> i & 1) : false;
+    if ((c->op->info.flags & AMP_F_LIST) && i >= c->op->info.nin - 1 && !amp__is_float(t->dtype)) wanted = true; /* index lists */
+    if (wanted) {
+      bool receiver = in0 && t == c->in[0];
+      if (save_input(&n->saved[i], receiver ? in0 : t) < 0) { amp__node_free(n); return NULL; }
+      if (receiver) n->saved[i].edge = amp__edge_of(t);
+    }
+  }
+  for (int i = 0; i < nout; i++) {
+    amp_tensor *t = c->out[i];
+    set_shape(&n->shape[c->nin + i], t);
+    if (save >> (8 + i) & 1) {
+      amp_saved *s = &n->saved[c->nin + i];
+      if ((s->t = amp__tensor_alias(t)) == NULL) { amp__node_free(n); return NULL; }
+      s->version = amp__version(t);
+    }
+  }
+  return n;
+}
+
+int amp__tie(amp_tensor *t, amp_node *n, int index)
+{
+  amp_ag *ag = amp__ag(t);
+  if (ag == NULL) return amp__S->err.code;
+  amp_node *old = ag->node;
+  atomic_fetch_add_explicit(&n->refs, 1, memory_order_relaxed);
+  ag->node = n;
+  ag->index = index;
+  t->flags |= AMP_T_HISTORY;
+  if (old) amp__node_free(old);
+  return 0;
+}
+
+int amp__record(amp_call *c, amp_tensor *saved0)
+{
+  bool any = false;
+  int last = c->op->info.flags & AMP_F_NODIFF_OUT1 ? 1 : c->nout, rc = 0;
+  for (int i = 0; i < c->nin && !any; i++)
+    any = c->in[i] && amp__is_float(c->in[i]->dtype) && amp__tracked(c->in[i]);
+  if (!any || !amp__is_float(c->out[0]->dtype)) return 0;
+  amp_node *n = make_node(c, saved0);
+  if (n == NULL) return amp__S->err.code;
+  for (int i = 0; i < last && rc == 0; i++)
+    if (amp__is_float(c->out[i]->dtype)) rc = amp__tie(c->out[i], n, i);
+  amp__S->recorded++;
+  amp__node_free(n);
+  return rc;
+}
+
+/* A view knows its base, so that changes through either reach the other's history. */
+int amp__record_view(amp_call *c)
+{
+  amp_tensor *t = c->in[0], *v = c->out[0];
+  if (!amp__is_float(v->dtype)) return 0;
+  amp_ag *ag = amp__ag(v);
+  if (ag == NULL) return amp__S->err.code;
+  amp_tensor *base = t->ag && t->ag->base ? t->ag->base : t;
+  amp__retain(base);
+  ag->base = base;
+  ag->view_version = amp__version(v);
+  return amp__tracked(t) ? amp__record(c, NULL) : 0;
+}
+
+/* -- In place ----------------------------------------------------------------- */
+
+int amp__check_inplace(amp_tensor *t, bool recording)
+{
+  if (!recording) return 0;
+  if ((t->flags & AMP_T_REQUIRES_GRAD) && !(t->flags & AMP_T_HISTORY))
+    return amp__fail(AMP_E_AUTOGRAD, "a leaf that requires grad can't be changed in place while gradients are recorded; do it inside amp.no_grad(function() ... end)");
+  amp_tensor *base = t->ag ? t->ag->base : NULL;
+  if (base && (base->flags & AMP_T_REQUIRES_GRAD) && !(base->flags & AMP_T_HISTORY))
+    return amp__fail(AMP_E_AUTOGRAD, "a view of a leaf that requires grad can't be changed in place while gradients are recorded; do it inside amp.no_grad(function() ... end)");
+  if (!amp__is_float(t->dtype))
+    return amp__fail(AMP_E_DTYPE, "a tensor of dtype %s can't take a value that requires grad", amp_dtype_name(t->dtype));
+  return 0;
+}
+
+/* The history of an in-place op's receiver; if that is a view, its base's. */
+int amp__rebase(amp_call *c, amp_tensor *saved0)
+{
+  amp_tensor *t = c->in[0], *base = t->ag ? t->ag->base : NULL;
+  int rc;
+  if (c->op->bwd == NULL) { /* filled without regard to what was there: no gradient goes further */
+    if (base) return amp__fail(AMP_E_AUTOGRAD, "a view with history can't be filled in place; use :clone() first");
+    if (t->ag && t->ag->node) { amp__node_free(t->ag->node); t->ag->node = NULL; }
+    t->flags &= ~(uint32_t)AMP_T_HISTORY;
+    return 0;
+  }
+  amp_node *n = make_node(c, saved0);
+  if (n == NULL) return amp__S->err.code;
+  if (base == NULL) rc = amp__tie(t, n, 0);
+  else {
+    amp_node *s = amp__node_new(c->id, c->nin, 1, 0);
+    if (s == NULL) { amp__node_free(n); return amp__S->err.code; }
+    s->slices = amp__obj_alloc(sizeof *s->slices);
+    if (s->slices == NULL) { amp__nomem(sizeof *s->slices); amp__node_free(s); amp__node_free(n); return amp__S->err.code; }
+    s->flags |= AMP_N_SLICES;
+    s->slices->fn = n;
+    atomic_fetch_add_explicit(&n->refs, 1, memory_order_relaxed);
+    s->slices->ndim = t->ndim;
+    memcpy(s->slices->size, t->size, sizeof t->size);
+    memcpy(s->slices->stride, t->stride, sizeof t->stride);
+    s->slices->offset = t->offset - base->offset;
+    amp__physical_order(base, s->slices->order);
+    set_shape(&s->shape[0], base);
+    set_shape(&s->shape[c->nin], base);
+    s->edge[0] = amp__edge_of(base);
+    for (int i = 1; i < c->nin; i++) {
+      s->shape[i] = n->shape[i];
+      s->edge[i] = n->edge[i];
+      if (s->edge[i].node) atomic_fetch_add_explicit(&s->edge[i].node->refs, 1, memory_order_relaxed);
+      if (s->edge[i].leaf) amp__retain(s->edge[i].leaf);
+    }
+    rc = amp__tie(base, s, 0);
+    t->flags |= AMP_T_HISTORY; /* its node is made anew from the base at next use */
+    amp__node_free(s);
+  }
+  amp__node_free(n);
+  return rc;
+}
+
+/* Dimensions of t from the outermost in memory to the innermost. */
+void amp__physical_order(const amp_tensor *t, int8_t *order)
+{
+  for (int i = 0; i < t->ndim; i++) order[i] = (int8_t)i;
+  if (t->flags & AMP_T_CONTIGUOUS) return;
+  for (int i = 1; i < t->ndim; i++)
+    for (int j = i; j > 0 && t->stride[order[j - 1]] < t->stride[order[j]]; j--) {
+      int8_t x = order[j]; order[j] = order[j - 1]; order[j - 1] = x;
+    }
+}
+
+/* t seen in memory order, recorded; from the pool. A base that has gaps can't be. */
+amp_tensor *amp__physical(amp_tensor *t)
+{
+  if (t->flags & AMP_T_CONTIGUOUS) return t;
+  if (!(t->flags & AMP_T_DENSE)) {
+    amp__fail(AMP_E_AUTOGRAD, "a view of a tensor with gaps in memory was changed in place; use :clone() first");
+    return NULL;
+  }
+  int8_t order[AMP_MAX_DIM];
+  int64_t dims[AMP_MAX_DIM];
+  amp__physical_order(t, order);
+  for (int i = 0; i < t->ndim; i++) dims[i] = order[i] + 1;
+  amp_sl a = amp__sl();
+  amp__sl_list(&a, t->ndim, dims);
+  return amp__x(AMP_OP_permute, &a, 1, &t);
+}
+
+/* -- Saved tensors -------------------------------------------------------------- */
+
+amp_tensor *amp__saved_get(amp_node *n, int i, bool with_history)
+{
+  amp_saved *s = &n->saved[i];
+  if (n->flags & AMP_N_FREED) {
+    amp__fail(AMP_E_AUTOGRAD, "the graph of %s was freed by an earlier backward; pass retain_graph = true to that one", amp__node_name(n));
+    return NULL;
+  }
+  if (s->t == NULL) { amp__fail(AMP_E_INTERNAL, "%s did not save argument %d", amp__node_name(n), i + 1); return NULL; }
+  if (s->version != amp__version(s->t)) {
+    amp__fail(AMP_E_AUTOGRAD, "a tensor (%s) that the backward of %s needs was changed in place: it is at version %u, saved at version %u; use a copy (:clone()) or the form without _",
+              amp__tensor_str(s->t), amp__node_name(n), (unsigned)amp__version(s->t), (unsigned)s->version);
+    return NULL;
+  }
+  if (!with_history || (s->t->flags & AMP_T_REQUIRES_GRAD)) { amp__retain(s->t); return s->t; }
+  bool output = i >= n->nin;
+  if (!output && s->edge.node == NULL && s->edge.leaf == NULL) { amp__retain(s->t); return s->t; }
+  amp_tensor *t = amp__tensor_alias(s->t);
+  if (t == NULL) return NULL;
+  t->flags |= s->t->flags & AMP_T_NUMBER;
+  if (output ? !amp__is_float(t->dtype) || (i > n->nin && n->op != AMP_NODE_LUA && (amp__ops[n->op].info.flags & AMP_F_NODIFF_OUT1)) : s->edge.node == NULL) return t;
+  if (amp__tie(t, output ? n : s->edge.node, output ? i - n->nin : s->edge.index) < 0) { amp__free(t); return NULL; }
+  return t;
+}
+
+const char *amp__node_name(const amp_node *n)
+{
+  return n->op == AMP_NODE_LUA ? "an amp.Function" : amp__ops[n->op].info.name;
+}
+
+const char *amp_node_name(const amp_ref *a)
+{
+  if (a == NULL || a->t == NULL || a->t->ag == NULL || a->t->ag->node == NULL) return NULL;
+  return amp__node_name(a->t->ag->node);
+}

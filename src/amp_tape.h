@@ -1,0 +1,28 @@
+/*
+** amp_tape.h: the inside of the tape, for amp_tape.c, amp_grad.c, amp_engine.c
+** and amp_cast.c. Others see amp_core.h only.
+*/
+#ifndef AMP_TAPE_H
+#define AMP_TAPE_H
+#include "amp_core.h"
+
+/* An in-place op on a view, as its base sees it: the gradient of the base's
+** slice goes through `fn`, the rest passes. */
+typedef struct amp_slices {
+  amp_node *fn;
+  int ndim;
+  int64_t size[AMP_MAX_DIM], stride[AMP_MAX_DIM], offset; /* in the base's memory order, from its start */
+  int8_t order[AMP_MAX_DIM];                              /* the base's dimensions in memory order */
+} amp_slices;
+
+amp_node *amp__node_new(int op, int nin, int nout, int nslot); /* shapes and attributes not filled */
+int amp__tie(amp_tensor *t, amp_node *n, int index);
+void amp__edge_free(amp_edge *e);
+void amp__physical_order(const amp_tensor *t, int8_t *order);
+amp_tensor *amp__physical(amp_tensor *t);
+const char *amp__node_name(const amp_node *n);
+void amp__dead_push(int64_t id);   /* an id whose node or leaf is gone (amp_grad.c) */
+int64_t amp__new_id(void);
+/* Lua-facing state bits are set on whichever state is current; ids wait in one list for all. */
+
+#endif
