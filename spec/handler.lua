@@ -14,7 +14,7 @@ return function()
     return tostring(message)
   end
 
-  local function problem(kind, element, parent, message, trace)
+  local function problem(kind, element, message, trace)
     failed = failed + 1
     local at = element.trace or trace or {}
     local line = ('%s: %s\n    %s:%s: %s'):format(kind, handler.getFullName(element), at.short_src or '?', at.currentline or '?',
@@ -37,8 +37,8 @@ return function()
     if os.getenv('AMP_SPEC_VERBOSE') then io.write(status, ': ', handler.getFullName(element), '\n') io.flush() end
     return nil, true
   end
-  handler.testFailure = function(element, parent, message, trace) return problem('FAILED', element, parent, message, trace) end
-  handler.testError = function(element, parent, message, trace) return problem('ERROR', element, parent, message, trace) end
+  handler.testFailure = function(element, _, message, trace) return problem('FAILED', element, message, trace) end
+  handler.testError = function(element, _, message, trace) return problem('ERROR', element, message, trace) end
   handler.pending = function(element, _, message)
     io.write('skipped: ', handler.getFullName(element), message and (': ' .. text(message)) or '', '\n')
     return nil, true

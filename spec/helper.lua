@@ -78,13 +78,13 @@ end
 
 function H.shape(t)
   local s = {}
-  for i = 1, t.t.ndim do s[i] = tonumber(t.t.size[i - 1]) end
+  for i = 1, t.ptr_.ndim do s[i] = tonumber(t.ptr_.size[i - 1]) end
   return s
 end
 
 --- Values in C order as a flat list, with field n.
 function H.values(t)
-  local n = tonumber(t.t.numel)
+  local n = tonumber(t.ptr_.numel)
   local data = ffi.new('double[?]', math.max(n, 1))
   if C.amp_read(S, t, data, n) ~= 0 then error(ffi.string(S.err.message), 2) end
   local list = { n = n }
@@ -92,7 +92,9 @@ function H.values(t)
   return list
 end
 
-function H.dtype(t) return ffi.string(C.amp_dtype_name(t.t.dtype)) end
+function H.version(t) return tonumber(C.amp_tensor_version(t)) end
+
+function H.dtype(t) return ffi.string(C.amp_dtype_name(t.ptr_.dtype)) end
 
 --- A fixture's tensor; floats in `dtype` if given.
 function H.tensor(f, dtype)
@@ -297,7 +299,7 @@ function H.weights(out)
   local w = {}
   for o = 1, #out do
     w[o] = {}
-    for i = 1, tonumber(out[o].t.numel) do w[o][i] = 0.3 + ((i * 7 + o * 3) % 11) / 10 end
+    for i = 1, tonumber(out[o].ptr_.numel) do w[o][i] = 0.3 + ((i * 7 + o * 3) % 11) / 10 end
   end
   return w
 end

@@ -20,7 +20,7 @@ for _, a in ipairs(arg) do
   if a:match('_spec%.lua$') then files[#files + 1] = a else options[#options + 1] = a end
 end
 if #files == 0 then files[1] = here end
-for i, f in ipairs(files) do options[#options + 1] = f end
+for _, f in ipairs(files) do options[#options + 1] = f end
 for i = #arg, 1, -1 do arg[i] = nil end
 for i, a in ipairs(options) do arg[i] = a end
 require 'busted.runner'({ standalone = false })

@@ -304,12 +304,16 @@ AMP_API void amp_scaler_free(amp_scaler *s);
 AMP_API int amp_scaler_set(amp_state *S, amp_scaler *s, const amp_scaler_options *o); /* constants; not the scale */
 AMP_API int amp_scaler_scale_tensor(amp_state *S, amp_scaler *s, int device, int index, amp_ref *out); /* float32 cell, a copy */
 AMP_API int amp_scaler_get(amp_state *S, amp_scaler *s, double *scale, int64_t *tracker, int64_t *hysteresis_left); /* waits */
-AMP_API int amp_scaler_put(amp_state *S, amp_scaler *s, double scale, int64_t tracker, int64_t hysteresis_left);
+AMP_API int amp_scaler_put(amp_state *S, amp_scaler *s, double scale, int64_t tracker, int64_t hysteresis_left); /* -1: as it is */
 AMP_API amp_check *amp_check_new(amp_state *S, amp_scaler *s);
 AMP_API void amp_check_free(amp_check *k);  /* drops one count */
 /* Check the gradients of n leaves; leave 1/scale pending on them (unscale != 0). A gradient already checked
-** under k and unchanged since is not looked at again. */
+** under k and unchanged since is not looked at again; one that another check of this iteration unscaled is not
+** unscaled again. Add to unscale: 2 to allow float16 parameters, 4 to let the user see no gradients on overflow,
+** 8 where somebody else will unscale. */
 AMP_API int amp_check_grads(amp_state *S, amp_check *k, amp_tensor *const *leaf, int n, int unscale);
+AMP_API int amp_check_devices(const amp_check *k);  /* bit 1 << device type: has looked there */
+AMP_API int amp_check_tensor(amp_state *S, amp_check *k, int device, int index, amp_ref *out); /* found-inf, a copy: 0 or more */
 AMP_API int amp_check_found(amp_state *S, amp_check *k);  /* waits: 1, 0, <0 error */
 AMP_API int amp_scaler_update(amp_state *S, amp_scaler *s, amp_check *const *k, int n); /* on the device */
 /* Total norm of unscaled gradients (p-norm; p = infinity allowed) into *norm, then, if max_norm >= 0, multiply them. */

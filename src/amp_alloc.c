@@ -310,7 +310,7 @@ static void *raw_alloc(int device, int index, size_t n)
 
 static void raw_free(int device, int index, void *p, size_t n)
 {
-  if (device != AMP_CPU) amp__devices[device].free(index, p);
+  if (device != AMP_CPU) amp__devices[device].free(index, p, n);
   else if (CACHING && n >= HUGE_MIN) munmap(p, n);
   else free(p);
 }

@@ -49,20 +49,16 @@ int amp__bwd_permute(amp_bwd *b) {
   return GIN(b, 0, amp__x(AMP_OP_permute, &s, 1, &g));
 }
 
-/* g added to zeros of input i's shape at the places size, stride, offset */
-static amp_tensor *scatter_view(amp_bwd *b, amp_tensor *g, const amp_shape *h, int ndim, const int64_t *size, const int64_t *stride, int64_t offset) {
-  amp_sl s = amp__sl();
-  amp__sl_shape(&s, h);
-  amp__sl_list(&s, ndim, size);
-  amp__sl_list(&s, ndim, stride);
-  amp__sl_i(&s, offset);
-  return amp__x(AMP_OP_as_strided_sum, &s, 1, &g);
-}
-
-/* The view's gradient, its size being g's */
+/* g added to zeros of the input's shape at the places of a view of g's size */
 static int strided_back(amp_bwd *b, const int64_t *stride, int64_t offset) {
   amp_tensor *g = G(b);
-  return GIN(b, 0, scatter_view(b, g, SHAPE(b, 0), g->ndim, g->size, stride, offset));
+  if (g->numel == 0) return GIN(b, 0, amp__xzeros(b, 0));
+  amp_sl s = amp__sl();
+  amp__sl_shape(&s, SHAPE(b, 0));
+  amp__sl_list(&s, g->ndim, g->size);
+  amp__sl_list(&s, g->ndim, stride);
+  amp__sl_i(&s, offset);
+  return GIN(b, 0, amp__x(AMP_OP_as_strided_sum, &s, 1, &g));
 }
 
 static int range_back(amp_bwd *b, int64_t start, int64_t step) {
@@ -71,7 +67,7 @@ static int range_back(amp_bwd *b, int64_t start, int64_t step) {
   int dim = (int)b->a[0].i;
   amp__contiguous_strides(h->ndim, h->size, stride);
   int64_t offset = start * stride[dim];
-  stride[dim] *= step;
+  if (G(b)->size[dim] > 1) stride[dim] *= step;
   return strided_back(b, stride, offset);
 }
 
@@ -96,7 +92,6 @@ int amp__bwd_diagonal(amp_bwd *b) {
   for (int i = 0; i < h->ndim; i++)
     if (i != d1 && i != d2) stride[n++] = full[i];
   stride[n] = full[d1] + full[d2];
-  if (G(b)->numel == 0) return GIN(b, 0, amp__xzeros(b, 0));
   return strided_back(b, stride, k >= 0 ? k * full[d2] : -k * full[d1]);
 }
 
@@ -104,10 +99,9 @@ int amp__bwd_unfold(amp_bwd *b) {
   int64_t stride[AMP_MAX_DIM];
   const amp_shape *h = SHAPE(b, 0);
   int dim = (int)b->a[0].i;
-  if (h->ndim == 0) return GIN(b, 0, amp__xview(G(b), 0, h->size));
   amp__contiguous_strides(h->ndim, h->size, stride);
   stride[h->ndim] = stride[dim];
-  stride[dim] *= b->a[2].i;
+  if (G(b)->size[dim] > 1) stride[dim] *= b->a[2].i;
   return strided_back(b, stride, 0);
 }
 
@@ -185,7 +179,7 @@ static amp_tensor *pow_in_base(amp_tensor *x, amp_tensor *e) {
   if (!x || !e) return NULL;
   if (amp__is_number(e)) {
     double v = amp__element(e, 0);
-    return v == 1 ? NULL : v == 2 ? XN(mul, x, 2) : XN(mul, XN(pow, x, v - 1), v);
+    return XN(mul, v == 2 ? x : XN(pow, x, v - 1), v);
   }
   amp_tensor *both = X2(logical_and, XN(eq, x, 0), XN(eq, e, 0));
   return X2(mul, X2(pow, amp__xfill(both, x, 1), XN(sub, e, 1)), e);

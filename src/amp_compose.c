@@ -124,28 +124,10 @@ static bool has_size(const amp_tensor *a, int ndim, const int64_t *size) {
   return a->ndim == ndim && memcmp(a->size, size, sizeof *size * ndim) == 0;
 }
 
-/* Can strides say the new shape? Dimensions that follow each other in memory
-** form runs; every new dimension must lie within one run. */
-static bool viewable(const amp_tensor *t, int ndim, const int64_t *size) {
-  if (t->numel == 0 || (t->flags & AMP_T_CONTIGUOUS)) return true;
-  int j = ndim - 1;
-  for (int i = t->ndim - 1; i >= 0;) {
-    if (t->size[i] == 1) { i--; continue; }
-    int64_t run = t->size[i], next = t->size[i] * t->stride[i];
-    for (i--; i >= 0 && (t->size[i] == 1 || t->stride[i] == next); i--)
-      if (t->size[i] != 1) { run *= t->size[i]; next *= t->size[i]; }
-    for (; run > 1 && j >= 0; j--) {
-      if (run % size[j]) return false;
-      run /= size[j];
-    }
-    if (run > 1) return false;
-  }
-  return true;
-}
-
 amp_tensor *amp__xview(amp_tensor *a, int ndim, const int64_t *size) {
   if (!a || has_size(a, ndim, size)) return a;
-  if (!viewable(a, ndim, size)) a = amp__xcontiguous(a);
+  int64_t stride[AMP_MAX_DIM];
+  if (!amp__view_strides(a, ndim, size, stride)) a = amp__xcontiguous(a);
   return shaped(AMP_OP_view, a, ndim, size);
 }
 

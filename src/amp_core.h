@@ -40,6 +40,8 @@ struct amp_state_private {
   amp_ag *shadows;         /* leaves with a shadow no optimizer owns */
   char **log; int nlog, caplog;             /* verbose lines not fetched yet */
   int64_t region_epoch;    /* counts outermost regions */
+  char text[16][224];      /* ring of amp__shape_str; no thread-local array: dlopen has little static TLS */
+  unsigned text_next;
 };
 
 /* Set the error and return `code`. The op's name is added by whoever reads. */
@@ -62,6 +64,9 @@ float amp__half_to_float(uint16_t h);           /* scalar; bulk: cpu/cpu_convert
 uint16_t amp__float_to_half(float f);           /* round to nearest even */
 float amp__bf16_to_float(uint16_t h);
 uint16_t amp__float_to_bf16(float f);
+double amp__value_get(const void *p, int dtype);          /* one value */
+bool amp__value_put(void *p, int dtype, double v);       /* false: it does not fit (NaN, range) an integer dtype */
+bool amp__fits(double v, int dtype);            /* would amp__value_put take it? */
 
 /* -- Memory (amp_alloc.c) -------------------------------------------------- */
 
@@ -133,6 +138,7 @@ static inline bool amp__same_size(const amp_tensor *a, const amp_tensor *b) {
   return a->ndim == b->ndim && memcmp(a->size, b->size, sizeof(int64_t) * a->ndim) == 0;
 }
 double amp__element(const amp_tensor *t, int64_t offset); /* CPU memory, element offset from t's start */
+amp_tensor *amp__on_cpu(amp_tensor *t);                 /* t or a copy in CPU memory, counted */
 
 /* -- Op descriptors and calls (amp_dispatch.c) ----------------------------- */
 
@@ -182,6 +188,10 @@ int amp__norm_dim(amp_slot *s, int ndim, const char *what);  /* 1-based -> from 
 int amp__norm_dims(amp_slot *list, int ndim, uint32_t *mask); /* a D attribute in place; absent: all */
 void amp__out(amp_call *c, int i, int dtype, int ndim, const int64_t *size); /* meta[i], device of in[0] */
 int amp__broadcast(amp_call *c, int n, int *ndim, int64_t *size); /* of the first n inputs that are there */
+int amp__result_dtype(const amp_call *c, int first, int n); /* promotion of n inputs from first on; numbers are weak */
+/* Helpers for views (amp_view.c) */
+int amp__view_shape(const amp_tensor *t, amp_slot *shape, int64_t *size); /* an I attribute with at most one -1, filled in */
+bool amp__view_strides(const amp_tensor *t, int ndim, const int64_t *size, int64_t *stride); /* false: it takes a copy */
 
 /* -- Devices (amp_device.c) ------------------------------------------------ */
 
@@ -305,6 +315,7 @@ void amp__check_retain(amp_check *k);
 /* For the optimizer: found-inf cell of the leaf's valid check, NULL if none or void. Borrowed. */
 amp_tensor *amp__check_cell(const amp_grad *g);
 bool amp__check_valid(const amp_grad *g);    /* checked, and unchanged since */
+bool amp__grad_dropped(amp_tensor *leaf, bool wait); /* its check found an overflow and hides it; wait: ask devices too */
 
 /* -- Derivatives (amp_engine.c calls amp_bwd_*.c) -------------------------- */
 

@@ -194,6 +194,7 @@ int amp__dispatch(int op, unsigned flags, amp_tensor *const *in, int nin, amp_te
     owned = c.in + nin;
   }
   for (int i = 0; i < nin; i++) c.in[i] = in[i];
+  for (int i = nin; i < d->info.nin && i < AMP_MAX_IN; i++) c.in_[i] = NULL; /* optional ones at the end */
   memcpy(c.a_, attrs ? attrs : d->defaults, sizeof(amp_slot) * (size_t)d->info.nslot);
   if (amp_unlikely(S->interrupt)) { S->interrupt = 0; rc = amp__fail(AMP_E_INTERRUPTED, "interrupted"); goto out; }
   if ((rc = check_args(&c, &seen)) < 0) goto out;

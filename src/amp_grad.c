@@ -149,6 +149,7 @@ int amp__grad_accumulate(amp_tensor *leaf, amp_tensor *v, bool may_keep, amp_ten
   int rc = 0;
   if (ag == NULL) { amp__free(v); return amp__S->err.code; }
   amp_grad *g = &ag->grad;
+  if (amp__grad_dropped(leaf, false)) amp__grad_clear(leaf);
   if (amp__S->grad_mode) { /* create_graph: the gradient has history itself, in the leaf's dtype */
     int mark = amp__pool_mark();
     amp_tensor *sum = v->dtype == leaf->dtype ? v : amp__xcast(v, leaf->dtype);
@@ -195,7 +196,7 @@ int amp__grad_accumulate(amp_tensor *leaf, amp_tensor *v, bool may_keep, amp_ten
 
 int amp_grad_defined(const amp_ref *a)
 {
-  return a && a->t && a->t->ag && a->t->ag->grad.value != NULL;
+  return a && a->t && a->t->ag && a->t->ag->grad.value != NULL && !amp__grad_dropped(a->t, true);
 }
 
 int amp_grad_get(amp_state *S, const amp_ref *a, amp_ref *out)
@@ -204,6 +205,7 @@ int amp_grad_get(amp_state *S, const amp_ref *a, amp_ref *out)
   if (a->t == NULL) return amp__fail(AMP_E_ARGUMENT, "a tensor that was freed has no gradient");
   out->t = NULL;
   if (a->t->ag == NULL || a->t->ag->grad.value == NULL) return 0;
+  if (amp__grad_dropped(a->t, true)) { amp__grad_clear(a->t); return 0; }
   int rc = amp__grad_materialize(a->t);
   if (rc < 0) return rc;
   a->t->ag->grad.visible = 1;

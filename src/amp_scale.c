@@ -28,15 +28,19 @@ enum { MAX_PLACES = 17 }; /* the CPU and 16 cards */
 struct amp_scaler {
   _Atomic int32_t refs;
   amp_scaler_options o;
+  uint32_t epoch;                 /* updates so far: the iteration */
   double scale0, tracker0, hyst0; /* until the cells are there */
   amp_tensor *scale, *inv, *tracker, *hyst; /* 0-d, on the home device; NULL: not yet */
   int nplace;
-  struct { uint8_t device, index; amp_tensor *scale = NULL, *inv = NULL; } place[MAX_PLACES]; /* copies elsewhere */
+  struct { uint8_t device, index; amp_tensor *scale, *inv; } place[MAX_PLACES]; /* copies elsewhere */
 };
 
 struct amp_check {
   _Atomic int32_t refs;
   amp_scaler *s;
+  uint32_t epoch; /* of s when made */
+  bool raw;       /* looked at gradients without unscaling them first */
+  bool drop;      /* on overflow the user sees no gradients */
   int nplace;
   struct { uint8_t device, index; amp_tensor *inv, *found; } place[MAX_PLACES];
 };
@@ -273,7 +277,7 @@ int amp_scaler_update(amp_state *S, amp_scaler *s, amp_check *const *k, int n) {
     }
   rc = amp__devices[home_device].scale_update(AMP_DATA(float, s->scale), AMP_DATA(float, s->inv), AMP_DATA(double, s->tracker),
                                               AMP_DATA(double, s->hyst), found, nf, &s->o);
-  if (!rc) drop_copies(s);
+  if (!rc) { drop_copies(s); s->epoch++; }
 out:
   for (int i = 0; i < nm; i++) amp__free(moved[i]);
   free(found); free(moved);
@@ -288,6 +292,7 @@ static amp_check *check_new(amp_scaler *s) {
   if (!k) { amp__nomem(sizeof *k); return NULL; }
   k->refs = 1;
   k->s = s;
+  k->epoch = s->epoch;
   atomic_fetch_add(&s->refs, 1);
   return k;
 }
@@ -372,10 +377,9 @@ static bool at_once(const amp_grad *g) { return g->visible || g->value->dtype ==
 static int check_one(amp_check *k, amp_tensor *leaf, bool unscale, product *m) {
   amp_grad *g = &leaf->ag->grad;
   amp_tensor *v = g->value;
-  if (g->check == k) {
-    if (g->version == amp__version(v)) return 0;
-    unscale = false; /* unscaled under k already; the change is what is looked at */
-  }
+  if (g->check == k && g->version == amp__version(v)) return 0;
+  if (g->check && g->check->s == k->s && g->check->epoch == k->epoch && !g->check->raw)
+    unscale = false; /* it is unscaled; under another check of this iteration, or changed since */
   int i = check_place(k, v->device, v->device_index);
   if (i < 0) return i;
   amp_tensor *inv = k->place[i].inv;
@@ -402,6 +406,8 @@ int amp_check_grads(amp_state *S, amp_check *k, amp_tensor *const *leaf, int n, 
   amp__plain p = amp__plain_begin();
   product m = {0};
   int rc = 0;
+  if (unscale & AMP_CHECK_RAW) k->raw = true;
+  if (unscale & AMP_CHECK_DROP) k->drop = true;
   for (int i = 0; i < n && !rc; i++)
     if (grad_of(leaf[i])) rc = check_one(k, leaf[i], (unscale & AMP_UNSCALE) != 0, &m);
   product_end(&m);
@@ -414,6 +420,41 @@ int amp__check_again(amp_tensor *leaf, amp_check **fresh) {
   if (!g->check || amp__check_valid(g)) return 0;
   if (!*fresh && !(*fresh = check_new(g->check->s))) return amp__S->err.code;
   return check_one(*fresh, leaf, false, NULL);
+}
+
+bool amp__grad_dropped(amp_tensor *leaf, bool wait) {
+  if (!leaf->ag || !leaf->ag->grad.check || !leaf->ag->grad.check->drop) return false;
+  amp_tensor *f = amp__check_cell(&leaf->ag->grad);
+  double v = 0;
+  return f && (wait || f->device == AMP_CPU) && !cell_read(f, &v) && v != 0;
+}
+
+int amp_check_devices(const amp_check *k) {
+  int bits = 0;
+  for (int i = 0; i < k->nplace; i++) bits |= 1 << k->place[i].device;
+  return bits;
+}
+
+int amp_check_tensor(amp_state *S, amp_check *k, int device, int index, amp_ref *out) {
+  AMP_ENTER(S);
+  amp__plain p = amp__plain_begin();
+  amp_tensor *sum = NULL;
+  int rc = 0;
+  for (int i = 0; i < k->nplace && !rc; i++) {
+    amp_tensor *c = amp__cell_copy(k->place[i].found, device, index);
+    if (!c) rc = S->err.code;
+    else if (!sum) sum = c;
+    else {
+      amp_tensor *in[2] = {sum, c};
+      rc = amp__dispatch(AMP_OP_add, AMP_INPLACE, in, 2, NULL, NULL);
+      amp__free(c);
+    }
+  }
+  if (!rc && !sum && !(sum = amp__cell(AMP_FLOAT32, device, index, 0))) rc = S->err.code;
+  amp__plain_end(p);
+  if (rc) amp__free(sum);
+  else out->t = sum;
+  return rc;
 }
 
 int amp_check_found(amp_state *S, amp_check *k) {

@@ -7,7 +7,8 @@
 #define AMP_SCALE_H
 #include "amp_core.h"
 
-enum { AMP_UNSCALE = 1, AMP_UNSCALE_HALF = 2 }; /* bits of amp_check_grads' unscale; 2: float16 parameters are meant (O3) */
+/* Bits of amp_check_grads' last argument, see amp.h. */
+enum { AMP_UNSCALE = 1, AMP_UNSCALE_HALF = 2, AMP_CHECK_DROP = 4, AMP_CHECK_RAW = 8 };
 
 /* Ops between begin and end neither record nor autocast. */
 typedef struct amp__plain { int32_t grad_mode, autocast_on; } amp__plain;

@@ -352,12 +352,14 @@ int amp__rebase(amp_call *c, amp_tensor *saved0)
 /* Dimensions of t from the outermost in memory to the innermost. */
 void amp__physical_order(const amp_tensor *t, int8_t *order)
 {
-  for (int i = 0; i < t->ndim; i++) order[i] = (int8_t)i;
+  for (int i = 0; i < AMP_MAX_DIM; i++) order[i] = (int8_t)i;
   if (t->flags & AMP_T_CONTIGUOUS) return;
-  for (int i = 1; i < t->ndim; i++)
-    for (int j = i; j > 0 && t->stride[order[j - 1]] < t->stride[order[j]]; j--) {
-      int8_t x = order[j]; order[j] = order[j - 1]; order[j - 1] = x;
-    }
+  for (int i = 1; i < t->ndim && i < AMP_MAX_DIM; i++) {
+    int8_t x = order[i];
+    int j = i;
+    for (; j > 0 && t->stride[order[j - 1]] < t->stride[x]; j--) order[j] = order[j - 1];
+    order[j] = x;
+  }
 }
 
 /* t seen in memory order, recorded; from the pool. A base that has gaps can't be. */

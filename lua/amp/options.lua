@@ -68,4 +68,16 @@ function M.integer(op, name, value, low)
   return value
 end
 
+--- Two whole numbers from one or a pair: 3 -> {3, 3}.
+function M.pair(op, name, value, low)
+  if type(value) == 'number' then value = {value, value} end
+  if type(value) ~= 'table' or #value ~= 2 then
+    raise(op, string.format('%s must be a number or {height, width}, got %s', name, util.show(value)))
+  end
+  return {M.integer(op, name, value[1], low), M.integer(op, name, value[2], low)}
+end
+
+--- "3x3" of a pair.
+function M.show_pair(pair) return pair[1] .. 'x' .. pair[2] end
+
 return M

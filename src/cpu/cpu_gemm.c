@@ -27,6 +27,7 @@ typedef int64_t gk_l2 __attribute__((vector_size(16)));
     int mr, nr, v, classes, size[5];                                                                \
     void (*kern[2][2][5])(int64_t kc, const T *a, int64_t ars, int64_t acs, const T *b, int64_t ldb, T *c, int64_t ldc, int add); \
     void (*pack)(const T *src, int64_t rs, int64_t cs, int64_t lines, int64_t kc, int width, T *dst); \
+    void (*pack_lines)(const T *const *lines, int n, int64_t kc, int width, T *dst);                \
     void (*dots)(int64_t m, int64_t k, const T *a, int64_t ars, const T *x, T *y, int64_t ys);      \
     void (*rows)(int64_t n, int64_t k, const T *x, int64_t xs, const T *b, int64_t brs, T *y);      \
   } name;
@@ -135,6 +136,11 @@ size_t amp__gemm_scratch(const amp_gemm *g, int dtype) { return dtype == AMP_FLO
 void amp__gemm(const amp_gemm *g, int dtype, void *scratch) {
   if (dtype == AMP_FLOAT64) d_run(g, scratch);
   else f_run(g, scratch);
+}
+
+void amp__gemm_pack_lines(int dtype, const void *const *lines, int n, int64_t kc, int width, void *dst) {
+  if (dtype == AMP_FLOAT64) d_pick()->pack_lines((const double *const *)lines, n, kc, width, dst);
+  else f_pick()->pack_lines((const float *const *)lines, n, kc, width, dst);
 }
 
 typedef struct grid { const amp_gemm *g; int dtype, tm, tn; char *scratch; size_t each; } grid;

@@ -40,6 +40,8 @@ size_t amp__gemm_scratch(const amp_gemm *g, int dtype);
 void amp__gemm(const amp_gemm *g, int dtype, void *scratch);
 /* The same on up to `threads` threads, with scratch of its own. 0 or an error. */
 int amp__gemm_threads(const amp_gemm *g, int dtype, int threads);
+/* For packers: one panel out of n <= width lines that are contiguous along k; lanes past n repeat the last line. */
+void amp__gemm_pack_lines(int dtype, const void *const *lines, int n, int64_t kc, int width, void *dst);
 /* C = A B + bias in any one integer dtype, wrapping around. */
 void amp__gemm_int(const amp_gemm *g, int dtype);
 

@@ -93,12 +93,12 @@ GK_ROWS(14)
 #define GK_TRANSPOSE(r) { GK(blk) t0 = GK_S2(r[0], r[1], 0, 2); r[1] = GK_S2(r[0], r[1], 1, 3); r[0] = t0; }
 #endif
 
-/* One panel of lines (stride rs) that are contiguous along k. Blocks go from the last to the first, so what one
-** writes past its row's end the next one overwrites; the very last rows spill into the slack. */
-GK_ISA static void GK(pack_lines)(const GK_T *src, int64_t rs, int64_t lines, int64_t kc, int width, GK_T *dst) {
+/* One panel of lines, each contiguous along k. Blocks go from the last to the first, so what one writes past its
+** row's end the next one overwrites; the very last rows spill into the slack. */
+GK_ISA static void GK(pack_lines)(const GK_T *const *lines, int n, int64_t kc, int width, GK_T *dst) {
   for (int ib = (width - 1) / GK_TB * GK_TB; ib >= 0; ib -= GK_TB) {
     const GK_T *line[GK_TB];
-    _Pragma("GCC unroll 8") for (int i = 0; i < GK_TB; i++) line[i] = src + (ib + i < lines ? ib + i : lines - 1) * rs;
+    _Pragma("GCC unroll 8") for (int i = 0; i < GK_TB; i++) line[i] = lines[ib + i < n ? ib + i : n - 1];
     GK_T *d = dst + ib;
     int64_t p = 0;
     for (; p + GK_TB <= kc; p += GK_TB) {
@@ -133,8 +133,11 @@ GK_ISA static void GK(pack_side)(const GK_T *src, int64_t rs, int64_t cs, int64_
 GK_ISA static void GK(pack)(const GK_T *src, int64_t rs, int64_t cs, int64_t lines, int64_t kc, int width, GK_T *dst) {
   for (int64_t i = 0; i < lines; i += width, dst += width * kc) {
     int64_t n = lines - i < width ? lines - i : width;
-    if (cs == 1 && rs != 1 && kc >= GK_TB) GK(pack_lines)(src + i * rs, rs, n, kc, width, dst);
-    else GK(pack_side)(src + i * rs, rs, cs, n, kc, width, dst);
+    if (cs == 1 && rs != 1 && kc >= GK_TB) {
+      const GK_T *line[32];
+      for (int j = 0; j < (int)n; j++) line[j] = src + (i + j) * rs;
+      GK(pack_lines)(line, (int)n, kc, width, dst);
+    } else GK(pack_side)(src + i * rs, rs, cs, n, kc, width, dst);
   }
 }
 
@@ -174,7 +177,7 @@ GK_ISA static void GK(rows)(int64_t n, int64_t k, const GK_T *x, int64_t xs, con
 static const GK(isa_type) GK(isa) = {
   GK_MR, GK_NR, GK_V, GK_CLASSES, GK_SIZES,
   { { GK_TABLE(packed, 1), GK_TABLE(packed, 2) }, { GK_TABLE(plain, 1), GK_TABLE(plain, 2) } },
-  GK(pack), GK(dots), GK(rows)
+  GK(pack), GK(pack_lines), GK(dots), GK(rows)
 };
 
 #undef GK_V

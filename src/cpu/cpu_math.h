@@ -21,10 +21,13 @@
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || defined(__SANITIZE_UNDEFINED__)
 #define AMP_CLONES
+#define AMP_CLONES_WIDE
 #elif defined(__x86_64__) && defined(__gnu_linux__) && defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 12
 #define AMP_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#define AMP_CLONES_WIDE __attribute__((target_clones("arch=x86-64-v3", "default"))) /* 64-bit types: smaller code */
 #else
 #define AMP_CLONES
+#define AMP_CLONES_WIDE
 #endif
 #define AMP_INLINE static inline __attribute__((always_inline))
 #define AMP_IVDEP _Pragma("GCC ivdep")
@@ -39,7 +42,7 @@ AMP_INLINE double amp__bitsd(int64_t i) { union { double f; int64_t i; } u; u.i 
 AMP_INLINE float amp__scale2f(float p, int32_t n)
 {
   int32_t h = n >> 1;
-  return p * amp__bitsf((127 + h) << 23) * amp__bitsf((127 + (n - h)) << 23);
+  return p * amp__bitsf((int32_t)((uint32_t)(127 + h) << 23)) * amp__bitsf((int32_t)((uint32_t)(127 + (n - h)) << 23));
 }
 
 #define AMP_LN2_HI 0.693359375f      /* 9 bits: n * LN2_HI is exact */
@@ -94,7 +97,7 @@ AMP_INLINE float amp__expm1f(float x)
   float r = c - n * AMP_LN2_HI;
   r = r - n * AMP_LN2_LO;
   float e = r + r * r * amp__exp_p(r);
-  float s = amp__bitsf((126 + (amp__fbits(t) - amp__fbits(AMP_ROUND))) << 23);
+  float s = amp__bitsf((int32_t)((uint32_t)(126 + (amp__fbits(t) - amp__fbits(AMP_ROUND))) << 23));
   float y = 2.f * (s * e + (s - 0.5f));
   return x == 0.f ? x : y;
 }
@@ -106,7 +109,7 @@ AMP_INLINE float amp__log_split(float x, float *k)
 {
   float small = x < FLT_MIN ? 1.f : 0.f;
   float xs = x < FLT_MIN ? x * 8388608.f : x;
-  int32_t ix = amp__fbits(xs) - 0x3f3504f3;
+  int32_t ix = (int32_t)((uint32_t)amp__fbits(xs) - 0x3f3504f3u);
   *k = (float)(ix >> 23) - 23.f * small;
   return amp__bitsf((ix & 0x7fffff) + 0x3f3504f3) - 1.f;
 }
@@ -163,7 +166,7 @@ AMP_INLINE float amp__powf_core(float x, float y)
   double n = (t + 6755399441055744.0) - 6755399441055744.0, r = t - n;
   double p = 1.0 + r * (0.6931471805459694 + r * (0.24022650695610342 + r * (0.0555041094112201 + r * (0.00961812920796437
              + r * (0.0013333450624499117 + r * (0.0001540342258067862 + r * (1.5310067838545115e-05 + r * 1.326212203886846e-06)))))));
-  return (float)(p * amp__bitsd((int64_t)((int32_t)n + 1023) << 52));
+  return (float)(p * amp__bitsd((int64_t)((uint64_t)((int32_t)n + 1023) << 52)));
 }
 
 /* -- Sigmoid and relatives ------------------------------------------------- */

@@ -69,13 +69,9 @@ typedef struct conversion { amp__nn_view *v; const amp_tensor *t; int type, inne
 
 static void move(const conversion *k, int64_t mem, int64_t own, int64_t stride, int64_t n) {
   char *m = (char *)amp__data(k->t) + mem * amp__dtype_size[k->t->dtype], *o = (char *)k->v->p + own * amp__dtype_size[k->type];
-  if (k->back) {
-    if (k->type == AMP_FLOAT64) amp__nn_store_f64(m, k->t->dtype, stride, (double *)o, n);
-    else amp__nn_store_f32(m, k->t->dtype, stride, (float *)o, n);
-  } else {
-    if (k->type == AMP_FLOAT64) amp__nn_load_f64((double *)o, m, k->t->dtype, stride, n);
-    else amp__nn_load_f32((float *)o, m, k->t->dtype, stride, n);
-  }
+  int cls = k->type == AMP_FLOAT64 ? AMP_C_F64 : AMP_C_F32;
+  if (k->back) amp__store(k->t->dtype, m, stride, cls, o, n);
+  else amp__load(cls, o, k->t->dtype, m, stride, n);
 }
 
 static void dense_body(void *ctx, int64_t begin, int64_t end, int thread) { move(ctx, begin, begin, 1, end - begin); }
@@ -91,7 +87,7 @@ static void rows_body(void *ctx, int64_t begin, int64_t end, int thread) {
 static void convert(amp__nn_view *v, const amp_tensor *t, int type, bool back) {
   conversion k = {v, t, type, t->ndim - 1, back, {0}};
   if (t->numel == 0) return;
-  if (t->flags & AMP_T_DENSE) { /* strides are the tensor's own */
+  if (t->ndim == 0 || ((t->flags & AMP_T_DENSE) && memcmp(t->stride, v->stride, sizeof(int64_t) * t->ndim) == 0)) {
     amp__nn_par(amp__nn_threads(t->numel, t->numel), t->numel, dense_body, &k);
     return;
   }
@@ -100,25 +96,29 @@ static void convert(amp__nn_view *v, const amp_tensor *t, int type, bool back) {
   amp__nn_par(amp__nn_threads(t->numel, k.w.n), k.w.n, rows_body, &k);
 }
 
-static bool open_view(amp__nn_view *v, const amp_tensor *t, int type) {
+/* own memory if the dtype or (with c_order) the layout is another */
+static bool open_view(amp__nn_view *v, const amp_tensor *t, int type, bool c_order) {
   v->block = NULL;
   memcpy(v->stride, t->stride, sizeof v->stride);
   v->p = amp__data(t);
-  if (t->dtype == type) return true;
-  if (!(t->flags & AMP_T_DENSE)) amp__contiguous_strides(t->ndim, t->size, v->stride);
+  if (t->dtype == type && (!c_order || (t->flags & AMP_T_CONTIGUOUS))) return true;
+  if (c_order || !(t->flags & AMP_T_DENSE)) amp__contiguous_strides(t->ndim, t->size, v->stride);
   v->block = amp__block_new(AMP_CPU, 0, (size_t)t->numel * amp__dtype_size[type] + 64);
   if (!v->block) return false;
   v->p = v->block->data;
   return true;
 }
 
-bool amp__nn_read(amp__nn_view *v, const amp_tensor *t, int type) {
-  if (!open_view(v, t, type)) return false;
+static bool read_view(amp__nn_view *v, const amp_tensor *t, int type, bool c_order) {
+  if (!open_view(v, t, type, c_order)) return false;
   if (v->block) convert(v, t, type, false);
   return true;
 }
 
-bool amp__nn_write(amp__nn_view *v, const amp_tensor *t, int type) { return open_view(v, t, type); }
+bool amp__nn_read(amp__nn_view *v, const amp_tensor *t, int type) { return read_view(v, t, type, false); }
+bool amp__nn_read_c(amp__nn_view *v, const amp_tensor *t, int type) { return read_view(v, t, type, true); }
+bool amp__nn_write(amp__nn_view *v, const amp_tensor *t, int type) { return open_view(v, t, type, false); }
+bool amp__nn_write_c(amp__nn_view *v, const amp_tensor *t, int type) { return open_view(v, t, type, true); }
 
 void amp__nn_written(amp__nn_view *v, const amp_tensor *t, int type) {
   if (v->block) convert(v, t, type, true);

@@ -51,8 +51,10 @@ typedef struct amp__nn_view {
   amp_block *block;
 } amp__nn_view;
 bool amp__nn_read(amp__nn_view *v, const amp_tensor *t, int type);
+bool amp__nn_read_c(amp__nn_view *v, const amp_tensor *t, int type); /* in C order, whatever t's strides are */
 /* The same for a result: memory to fill, then written back (once rounded) by amp__nn_written. */
 bool amp__nn_write(amp__nn_view *v, const amp_tensor *t, int type);
+bool amp__nn_write_c(amp__nn_view *v, const amp_tensor *t, int type);
 void amp__nn_written(amp__nn_view *v, const amp_tensor *t, int type);
 void amp__nn_drop(amp__nn_view *v);
 

@@ -9,9 +9,12 @@ local Sequential = Module:extend('nn.Sequential')
 -- @usage local net = nn.Sequential(nn.Flatten(), nn.Linear(784, 10))
 function Sequential:init(...)
   rawset(self, '_count', 0)
-  local list = {...}
-  if #list == 1 and not Module.is_module(list[1]) and type(list[1]) == 'table' then list = list[1] end
-  for i = 1, select('#', ...) > 1 and select('#', ...) or #list do self:add(list[i]) end
+  local list, n = {...}, select('#', ...)
+  if n == 1 and type(list[1]) == 'table' and not Module.is_module(list[1]) and not list[1].__instance then
+    list = list[1]
+    n = #list
+  end
+  for i = 1, n do self:add(list[i]) end
 end
 
 --- Append a module. Chainable.
@@ -42,22 +45,18 @@ end
 --- Number of modules.
 function Sequential:size() return rawget(self, '_count') end
 
---- @tparam Tensor ... for the first module
--- @return what the last one gives
+local function chain(values, i, n, ...)
+  if i == n then return values[i](...) end
+  return chain(values, i + 1, n, values[i](...))
+end
+
+--- Run the modules in order.
+-- @param ... for the first module
+-- @return what the last one gives; the arguments if there is none
 function Sequential:forward(...)
-  local n, values = rawget(self, '_count'), rawget(self, '_values')
+  local n = rawget(self, '_count')
   if n == 0 then return ... end
-  if n == 1 then return values[1](...) end
-  if select('#', ...) == 1 then -- the common case, without passing through varargs
-    local x = ...
-    for i = 1, n - 1 do
-      local y, more = values[i](x)
-      if more ~= nil then return self:rest(i + 1, values[i](x)) end
-      x = y
-    end
-    return values[n](x)
-  end
-  return self:rest(2, values[1](...))
+  return chain(rawget(self, '_values'), 1, n, ...)
 end
 
 return Sequential

@@ -3,14 +3,12 @@
 -- once (but has both names in a state dict); own tensors come before children.
 local amp = require 'amp'
 local util = require 'amp.util'
-local core = require 'amp.ffi'
-local check = require('amp.call').check
+local types = require 'amp.types'
 local raise = require('amp.error').throw
 local Module = require 'amp.nn.module'
 local where = require 'amp.nn.where'
 
 local is_tensor = amp.is_tensor
-local C, S = core.C, core.S
 
 -- -- Walking ----------------------------------------------------------------
 
@@ -212,9 +210,10 @@ local function convert(self, fn)
   return self
 end
 
-local floats = {float64 = true, float32 = true, float16 = true, bfloat16 = true}
-local dtypes = {float64 = 'float64', double = 'float64', float32 = 'float32', float = 'float32',
-  float16 = 'float16', half = 'float16', bfloat16 = 'bfloat16'}
+local function is_float(dtype)
+  local code = types.dtype_code[dtype]
+  return code ~= nil and types.is_float(code)
+end
 
 --- Move to a device, or change the dtype of floating-point parameters and buffers, or both.
 -- Tensors keep their identity: an optimizer made before stays valid.
@@ -225,7 +224,7 @@ function Module:to(...)
   for i = 1, select('#', ...) do
     local what = select(i, ...)
     if is_tensor(what) then device, dtype = what.device, what.dtype
-    elseif dtypes[what] then dtype = dtypes[what]
+    elseif is_float(what) then dtype = types.dtype_name[types.dtype_code[what]]
     elseif type(what) == 'string' and (what:match('^cpu') or what:match('^cuda')) then device = what
     else
       raise('nn.Module:to', string.format('a device or a floating-point dtype expected, got %s', util.show(what)))
@@ -234,11 +233,11 @@ function Module:to(...)
   return convert(self, function(t)
     local new = t:detach()
     if device then new = new:to(device) end
-    if dtype and floats[new.dtype] then new = new:to(dtype) end
+    if dtype and is_float(new.dtype) then new = new:to(dtype) end
     if new.dtype == t.dtype and new.device == t.device then return end
     local grad = t.grad
     t.grad = nil
-    check(C.amp_set_data(S, t, new), 'nn.Module:to')
+    t:set_data(new)
     if grad then t.grad = grad:to(new.device):to(new.dtype) end
   end)
 end

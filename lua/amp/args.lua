@@ -1,0 +1,225 @@
+--- Arguments that are not simply in their places: options tables, numbers in a row, wrong
+-- types. Gives the wrapper what it takes, or raises an error that says what was expected.
+-- @module amp.args
+local ffi = require 'ffi'
+local core = require 'amp.ffi'
+local err = require 'amp.error'
+local types = require 'amp.types'
+local util = require 'amp.util'
+local istype, ref_t = ffi.istype, core.ref_t
+
+local what = {
+  i = 'an integer', d = 'a dimension (an integer, counted from 1)', f = 'a number', b = 'true or false',
+  t = 'a dtype', v = 'a device', I = 'a list of integers', D = 'a dimension or a list of them',
+}
+
+local function describe(a)
+  if a.list then return 'a list of tensors' end
+  if a.kind == 'T' then return a.number and 'a tensor or a number' or 'a tensor' end
+  if a.kind == 'e' then return "'" .. table.concat(a.word_list, "' or '") .. "'" end
+  if a.kind == 'N' then return ('an integer or a list of %d'):format(a.count) end
+  return what[a.kind]
+end
+
+local function show(v)
+  if istype(ref_t, v) then return 'a tensor' end
+  return util.show(v)
+end
+
+-- "sum(input, dim, keepdim, dtype)"
+local function usage(spec)
+  local names = {}
+  for i = 1, #spec.args do
+    local a = spec.args[i]
+    names[i] = a.required and a.name or '[' .. a.name .. ']'
+  end
+  return spec.form .. '(' .. table.concat(names, ', ') .. ')'
+end
+
+local function integer(v)
+  if type(v) == 'number' then return v % 1 == 0 and v <= 9e15 and v >= -9e15 and v or nil end
+  if type(v) == 'cdata' and (istype('int64_t', v) or istype('uint64_t', v)) then return tonumber(v) end
+end
+
+local function fail(spec, a, i, v)
+  if v == nil then
+    err.throw(spec.form, "argument %d '%s' is missing: %s is expected; call it as %s", i, a.name, describe(a), usage(spec))
+  end
+  if i == 3 and a.name == 'alpha' and istype(ref_t, v) then
+    err.throw(spec.form, "argument 3 'alpha' must be a number, got a tensor; x + s * y is x:add(y, {alpha = s})")
+  end
+  local got = show(v)
+  if (a.kind == 'i' or a.kind == 'd') and type(v) == 'number' then got = got .. ', which is not integral' end
+  err.throw(spec.form, "argument %d '%s' must be %s, got %s", i, a.name, describe(a), got)
+end
+
+local function integers(spec, a, i, v)
+  local single = integer(v)
+  if single then return { single } end
+  if type(v) ~= 'table' then fail(spec, a, i, v) end
+  local list = {}
+  for k = 1, #v do
+    list[k] = integer(v[k])
+    if list[k] == nil then
+      err.throw(spec.form, "argument %d '%s': element %d must be an integer, got %s", i, a.name, k, show(v[k]))
+    end
+  end
+  for k in pairs(v) do
+    if type(k) ~= 'number' then
+      err.throw(spec.form, "argument %d '%s' must be %s, got a table with the key %s", i, a.name, describe(a), util.show(k))
+    end
+  end
+  if #list > 8 and (a.kind == 'I' or a.kind == 'D') then
+    err.throw(spec.form, "argument %d '%s' has %d elements; tensors have at most 8 dimensions", i, a.name, #list)
+  end
+  return list
+end
+
+-- What the wrapper takes in place i, or an error.
+local function check(spec, a, i, v)
+  if v == nil then
+    if a.required then fail(spec, a, i, nil) end
+    return nil
+  end
+  local k = a.kind
+  if k == 'T' then
+    if a.list then
+      if type(v) ~= 'table' then fail(spec, a, i, v) end
+      for j = 1, #v do
+        if not istype(ref_t, v[j]) then
+          err.throw(spec.form, "argument %d '%s': element %d must be a tensor, got %s", i, a.name, j, show(v[j]))
+        end
+      end
+      return v
+    end
+    if istype(ref_t, v) then return v end
+    if a.number and not (spec.inplace and i == 1) then
+      if type(v) == 'number' then return v end
+      local n = integer(v)
+      if n then return n end
+      if type(v) == 'boolean' then return v and 1 or 0 end
+    end
+    fail(spec, a, i, v)
+  elseif k == 'i' or k == 'd' then
+    local n = integer(v)
+    if n == nil then fail(spec, a, i, v) end
+    return n
+  elseif k == 'f' then
+    local n = type(v) == 'number' and v or integer(v)
+    if n == nil and type(v) == 'boolean' and a.name == 'value' then n = v and 1 or 0 end
+    if n == nil then fail(spec, a, i, v) end
+    return n
+  elseif k == 'b' then
+    if type(v) ~= 'boolean' then fail(spec, a, i, v) end
+    return v
+  elseif k == 't' then
+    types.dtype(v, spec.form)
+    return v
+  elseif k == 'v' then
+    types.device(v, spec.form)
+    return v
+  elseif k == 'e' then
+    if a.words[v] == nil then
+      err.throw(spec.form, "argument %d '%s' must be %s, got %s%s", i, a.name, describe(a), show(v), util.hint(v, a.word_list))
+    end
+    return v
+  elseif k == 'N' then
+    local n = integer(v)
+    if n then return n end
+    local list = integers(spec, a, i, v)
+    if #list == 1 then return list[1] end
+    if #list ~= a.count then
+      err.throw(spec.form, "argument %d '%s' must be %s, got a list of %d", i, a.name, describe(a), #list)
+    end
+    return list
+  end
+  local list = integers(spec, a, i, v)
+  if #list == 0 and k == 'D' and a.optional then return nil end
+  return list
+end
+
+local function is_options(v, a)
+  if type(v) ~= 'table' or v[1] ~= nil then return false end
+  if next(v) == nil then -- an empty list where a list may stand
+    return not (a and (a.kind == 'I' or a.kind == 'D' or a.kind == 'N' or a.list))
+  end
+  return true
+end
+
+--- Sort out the arguments and call the wrapper.
+return function(ops, TOKEN, outbox, spec, ...)
+  local args = spec.args
+  local given, n = { ... }, select('#', ...)
+  while n > 0 and type(given[n]) == 'nil' do n = n - 1 end
+  if (spec.name == 'max' or spec.name == 'min') and istype(ref_t, given[2]) then
+    return ops.get(spec.name .. 'imum')(...)
+  end
+
+  local options
+  if n > 0 and is_options(given[n], args[n]) then
+    options = given[n]
+    n = n - 1
+  end
+
+  -- places
+  local value, i, j = {}, 1, 1
+  while j <= n do
+    local a, v = args[i], given[j]
+    if a == nil then
+      err.throw(spec.form, 'takes at most %d arguments, got %d; call it as %s, or with options in one table last',
+        #args, n, usage(spec))
+    end
+    if (a.kind == 'I' or a.kind == 'D') and integer(v) then
+      local list = { integer(v) }
+      if a.run then
+        while j < n and integer(given[j + 1]) do
+          j = j + 1
+          list[#list + 1] = integer(given[j])
+        end
+      end
+      v = list
+    end
+    value[i] = v
+    i, j = i + 1, j + 1
+  end
+
+  -- names
+  local out
+  if options then
+    local names, known = {}, {}
+    for k = 1, #args do
+      names[k] = args[k].name
+      known[args[k].name] = k
+    end
+    local may_out = not spec.inplace and (spec.kind == 'K' or spec.kind == 'N')
+    for key, v in pairs(options) do
+      local place = known[key]
+      if place then
+        if value[place] ~= nil then
+          err.throw(spec.form, "'%s' is given twice, in place %d and as an option", key, place)
+        end
+        value[place] = v
+      elseif key == 'out' and may_out then
+        if not istype(ref_t, v) then err.throw(spec.form, "option 'out' must be a tensor, got %s", show(v)) end
+        out = v
+      else
+        if may_out then names[#names + 1] = 'out' end
+        if key == 'out' then err.throw(spec.form, "takes no option 'out'") end
+        err.throw(spec.form, 'unknown option %s%s (there are %s)', util.show(key), util.hint(key, names),
+          table.concat(names, ', ', 2))
+      end
+    end
+  end
+
+  for k = 1, #args do value[k] = check(spec, args[k], k, value[k]) end
+  if spec.nin > 0 and spec.args[1].number and spec.args[2] and spec.args[2].number
+    and type(value[1]) == 'number' and type(value[2]) == 'number' and spec.nin == 2 then
+    err.throw(spec.form, 'one of the two arguments must be a tensor, got two numbers')
+  end
+  if out then
+    outbox[1] = out
+    value[#args + 1] = TOKEN
+    return spec.f(unpack(value, 1, #args + 1))
+  end
+  return spec.f(unpack(value, 1, #args))
+end

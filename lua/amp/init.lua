@@ -1,0 +1,121 @@
+--- amp: mixed-precision deep learning for LuaJIT.
+-- Assembles the module. Sets no globals and replaces none. The parts below are loaded when
+-- first asked for, so `require 'amp'` stays a matter of milliseconds.
+-- @module amp
+if type(jit) ~= 'table' then error('amp needs LuaJIT; run luajit yourscript.lua', 0) end
+
+-- Loaded once a Lua state, even where package.loaded is cleared (a test runner's insulation):
+-- a second copy would meet the first one's C types.
+local registry = debug.getregistry()
+local kept = registry['amp.loaded']
+if kept then
+  for name, module in pairs(kept.modules) do
+    if package.loaded[name] == nil then package.loaded[name] = module end
+  end
+  return kept.amp
+end
+
+local core = require 'amp.ffi'
+local err = require 'amp.error'
+local ops = require 'amp.ops'
+local tensor = require 'amp.tensor'
+local types = require 'amp.types'
+local warn = require 'amp.warn'
+
+local M = {}
+warn.module = M
+
+-- -- Parts that are loaded when first asked for -----------------------------------------------
+
+-- name -> module whose value it is
+local modules = {
+  nn = 'amp.nn', optim = 'amp.optim', data = 'amp.data', io = 'amp.io', cuda = 'amp.cuda', metric = 'amp.metric',
+  util = 'amp.util', autocast = 'amp.autocast', GradScaler = 'amp.scaler', GradManager = 'amp.manager',
+}
+
+-- name -> module of which it is a field
+local fields = {}
+local function lazy(module, names)
+  for name in names:gmatch '%S+' do fields[name] = module end
+end
+M.lazy = lazy
+
+lazy('amp.create', [[tensor zeros ones empty full eye arange linspace rand randn randint randperm zeros_like ones_like
+  empty_like full_like rand_like randn_like randint_like from_ptr from_string set_default_dtype get_default_dtype
+  set_default_device get_default_device manual_seed get_rng_state set_rng_state]])
+lazy('amp.autograd', [[backward grad no_grad enable_grad is_grad_enabled set_grad_enabled]])
+lazy('amp.func', 'Function checkpoint')
+lazy('amp.gradcheck', 'gradcheck gradgradcheck')
+lazy('amp.scope', 'scope memory')
+lazy('amp.autocast', [[is_autocast_enabled get_autocast_dtype policy set_policy reset_policy clear_autocast_cache counters
+  custom_fwd custom_bwd half_function float_function promote_function register_half_function register_float_function
+  register_promote_function]])
+lazy('amp.io', 'save load')
+lazy('amp.more', 'clock version set_num_threads get_num_threads is_tensor')
+
+-- Functions that are methods as well and no rows of the table.
+for name in ([[allclose equal chunk split unbind tile]]):gmatch '%S+' do M[name] = tensor.methods[name] end
+
+local aliases = { concat = 'cat' }
+
+-- -- Names of dtypes ---------------------------------------------------------------------------
+
+for i = 1, #types.dtype_names do M[types.dtype_names[i]] = types.dtype_names[i] end
+for _, alias in ipairs { 'double', 'float', 'half', 'long', 'int' } do
+  M[alias] = types.dtype_name[types.dtype_code[alias]]
+end
+
+M.Tensor = tensor
+M.Error = err.Error
+M.traceback = err.traceback
+M.warn = warn.to_stderr
+M.log = warn.log_to_stderr
+
+-- -- The module's metatable ---------------------------------------------------------------------
+
+-- Every public name, for help and for hints.
+local function names()
+  local list, seen = {}, {}
+  local function add(name)
+    if not seen[name] then
+      seen[name] = true
+      list[#list + 1] = name
+    end
+  end
+  for k in pairs(M) do add(k) end
+  for k in pairs(modules) do add(k) end
+  for k in pairs(fields) do add(k) end
+  for _, k in ipairs(ops.names()) do add(k) end
+  add 'enabled'
+  table.sort(list)
+  return list
+end
+M.names = names
+
+setmetatable(M, {
+  __index = function(t, k)
+    if k == 'enabled' then return require('amp.autocast').is_enabled() end
+    local v
+    if modules[k] then
+      v = require(modules[k])
+    elseif fields[k] then
+      v = require(fields[k])[k]
+    else
+      v = ops.public(aliases[k] or k)
+    end
+    if v ~= nil then rawset(t, k, v) end
+    return v
+  end,
+  __newindex = function(t, k, v)
+    if k == 'enabled' then return require('amp.autocast').set_enabled(v) end
+    rawset(t, k, v)
+  end,
+})
+
+local keep = {}
+for _, name in ipairs { 'amp.ffi', 'amp.error', 'amp.ops', 'amp.tensor', 'amp.types', 'amp.warn', 'amp.call', 'amp.util' } do
+  keep[name] = package.loaded[name]
+end
+registry['amp.loaded'] = { amp = M, modules = keep, library = core.C }
+
+return M

@@ -1,0 +1,249 @@
+--- Checkpoints: amp.save(path, table) and amp.load(path).
+--
+-- A value is a number, a string, a boolean, a tensor or a table of these, nested
+-- and shared as one likes. No code is stored and none is run. The file:
+--
+--   header   magic, version                                       16 bytes
+--   data     the elements of each segment, each from a multiple of 64, zeros between
+--   index    segments, tensors (views of segments), the value     see below
+--   footer   place, length and CRC of the index, CRC of the footer, magic
+--
+-- A segment is a stretch of memory that saved tensors cover: views that overlap
+-- share one, and are views of one storage again when loaded. Everything has a
+-- check sum. Writing streams, so it takes little memory whatever is saved.
+-- Reading is in checkpoint_read.lua.
+local ffi = require 'ffi'
+local amp = require 'amp'
+local core = require 'amp.ffi'
+local file = require 'amp.io.file'
+local memory = require 'amp.io.memory'
+local types = require 'amp.types'
+local raise = require('amp.error').throw
+
+local M = {}
+
+M.magic = '\137AMP\r\n\26\n' -- survives neither text mode nor a cut at its middle
+M.version = 1
+M.max_depth = 200
+local ALIGN = 64
+local le = file.le
+
+local number = ffi.new('double[1]')
+local function double(v)
+  number[0] = v
+  return ffi.string(number, 8)
+end
+
+-- -- What there is to save --------------------------------------------------
+
+local function place(path) return #path == 0 and 'the value itself' or "'" .. table.concat(path, '.') .. "'" end
+
+local function refuse(path, what) raise('save', 'at %s: %s', place(path), what) end
+
+-- Number tables and tensors in the order they are met.
+local function survey(v, path, seen)
+  local kind = type(v)
+  if kind == 'number' or kind == 'string' or kind == 'boolean' then return end
+  if amp.is_tensor(v) then
+    local id = v:id()
+    if not seen.tensor_at[id] then
+      seen.tensors[#seen.tensors + 1] = v:detach()
+      seen.flags[#seen.tensors] = v.requires_grad and v.is_leaf and 1 or 0
+      seen.tensor_at[id] = #seen.tensors
+    end
+    return
+  end
+  if kind ~= 'table' then
+    refuse(path, kind == 'nil' and 'nil cannot be saved' or 'a ' .. kind .. ' cannot be saved, only numbers, strings, '
+      .. 'booleans, tensors and tables of them')
+  end
+  if seen.table_at[v] then return end
+  local mt = getmetatable(v)
+  if type(mt) == 'table' and type(v.state_dict) == 'function' then
+    refuse(path, 'an object cannot be saved, its state can: use its state_dict()')
+  end
+  if #path >= M.max_depth then refuse({path[1]}, string.format('more than %d levels of tables', M.max_depth)) end
+  seen.tables = seen.tables + 1
+  seen.table_at[v] = seen.tables
+  for k, item in pairs(v) do
+    if type(k) ~= 'string' and type(k) ~= 'number' and type(k) ~= 'boolean' then
+      refuse(path, 'a table key that is a ' .. type(k))
+    end
+    path[#path + 1] = tostring(k)
+    survey(item, path, seen)
+    path[#path] = nil
+  end
+end
+
+-- Stretch of its storage that a tensor covers, in elements.
+local function extent(t)
+  local d = t.ptr_
+  local first = tonumber(d.offset)
+  local last = first
+  for i = 0, d.ndim - 1 do last = last + (tonumber(d.size[i]) - 1) * tonumber(d.stride[i]) end
+  return first, last
+end
+
+local function address(t) return tonumber(ffi.cast('uintptr_t', t.ptr_.storage)) end
+
+-- Group tensors into segments: {dtype, first, last, storage, members}.
+local function segments(tensors)
+  local spans, list = {}, {}
+  for i, t in ipairs(tensors) do
+    if t:numel() == 0 then
+      list[#list + 1] = {dtype = t.dtype, count = 0, members = {i}}
+    else
+      local first, last = extent(t)
+      spans[#spans + 1] = {at = i, storage = address(t), first = first, last = last}
+    end
+  end
+  table.sort(spans, function(a, b)
+    if a.storage ~= b.storage then return a.storage < b.storage end
+    if a.first ~= b.first then return a.first < b.first end
+    return a.at < b.at
+  end)
+  local open
+  for _, s in ipairs(spans) do
+    if open and open.storage == s.storage and s.first <= open.last then
+      open.last = math.max(open.last, s.last)
+      open.members[#open.members + 1] = s.at
+    else
+      open = {storage = s.storage, first = s.first, last = s.last, dtype = tensors[s.at].dtype, members = {s.at}}
+      list[#list + 1] = open
+    end
+  end
+  for _, s in ipairs(list) do table.sort(s.members) end
+  table.sort(list, function(a, b) return a.members[1] < b.members[1] end)
+  return list
+end
+
+-- -- Writing ----------------------------------------------------------------
+
+local function contiguous_strides(sizes)
+  local strides, step = {}, 1
+  for d = #sizes, 1, -1 do
+    strides[d] = step
+    step = step * math.max(sizes[d], 1)
+  end
+  return strides
+end
+
+-- Write a segment; gives its description, and each member's (offset, strides) in it.
+local function write_segment(s, tensors, put, layout)
+  local source
+  local only = #s.members == 1 and tensors[s.members[1]]
+  if only then -- alone: in C order, without the gaps it may have
+    source = only
+    layout[s.members[1]] = {0, contiguous_strides(only:size())}
+  else
+    local t = tensors[s.members[1]]
+    source = t:as_strided({s.last - s.first + 1}, {1}, s.first)
+    for _, i in ipairs(s.members) do
+      local first = extent(tensors[i])
+      layout[i] = {first - s.first, tensors[i]:stride()}
+    end
+  end
+  local crc, bytes = 0, 0
+  memory.each(source, function(p, n)
+    crc = core.C.amp_crc32(crc, p, n)
+    bytes = bytes + n
+    put(p, n)
+  end)
+  return le(types.dtype_code[s.dtype], 1), le(bytes, 8), le(crc, 4), bytes
+end
+
+local tags = {boolean = {[true] = 'T', [false] = 'F'}}
+
+local function sorted_keys(t)
+  local keys = {}
+  for k in pairs(t) do keys[#keys + 1] = k end
+  table.sort(keys, function(a, b)
+    local ka, kb = type(a), type(b)
+    if ka ~= kb then return ka > kb end -- strings, numbers, booleans
+    if ka == 'boolean' then return a and not b end
+    return a < b
+  end)
+  return keys
+end
+
+local function write_value(v, put, seen)
+  local kind = type(v)
+  if kind == 'boolean' then return put(tags.boolean[v]) end
+  if kind == 'number' then return put('d' .. double(v)) end
+  if kind == 'string' then return put('s' .. le(#v, 4) .. v) end
+  if kind ~= 'table' then return put('x' .. le(seen.tensor_at[v:id()], 4)) end
+  local id = seen.written[v]
+  if id then return put('r' .. le(id, 4)) end
+  seen.count = seen.count + 1
+  seen.written[v] = seen.count
+  local keys = sorted_keys(v)
+  put('t' .. le(#keys, 4))
+  for _, k in ipairs(keys) do
+    write_value(k, put, seen)
+    write_value(v[k], put, seen)
+  end
+end
+
+local function write_tensor(t, flag, segment, layout, put)
+  local shape = t:size()
+  put(le(segment, 4) .. le(flag, 1) .. le(#shape, 1) .. le(layout[1], 8))
+  for d = 1, #shape do put(le(shape[d], 8) .. le(layout[2][d], 8)) end
+end
+
+--- Write a checkpoint. The file appears whole or not at all: killed at any moment,
+-- an older file of that name stays readable.
+-- @tparam string path
+-- @param value table, tensor, string, number or boolean
+-- @raise on functions, objects and other things that are no data, with their place
+-- @usage amp.save('run.amp', {model = net:state_dict(), step = 12, rng = amp.get_rng_state()})
+function M.save(path, value)
+  if type(path) ~= 'string' then raise('save', 'a path expected, got %s', type(path)) end
+  if ffi.abi('be') then raise('save', 'this machine is big-endian, which the format does not know') end
+  local seen = {tables = 0, table_at = {}, tensors = {}, flags = {}, tensor_at = {}, written = {}, count = 0}
+  survey(value, {}, seen)
+  local tensors = seen.tensors
+  local list = segments(tensors)
+  local ok, why = file.replace(path, function(write)
+    local at = 0
+    local function put(data, n)
+      write(data, n)
+      at = at + (n or #data)
+    end
+    put(M.magic .. le(M.version, 4) .. le(0, 4))
+    local layout, segment_of, descriptions = {}, {}, {}
+    for i, s in ipairs(list) do
+      put(('\0'):rep(-at % ALIGN))
+      local begin = at
+      local dtype, bytes, crc = write_segment(s, tensors, put, layout)
+      descriptions[i] = dtype .. le(begin, 8) .. bytes .. crc
+      for _, m in ipairs(s.members) do segment_of[m] = i end
+    end
+    -- the index goes through a buffer, so that the check sum costs few calls
+    local begin, crc, parts, size = at, 0, {}, 0
+    local function flush()
+      local block = table.concat(parts)
+      crc = core.C.amp_crc32(crc, block, #block)
+      put(block)
+      parts, size = {}, 0
+    end
+    local function index(text)
+      parts[#parts + 1] = text
+      size = size + #text
+      if size > 65536 then flush() end
+    end
+    index(le(#list, 4))
+    for _, d in ipairs(descriptions) do index(d) end
+    index(le(#tensors, 4))
+    for i, t in ipairs(tensors) do write_tensor(t, seen.flags[i], segment_of[i], layout[i], index) end
+    write_value(value, index, seen)
+    flush()
+    local footer = le(begin, 8) .. le(at - begin, 8) .. le(crc, 4)
+    put(footer .. le(core.C.amp_crc32(0, footer, #footer), 4) .. M.magic)
+  end)
+  if not ok then raise('save', "cannot write '%s': %s", path, why) end
+end
+
+--- Read a checkpoint; see checkpoint_read.lua.
+function M.load(...) return require('amp.io.checkpoint_read')(...) end
+
+return M

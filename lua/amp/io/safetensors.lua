@@ -1,0 +1,186 @@
+--- safetensors: tensors by name in one file, as other frameworks read and write them.
+--
+-- A file is an 8-byte little-endian header length, a JSON header (name -> dtype,
+-- shape, data_offsets; __metadata__ of strings) and the data. A file from anywhere
+-- may be given: the header must describe every byte of the data exactly once, or
+-- the file is refused with its name and what is wrong. It is mapped into memory, so
+-- only the tensors asked for are read; what is handed out is a copy of its own.
+local ffi = require 'ffi'
+local file = require 'amp.io.file'
+local json = require 'amp.io.json'
+local memory = require 'amp.io.memory'
+local raise = require('amp.error').throw
+
+local M = {}
+
+local MAX_HEADER = 100e6
+local dtypes = {F64 = 'float64', F32 = 'float32', F16 = 'float16', BF16 = 'bfloat16', I64 = 'int64', I32 = 'int32',
+  I16 = 'int16', I8 = 'int8', U8 = 'uint8', BOOL = 'bool'}
+local names = {}
+for short, dtype in pairs(dtypes) do names[dtype] = short end
+
+-- -- Reading ----------------------------------------------------------------
+
+-- One entry of the header, checked; nil and the reason if it can't be.
+local function entry(name, e, data_size)
+  if type(e) ~= 'table' or type(e.shape) ~= 'table' or type(e.data_offsets) ~= 'table' then
+    return nil, string.format("'%s' has no dtype, shape and data_offsets", name)
+  end
+  for key in pairs(e) do
+    if key ~= 'dtype' and key ~= 'shape' and key ~= 'data_offsets' then
+      return nil, string.format("'%s' has an unknown field '%s'", name, key)
+    end
+  end
+  local dtype = dtypes[e.dtype]
+  if not dtype then return nil, string.format("'%s' has the dtype '%s', which amp has not", name, tostring(e.dtype)) end
+  local count = memory.count(e.shape)
+  if not count then return nil, string.format("'%s' has an impossible shape", name) end
+  local first, last = e.data_offsets[1], e.data_offsets[2]
+  if #e.data_offsets ~= 2 or type(first) ~= 'number' or type(last) ~= 'number' or first % 1 ~= 0 or last % 1 ~= 0
+    or first < 0 or last < first then
+    return nil, string.format("'%s' has impossible data_offsets", name)
+  end
+  if last > data_size then
+    return nil, string.format("'%s' ends at byte %.0f of the data, but there are %.0f: the file is cut off", name, last, data_size)
+  end
+  if last - first ~= count * memory.width(dtype) then
+    return nil, string.format("'%s' is %s of %s and needs %.0f bytes, but its data_offsets span %.0f", name, e.dtype,
+      table.concat(e.shape, 'x'), count * memory.width(dtype), last - first)
+  end
+  return {name = name, dtype = dtype, shape = e.shape, first = first, last = last}
+end
+
+local function read_header(p, size)
+  if size < 8 then return nil, string.format('a safetensors file begins with 8 bytes of header length, it has %d', size) end
+  local length = file.unle(p, 8)
+  if length > MAX_HEADER or length + 8 > size then
+    return nil, string.format('its header is said to be %.0f bytes long, but the file has %.0f', length, size)
+  end
+  if length == 0 or p[8] ~= 123 then return nil, "its header does not begin with '{'" end
+  local header, why = json.decode(ffi.string(p + 8, length))
+  if not header then return nil, 'its header is not JSON: ' .. why end
+  local base, data_size = 8 + length, size - 8 - length
+  local metadata = header.__metadata__
+  header.__metadata__ = nil
+  if metadata ~= nil then
+    if type(metadata) ~= 'table' then return nil, '__metadata__ is no table of strings' end
+    for k, v in pairs(metadata) do
+      if type(k) ~= 'string' or type(v) ~= 'string' then return nil, '__metadata__ is no table of strings' end
+    end
+  end
+  local list, by_name = {}, {}
+  for name, e in pairs(header) do
+    local checked
+    checked, why = entry(tostring(name), e, data_size)
+    if not checked then return nil, why end
+    list[#list + 1] = checked
+    by_name[name] = checked
+  end
+  table.sort(list, function(a, b)
+    if a.first ~= b.first then return a.first < b.first end
+    if a.last ~= b.last then return a.last < b.last end
+    return a.name < b.name
+  end)
+  local at, before = 0, nil
+  for _, e in ipairs(list) do
+    if e.first < at then return nil, string.format("the data of '%s' and '%s' overlap", before.name, e.name) end
+    if e.first > at then return nil, string.format("%.0f bytes before '%s' belong to no tensor", e.first - at, e.name) end
+    at, before = e.last, e
+  end
+  if at < data_size then return nil, string.format('%.0f bytes at the end belong to no tensor', data_size - at) end
+  return {list = list, by_name = by_name, base = base, metadata = metadata or {}}
+end
+
+local File = {}
+File.__index = File
+
+--- Open a file without reading its tensors.
+-- @tparam string path
+-- @return an object with names(), get(name), metadata and close()
+function M.open(path)
+  local op = 'io.safetensors'
+  if type(path) ~= 'string' then raise(op, 'a path expected, got %s', type(path)) end
+  local p, size = file.map(path)
+  if not p then raise(op, "cannot read '%s': %s", path, size) end
+  local ok, header, why = pcall(read_header, p, size)
+  if not ok or not header then
+    file.unmap(p, size)
+    if not ok then error(header, 0) end
+    raise(op, "'%s': %s", path, why)
+  end
+  return setmetatable({path = path, p = p, bytes = size, header = header, metadata = header.metadata}, File)
+end
+
+--- Names in the file, in the order of their data.
+function File:names()
+  local out = {}
+  for i, e in ipairs(self.header.list) do out[i] = e.name end
+  return out
+end
+
+--- Read one tensor.
+-- @tparam string name
+-- @treturn Tensor on the CPU
+function File:get(name)
+  if not self.p then raise('io.safetensors', "'%s' was closed", self.path) end
+  local e = self.header.by_name[name]
+  if not e then raise('io.safetensors', "there is no tensor '%s' in '%s'", tostring(name), self.path) end
+  return memory.tensor(self.p + self.header.base + e.first, e.last - e.first, e.shape, e.dtype)
+end
+
+--- Give the map back.
+function File:close()
+  if self.p then file.unmap(self.p, self.bytes) end
+  self.p = nil
+end
+
+--- Read a whole file.
+-- @tparam string path
+-- @treturn table name -> tensor, on the CPU
+-- @treturn table metadata, strings by name
+-- @usage local state = amp.io.safetensors.load('net.safetensors')
+function M.load(path)
+  local f = M.open(path)
+  local ok, out = pcall(function()
+    local tensors = {}
+    for _, name in ipairs(f:names()) do tensors[name] = f:get(name) end
+    return tensors
+  end)
+  f:close()
+  if not ok then error(out, 0) end
+  return out, f.metadata
+end
+
+-- -- Writing ----------------------------------------------------------------
+
+--- Write tensors to a file, which is replaced whole or not at all.
+-- @tparam string path
+-- @tparam table tensors name -> tensor
+-- @tparam ?table metadata strings by name
+function M.save(path, tensors, metadata)
+  local op = 'io.safetensors'
+  if type(path) ~= 'string' then raise(op, 'a path expected, got %s', type(path)) end
+  local order = memory.names(op, tensors)
+  local header, at = {}, 0
+  for _, name in ipairs(order) do
+    if name == '__metadata__' then raise(op, "a tensor cannot be called '__metadata__'") end
+    local t = tensors[name]
+    local bytes = t:numel() * memory.width(t.dtype)
+    header[name] = {dtype = names[t.dtype], shape = setmetatable({unpack(t:size())}, json.array), data_offsets = {at, at + bytes}}
+    at = at + bytes
+  end
+  for k, v in pairs(metadata or {}) do
+    if type(k) ~= 'string' or type(v) ~= 'string' then raise(op, 'metadata are strings by name, got %s', type(v)) end
+  end
+  if metadata and next(metadata) then header.__metadata__ = metadata end
+  local text = json.encode(header)
+  text = text .. (' '):rep(-#text % 8) -- the data begin at a multiple of 8
+  local ok, why = file.replace(path, function(put)
+    put(file.le(#text, 8))
+    put(text)
+    for _, name in ipairs(order) do memory.each(tensors[name], put) end
+  end)
+  if not ok then raise(op, "cannot write '%s': %s", path, why) end
+end
+
+return M

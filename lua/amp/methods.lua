@@ -1,0 +1,316 @@
+--- Tensor methods that are made of ops: conversion, copies, splitting, comparison.
+-- Called once by amp.tensor with its module table.
+-- @module amp.methods
+local ffi = require 'ffi'
+local core = require 'amp.ffi'
+local call = require 'amp.call'
+local err = require 'amp.error'
+local ops = require 'amp.ops'
+local types = require 'amp.types'
+local util = require 'amp.util'
+local C, S, ref_t = core.C, core.S, core.ref_t
+local istype = ffi.istype
+
+return function(M)
+  local methods = M.methods
+  local self_check, dimension = M.self_check, M.dimension
+  local cast, to_device = ops.get 'cast', ops.get 'to_device'
+
+  -- -- Names of other libraries ------------------------------------------------------------
+
+  methods.nelement = methods.numel
+  methods.nElement = methods.numel
+  methods.nDimension = methods.dim
+  methods.ndimension = methods.dim
+
+  -- -- Conversion ---------------------------------------------------------------------------
+
+  local function convert(t, op, dtype, device, format, copy)
+    local p = self_check(t, op)
+    local o = t
+    if device and device ~= p.device * 256 + p.device_index then
+      if not types.device_string then return end
+      o = to_device(o, types.device_string(math.floor(device / 256), device % 256))
+    end
+    if dtype and dtype ~= p.dtype then o = cast(o, types.dtype_name[dtype]) end
+    if format then
+      o = ops.get 'contiguous'(o, format)
+    end
+    if copy and o == t then o = ops.get 'clone'(t) end
+    return o
+  end
+
+  --- Another dtype, device or layout; the tensor itself where nothing changes.
+  -- t:to('cuda'), t:to('float16'), t:to(u), t:to{dtype =, device =, memory_format =, copy =}
+  function methods.to(t, a, b, c)
+    self_check(t, 'to')
+    local dtype, device, format, copy
+    local list, n = { a, b, c }, 3
+    for i = 1, n do
+      local v = list[i]
+      if istype(ref_t, v) then
+        local q = M.alive(v, 'to')
+        dtype, device = q.dtype, q.device * 256 + q.device_index
+      elseif type(v) == 'table' then
+        for k, x in pairs(v) do
+          if k == 'dtype' then dtype = types.dtype(x, 'to')
+          elseif k == 'device' then device = types.device(x, 'to')
+          elseif k == 'copy' then copy = x
+          elseif k == 'non_blocking' then -- copies never block where they need not
+          elseif k == 'memory_format' then
+            if x ~= 'contiguous' and x ~= 'channels_last' and x ~= 'preserve' then
+              err.throw('to', "memory_format must be 'contiguous', 'channels_last' or 'preserve', got %s", util.show(x))
+            end
+            if x ~= 'preserve' then format = x end
+          else
+            err.throw('to', 'unknown option %s%s (there are dtype, device, memory_format, copy)', util.show(k),
+              util.hint(k, { 'dtype', 'device', 'memory_format', 'copy' }))
+          end
+        end
+      elseif type(v) == 'string' then
+        if types.dtype_code[v] then dtype = types.dtype_code[v]
+        elseif types.device_code[v] then device = types.device(v, 'to')
+        else
+          local names = util.keys(types.dtype_code)
+          names[#names + 1] = 'cpu'
+          names[#names + 1] = 'cuda'
+          err.throw('to', '%s is neither a dtype nor a device%s', util.show(v), util.hint(v, names))
+        end
+      elseif type(v) ~= 'nil' then
+        err.throw('to', 'expected a dtype, a device, a tensor or options, got %s', util.show(v))
+      elseif i == 1 then
+        err.throw('to', 'expected a dtype, a device, a tensor or options, got nothing')
+      end
+    end
+    return convert(t, 'to', dtype, device, format, copy)
+  end
+
+  local shorthand = { half = 'float16', float = 'float32', double = 'float64', bfloat16 = 'bfloat16', long = 'int64',
+    int = 'int32', short = 'int16', char = 'int8', byte = 'uint8', bool = 'bool' }
+  for name, dtype in pairs(shorthand) do
+    local code = types.dtype_code[dtype]
+    methods[name] = function(t)
+      if self_check(t, name).dtype == code then return t end
+      return cast(t, dtype)
+    end
+  end
+
+  function methods.cpu(t)
+    if self_check(t, 'cpu').device == 0 then return t end
+    return to_device(t, 'cpu')
+  end
+
+  --- On a GPU: the given one (from 1), else the first.
+  function methods.cuda(t, index)
+    self_check(t, 'cuda')
+    return convert(t, 'cuda', nil, types.device(index and 'cuda:' .. tostring(index) or 'cuda', 'cuda'))
+  end
+
+  --- The dtype's name; with a dtype, a conversion.
+  function methods.type(t, dtype)
+    self_check(t, 'type')
+    if dtype == nil then return t.dtype end
+    return convert(t, 'type', types.dtype(dtype, 'type'))
+  end
+
+  function methods.type_as(t, u)
+    self_check(t, 'type_as')
+    return convert(t, 'type_as', self_check(u, 'type_as').dtype)
+  end
+
+  local like = { expand_as = 'expand', view_as = 'view', reshape_as = 'reshape' }
+  for name, op in pairs(like) do
+    methods[name] = function(t, u)
+      self_check(t, name)
+      self_check(u, name)
+      return ops.get(op)(t, u.shape)
+    end
+  end
+
+  --- The tensor tiled; missing leading repeats count as 1. (`repeat` is a word of Lua's grammar.)
+  function methods.tile(t, ...)
+    local p = self_check(t, 'tile')
+    local reps = type((...)) == 'table' and { unpack((...)) } or { ... }
+    while #reps < p.ndim do table.insert(reps, 1, 1) end
+    return ops.get 'repeat'(t, reps)
+  end
+
+  -- -- Copies and flags -----------------------------------------------------------------------
+
+  --- The same elements without history.
+  function methods.detach(t)
+    self_check(t, 'detach')
+    return call.make('detach', C.amp_detach, t)
+  end
+
+  --- Ask for gradients (a leaf only). Gives the tensor.
+  function methods.requires_grad_(t, on)
+    self_check(t, 'requires_grad_')
+    if on == nil then on = true end
+    t.requires_grad = on
+    return t
+  end
+
+  local zero
+  function methods.zero_(t)
+    zero = zero or ops.get 'fill_'
+    return zero(t, 0)
+  end
+
+  --- Give the memory back now; the handle can't be used afterwards. Twice is harmless.
+  function methods.free(t)
+    if not istype(ref_t, t) then self_check(t, 'free') end
+    C.amp_release(t)
+  end
+
+  --- Take the storage and shape of another tensor, keeping identity.
+  function methods.set_data(t, u)
+    self_check(t, 'set_data')
+    self_check(u, 'set_data')
+    call.check(C.amp_set_data(S, t, u), 'set_data')
+    return t
+  end
+
+  --- Count of in-place changes of the storage so far.
+  function methods.version(t)
+    self_check(t, 'version')
+    return tonumber(C.amp_tensor_version(t))
+  end
+
+  --- Whether two tensors lie in the same storage.
+  function methods.shares_storage(t, u)
+    self_check(t, 'shares_storage')
+    self_check(u, 'shares_storage')
+    return C.amp_same_storage(t, u) ~= 0
+  end
+
+  -- -- Splitting --------------------------------------------------------------------------------
+
+  local function pieces(t, dim, lengths)
+    local narrow = ops.get 'narrow'
+    local list, start = {}, 1
+    for i = 1, #lengths do
+      list[i] = narrow(t, dim, start, lengths[i])
+      start = start + lengths[i]
+    end
+    return list
+  end
+
+  local function count(v, op, name)
+    if type(v) ~= 'number' or v % 1 ~= 0 or v < 1 then
+      err.throw(op, "argument '%s' must be a positive integer, got %s", name, util.show(v))
+    end
+    return v
+  end
+
+  local function dim_of(p, dim, op)
+    if type(dim) == 'table' then dim = dim.dim end
+    return dimension(p, dim or 1, op)
+  end
+
+  --- Views of at most `size` elements each along a dimension, or of the listed sizes.
+  function methods.split(t, size, dim)
+    local p = self_check(t, 'split')
+    dim = dim_of(p, dim, 'split')
+    local total = tonumber(p.size[dim - 1])
+    local lengths = {}
+    if type(size) == 'table' then
+      local sum = 0
+      for i = 1, #size do
+        lengths[i] = size[i]
+        sum = sum + size[i]
+      end
+      if sum ~= total then
+        err.throw_code('shape', 'split', 'sizes %s add up to %d, but dimension %d has %d', table.concat(size, ', '), sum, dim, total)
+      end
+    else
+      count(size, 'split', 'size')
+      local left = total
+      repeat
+        lengths[#lengths + 1] = math.min(size, left)
+        left = left - size
+      until left <= 0
+    end
+    return pieces(t, dim, lengths)
+  end
+
+  --- At most n views of equal size (the last may be smaller) along a dimension.
+  function methods.chunk(t, n, dim)
+    local p = self_check(t, 'chunk')
+    dim = dim_of(p, dim, 'chunk')
+    count(n, 'chunk', 'chunks')
+    return methods.split(t, math.max(1, math.ceil(tonumber(p.size[dim - 1]) / n)), dim)
+  end
+
+  --- A list of the slices of a dimension, which goes.
+  function methods.unbind(t, dim)
+    local p = self_check(t, 'unbind')
+    dim = dim_of(p, dim, 'unbind')
+    local select_, list = ops.get 'select', {}
+    for i = 1, tonumber(p.size[dim - 1]) do list[i] = select_(t, dim, i) end
+    return list
+  end
+
+  -- -- Comparison ---------------------------------------------------------------------------------
+
+  --- Same shape and values? Waits for the device.
+  -- @treturn boolean
+  function methods.equal(t, u)
+    self_check(t, 'equal')
+    self_check(u, 'equal')
+    return ops.get 'equal'(t, u):item() and true or false
+  end
+
+  --- Every |t - u| <= atol + rtol * |u|? Waits for the device.
+  -- @tparam Tensor u
+  -- @tparam ?table options {rtol = 1e-5, atol = 1e-8, equal_nan = false}, or the same in places
+  -- @treturn boolean
+  function methods.allclose(t, u, rtol, atol, equal_nan)
+    self_check(t, 'allclose')
+    if not istype(ref_t, u) then err.throw('allclose', "argument 2 'other' must be a tensor, got %s", util.show(u)) end
+    if type(rtol) == 'table' then
+      local o = rtol
+      for k in pairs(o) do
+        if k ~= 'rtol' and k ~= 'atol' and k ~= 'equal_nan' then
+          err.throw('allclose', 'unknown option %s%s (there are rtol, atol, equal_nan)', util.show(k),
+            util.hint(k, { 'rtol', 'atol', 'equal_nan' }))
+        end
+      end
+      rtol, atol, equal_nan = o.rtol, o.atol, o.equal_nan
+    end
+    rtol, atol = rtol or 1e-5, atol or 1e-8
+    -- on the host, in double precision: no op's policy can interfere
+    local a, b = t:detach(), u:detach()
+    if tostring(a:size()) ~= tostring(b:size()) then
+      b = b + 0 * a -- raises for shapes that don't broadcast
+      a = a + 0 * b
+    end
+    local n = a:numel()
+    local x, y = ffi.new('double[?]', n + 1), ffi.new('double[?]', n + 1)
+    call.try('allclose', C.amp_read, S, a, x, n)
+    call.try('allclose', C.amp_read, S, b, y, n)
+    for i = 0, n - 1 do
+      local p, q = x[i], y[i]
+      if p ~= q then
+        if p ~= p or q ~= q then
+          if not (equal_nan and p ~= p and q ~= q) then return false end
+        elseif not (math.abs(p - q) <= atol + rtol * math.abs(q)) or math.abs(p - q) == math.huge then
+          return false
+        end
+      end
+    end
+    return true
+  end
+
+  -- -- Autograd, in amp.autograd ---------------------------------------------------------------------
+
+  local function later(module, name)
+    methods[name] = function(...)
+      local f = require(module).methods[name]
+      methods[name] = f
+      return f(...)
+    end
+  end
+  later('amp.autograd', 'backward')
+  later('amp.autograd', 'register_hook')
+end

@@ -1,0 +1,41 @@
+--- Small questions to the library: version, threads, clock.
+-- @module amp.more
+local ffi = require 'ffi'
+local core = require 'amp.ffi'
+local err = require 'amp.error'
+local util = require 'amp.util'
+local C = core.C
+
+local M = {}
+
+--- The version, and where the Lua files and the library were found.
+-- @treturn string version
+-- @treturn string directory of the Lua files
+-- @treturn string path of the library
+function M.version() return ffi.string(C.amp_version()), core.here, core.path end
+
+--- Threads that kernels may use.
+-- @tparam number n
+function M.set_num_threads(n)
+  if type(n) ~= 'number' or n % 1 ~= 0 or n < 1 then
+    err.throw('set_num_threads', 'the number of threads must be a positive integer, got %s', util.show(n))
+  end
+  return C.amp_set_threads(n)
+end
+
+function M.get_num_threads() return C.amp_set_threads(0) end
+
+--- Whether a value is a tensor.
+function M.is_tensor(v) return ffi.istype(core.ref_t, v) end
+
+-- under a name of our own: another library may have declared clock_gettime otherwise
+pcall(ffi.cdef, 'struct amp_timespec { long sec, nsec; }; int amp_clock_gettime_(int, struct amp_timespec *) __asm__("clock_gettime");')
+local ts = ffi.new 'struct amp_timespec'
+
+--- Wall time in seconds, from an arbitrary start; never runs backward.
+function M.clock()
+  ffi.C.amp_clock_gettime_(1, ts)
+  return tonumber(ts.sec) + tonumber(ts.nsec) * 1e-9
+end
+
+return M

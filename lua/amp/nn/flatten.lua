@@ -1,0 +1,16 @@
+--- nn.Flatten(start_dim = 2, end_dim = -1): joins dimensions, by default all but the first.
+local options = require 'amp.options'
+local Module = require 'amp.nn.module'
+
+local Flatten = Module:extend('nn.Flatten')
+
+function Flatten:init(...)
+  local o = options.arguments('nn.Flatten', {'start_dim', 'end_dim'}, 0, {start_dim = 2, end_dim = -1}, ...)
+  self.start_dim, self.end_dim = o.start_dim, o.end_dim
+end
+
+--- @tparam Tensor x N x ...
+-- @treturn Tensor N x the product of the rest
+function Flatten:forward(x) return x:flatten(self.start_dim, self.end_dim) end
+
+return Flatten

@@ -1,0 +1,254 @@
+--- What spec/ops_spec.lua knows beside the PyTorch fixtures: closed forms for
+-- ops that create or draw, and wrong calls with what their errors must name.
+-- An op needs an entry here or cases in fixtures/ops.txt.
+local amp = require 'amp'
+local H = require 'spec.helper'
+
+local M = {}
+
+local function constant(n, v)
+  local t = {}
+  for i = 1, n do t[i] = v end
+  return t
+end
+
+local function moments(t)
+  local v, s, q = H.values(t), 0, 0
+  for i = 1, v.n do s = s + v[i] end
+  s = s / v.n
+  for i = 1, v.n do q = q + (v[i] - s) ^ 2 end
+  return s, q / v.n, v
+end
+
+-- -- Closed forms: name -> function that asserts -------------------------------
+
+local closed = {}
+M.closed = closed
+
+function closed.empty()
+  for _, dt in ipairs(H.floats) do
+    local t = amp.empty(2, 3, { dtype = dt })
+    assert.equal('2x3', tostring(t:size()))
+    assert.equal(dt, t.dtype)
+  end
+  assert.equal(0, amp.empty(0, 3):numel())
+end
+
+function closed.full()
+  for _, dt in ipairs { 'float64', 'float32', 'float16', 'bfloat16', 'int64', 'int8', 'uint8' } do
+    local t = amp.full({ 2, 3 }, 7, { dtype = dt })
+    H.close(t, constant(6, 7), H.exact)
+    assert.equal(dt, t.dtype)
+  end
+  assert.equal(0, amp.full({ 0 }, 1):numel())
+  assert.equal(2.5, amp.full({}, 2.5):item())
+end
+
+function closed.arange()
+  H.close(amp.arange(0, 5), { 0, 1, 2, 3, 4 }, H.exact)
+  H.close(amp.arange(1, 2, 0.25), { 1, 1.25, 1.5, 1.75 }, H.exact)
+  H.close(amp.arange(3, 0, -1), { 3, 2, 1 }, H.exact)
+  assert.equal(0, amp.arange(3, 3):numel())
+  assert.equal('int64', amp.arange(0, 5, { dtype = 'int64' }).dtype)
+  H.fails(function() amp.arange(0, 5, 0) end, 'arange', 'step')
+end
+
+function closed.linspace()
+  H.close(amp.linspace(0, 1, 5), { 0, 0.25, 0.5, 0.75, 1 })
+  H.close(amp.linspace(2, 2, 1), { 2 })
+  assert.equal(0, amp.linspace(0, 1, 0):numel())
+  H.fails(function() amp.linspace(0, 1, -1) end, 'linspace', '-1')
+end
+
+function closed.eye()
+  H.close(amp.eye(2), { 1, 0, 0, 1 }, H.exact)
+  H.close(amp.eye(2, 3), { 1, 0, 0, 0, 1, 0 }, H.exact)
+  H.close(amp.eye(2, { dtype = 'int64' }), { 1, 0, 0, 1 }, H.exact)
+end
+
+function closed.rand()
+  for _, dt in ipairs(H.floats) do
+    amp.manual_seed(7)
+    local mean, var, v = moments(amp.rand(4001, { dtype = dt }))
+    assert.is_true(math.abs(mean - 0.5) < 0.02, 'mean ' .. mean)
+    assert.is_true(math.abs(var - 1 / 12) < 0.005, 'variance ' .. var)
+    for i = 1, v.n do assert.is_true(v[i] >= 0 and v[i] < 1, ('%s: %g'):format(dt, v[i])) end
+  end
+end
+
+function closed.randn()
+  for _, dt in ipairs(H.floats) do
+    amp.manual_seed(7)
+    local mean, var, v = moments(amp.randn(4001, { dtype = dt }))
+    assert.is_true(math.abs(mean) < 0.06, 'mean ' .. mean)
+    assert.is_true(math.abs(var - 1) < 0.1, 'variance ' .. var)
+    local within = 0
+    for i = 1, v.n do if math.abs(v[i]) < 1 then within = within + 1 end end
+    assert.is_true(math.abs(within / v.n - 0.6827) < 0.03, 'within one sigma ' .. within / v.n)
+  end
+end
+
+function closed.randint()
+  amp.manual_seed(1)
+  local t = amp.randint(-2, 3, { 2000 })
+  assert.equal('int64', t.dtype)
+  local count = {}
+  local v = H.values(t)
+  for i = 1, v.n do count[v[i]] = (count[v[i]] or 0) + 1 end
+  for k = -2, 2 do assert.is_true(count[k] and count[k] > 300, 'value ' .. k) end
+  assert.is_nil(count[3])
+  H.fails(function() amp.randint(3, 3, { 2 }) end, 'randint', '3')
+end
+
+function closed.randperm()
+  amp.manual_seed(1)
+  local v = H.values(amp.randperm(100))
+  local seen, moved = {}, 0
+  for i = 1, 100 do
+    assert.is_nil(seen[v[i]])
+    assert.is_true(v[i] >= 1 and v[i] <= 100)
+    seen[v[i]] = true
+    if v[i] ~= i then moved = moved + 1 end
+  end
+  assert.is_true(moved > 50)
+  assert.equal(0, amp.randperm(0):numel())
+end
+
+function closed.uniform()
+  amp.manual_seed(3)
+  local mean, _, v = moments(amp.empty(4001):uniform_(-1, 3))
+  assert.is_true(math.abs(mean - 1) < 0.08)
+  for i = 1, v.n do assert.is_true(v[i] >= -1 and v[i] < 3) end
+end
+
+function closed.normal()
+  amp.manual_seed(3)
+  local mean, var = moments(amp.empty(4001):normal_(2, 0.5))
+  assert.is_true(math.abs(mean - 2) < 0.04)
+  assert.is_true(math.abs(var - 0.25) < 0.03)
+end
+
+function closed.bernoulli()
+  amp.manual_seed(3)
+  local mean, _, v = moments(amp.empty(4000):bernoulli_(0.25))
+  assert.is_true(math.abs(mean - 0.25) < 0.03)
+  for i = 1, v.n do assert.is_true(v[i] == 0 or v[i] == 1) end
+  H.close(amp.empty(3):bernoulli_(1), { 1, 1, 1 }, H.exact)
+end
+
+function closed.fill()
+  for _, dt in ipairs { 'float64', 'float32', 'float16', 'bfloat16', 'int64', 'int8', 'bool' } do
+    local t = amp.zeros(2, 3, { dtype = dt })
+    assert.is_true(t:fill_(1) == t)
+    H.close(t, constant(6, 1), H.exact)
+  end
+  local t = amp.zeros(3, 2)
+  t:t()[1]:fill_(5)
+  H.close(t, { 5, 0, 5, 0, 5, 0 }, H.exact)
+end
+
+function closed.copy()
+  for _, from in ipairs { 'float64', 'float32', 'float16', 'bfloat16', 'int64', 'uint8', 'bool' } do
+    for _, to in ipairs { 'float64', 'float32', 'float16', 'bfloat16', 'int64', 'int8', 'bool' } do
+      local t = amp.zeros(2, 3, { dtype = to })
+      t:copy_(H.make({ 1, 0, 1 }, { 3 }, from))
+      H.close(t, { 1, 0, 1, 1, 0, 1 }, H.exact, from .. ' to ' .. to)
+    end
+  end
+  H.fails(function() amp.zeros(2, 3):copy_(amp.zeros(4)) end, 'copy', '2x3', '4')
+end
+
+function closed.dropout()
+  local x = amp.ones(4000)
+  amp.manual_seed(5)
+  local mean, _, v = moments(amp.dropout(x, 0.25))
+  assert.is_true(math.abs(mean - 1) < 0.05)
+  for i = 1, v.n do assert.is_true(v[i] == 0 or math.abs(v[i] - 4 / 3) < 1e-6) end
+  H.same(amp.dropout(x, 0.25, false), x)
+  H.same(amp.dropout(x, 0), x)
+  H.close(amp.dropout(amp.ones(3), 1), { 0, 0, 0 }, H.exact)
+  -- the same elements are dropped backward
+  local y = amp.ones(100, { requires_grad = true })
+  local z = amp.dropout(y, 0.5)
+  z:sum():backward()
+  H.same(y.grad, z:detach())
+  -- twice differentiable: the mask is a constant
+  local w = amp.randn(20, { requires_grad = true })
+  local g = amp.grad({ (amp.dropout(w, 0.5) ^ 2):sum() }, { w }, { create_graph = true })[1]
+  local gg = H.values(amp.grad({ g:sum() }, { w })[1])
+  for i = 1, 20 do assert.is_true(gg[i] == 0 or math.abs(gg[i] - 8) < 1e-5, 'second derivative ' .. gg[i]) end
+  for _, dt in ipairs(H.floats) do assert.equal(dt, amp.dropout(amp.ones(8, { dtype = dt })).dtype) end
+  H.fails(function() amp.dropout(x, 1.5) end, 'dropout', '1.5')
+end
+
+-- -- Wrong calls: name -> list of {shapes or {dtype, sizes...}, attrs, pieces of the error} --------
+
+M.wrong = {
+  matmul = { { { { 2, 3 }, { 4, 5 } }, {}, { '2x3', '4x5' } }, { { { 2, 2, 3 }, { 3, 3, 2 } }, {}, { '2x2x3', '3x3x2' } }, { { {}, { 2 } }, {}, { 'scalar' } },
+    { { { 2, 3 }, { dtype = 'float64', 3, 2 } }, {}, { 'float32', 'float64' } } },
+  mm = { { { { 2, 3 }, { 4, 5 } }, {}, { '2x3', '4x5' } }, { { { 2, 3, 1 }, { 3, 5 } }, {}, { '2x3x1' } } },
+  bmm = { { { { 2, 3, 4 }, { 3, 4, 5 } }, {}, { '2x3x4', '3x4x5' } }, { { { 3, 4 }, { 4, 5 } }, {}, { '3x4' } } },
+  mv = { { { { 2, 3 }, { 4 } }, {}, { '2x3', '4' } } },
+  dot = { { { { 3 }, { 4 } }, {}, { '3', '4' } }, { { { 2, 2 }, { 4 } }, {}, { '2x2' } } },
+  addmm = { { { { 2, 5 }, { 2, 3 }, { 4, 5 } }, {}, { '2x3', '4x5' } } },
+  baddbmm = { { { { 2, 3, 5 }, { 2, 3, 4 }, { 3, 4, 5 } }, {}, { '2x3x4', '3x4x5' } } },
+  linear = { { { { 2, 3 }, { 5, 4 }, { 5 } }, {}, { '2x3', '5x4' } }, { { { 2, 4 }, { 5, 4 }, { 3 } }, {}, { '5', '3' } },
+    { { { dtype = 'bfloat16', 2, 4 }, { 5, 4 }, { 5 } }, {}, { 'bfloat16', 'float32' } } },
+  conv2d = { { { { 1, 3, 5, 5 }, { 2, 4, 3, 3 }, false }, {}, { '1x3x5x5', '2x4x3x3' } }, { { { 3, 5 }, { 2, 3, 3, 3 }, false }, {}, { '3x5' } },
+    { { { 1, 3, 2, 2 }, { 2, 3, 3, 3 }, false }, {}, { '2', '3' } }, { { { 1, 3, 5, 5 }, { 2, 3, 3, 3 }, false }, { stride = 0 }, { 'stride', '0' } },
+    { { { 1, 3, 5, 5 }, { 4, 3, 3, 3 }, { 3 } }, {}, { '4', '3' } }, { { { 1, 3, 5, 5 }, { 4, 3, 3, 3 }, false }, { groups = 2 }, { 'groups', '2' } },
+    { { { 1, 3, 5, 5 }, { dtype = 'float16', 4, 3, 3, 3 }, false }, {}, { 'float16', 'float32' } } },
+  max_pool2d = { { { { 2, 3 } }, { kernel_size = 2 }, { '2x3' } }, { { { 1, 1, 2, 2 } }, { kernel_size = 5 }, { '5', '2' } }, { { { 1, 1, 4, 4 } }, { kernel_size = 0 }, { 'kernel_size', '0' } },
+    { { { 1, 1, 4, 4 } }, { kernel_size = 2, padding = 2 }, { 'padding', '2' } } },
+  avg_pool2d = { { { { 2, 3 } }, { kernel_size = 2 }, { '2x3' } }, { { { 1, 1, 4, 4 } }, { kernel_size = 2, padding = 2 }, { 'padding', '2' } } },
+  batch_norm = { { { { 2, 3 }, { 4 }, { 4 }, false, false }, {}, { '4', '3' } }, { { { 3 }, false, false, false, false }, { training = true }, { '3' } },
+    { { { 2, 3 }, false, false, false, false }, {}, { 'running' } }, { { { 2, 3 }, { 3 }, { 3 }, { 2 }, false }, {}, { '2', '3' } } },
+  layer_norm = { { { { 2, 3 }, { 4 }, false }, { shape = { 4 } }, { '2x3', '4' } }, { { { 2, 3 }, { 2 }, false }, { shape = { 3 } }, { '2', '3' } } },
+  nll_loss = { { { { 2, 3 }, { dtype = 'int64', fill = 1, 4 }, false }, {}, { '2x3', '4' } }, { { { 2, 3 }, { dtype = 'int64', fill = 4, 2 }, false }, {}, { '4', '3' } },
+    { { { 2, 3 }, { 2 }, false }, {}, { 'float32' } } },
+  cross_entropy = { { { { 2, 3 }, { dtype = 'int64', fill = 1, 4 }, false }, {}, { '2x3', '4' } }, { { { 2, 3 }, { dtype = 'int64', fill = 4, 2 }, false }, {}, { 'label', '4', '3' } },
+    { { { 2, 3 }, { dtype = 'int64', fill = 0, 2 }, false }, {}, { 'label', '0' } }, { { { 2, 3 }, { dtype = 'int64', fill = 1, 2 }, { 2 } }, {}, { '2', '3' } },
+    { { { 2, 3 }, { dtype = 'int64', fill = 1, 2 }, false }, { label_smoothing = 2 }, { 'label_smoothing', '2' } } },
+  mse_loss = { { { { 2, 3 }, { 4, 5 } }, {}, { '2x3', '4x5' } }, { { { 2, 3 }, { dtype = 'float64', 2, 3 } }, {}, { 'float32', 'float64' } } },
+  l1_loss = { { { { 2, 3 }, { 4, 5 } }, {}, { '2x3', '4x5' } } },
+  bce_with_logits = { { { { 2, 3 }, { 4, 5 }, false, false }, {}, { '2x3', '4x5' } } },
+  binary_cross_entropy = { { { { fill = 0.5, 2, 3 }, { fill = 0.5, 4, 5 }, false }, {}, { '2x3', '4x5' } } },
+  cat = { { { { list = { { 2, 3 }, { 2, 4 } } } }, {}, { '2x3', '2x4' } }, { { { list = {} } }, {}, {} } },
+  stack = { { { { list = { { 2, 3 }, { 2, 4 } } } }, {}, { '2x3', '2x4' } } },
+  view = { { { { 2, 3 } }, { shape = { 4, -1 } }, { '2x3', '4' } }, { { { 2, 3 } }, { shape = { 7 } }, { '2x3', '7' } }, { { { 2, 3 } }, { shape = { -1, -1 } }, { '-1' } } },
+  reshape = { { { { 2, 3 } }, { shape = { 4, 2 } }, { '2x3', '4x2' } } },
+  expand = { { { { 2, 3 } }, { shape = { 2, 4 } }, { '2x3', '4' } }, { { { 2, 3 } }, { shape = { 3 } }, { '2x3', '3' } } },
+  permute = { { { { 2, 3 } }, { dims = { 1, 1 } }, { '1' } }, { { { 2, 3 } }, { dims = { 1 } }, { '2x3' } } },
+  narrow = { { { { 4 } }, { dim = 1, start = 3, length = 3 }, { '3', '4' } }, { { { 4 } }, { dim = 1, start = 0, length = 1 }, { '0' } } },
+  select = { { { { 4, 2 } }, { dim = 1, index = 5 }, { '5', '4' } }, { { { 4, 2 } }, { dim = 1, index = 0 }, { '0', '4' } }, { { { 4, 2 } }, { dim = 2, index = -3 }, { '-3', '2' } } },
+  unfold = { { { { 4 } }, { dim = 1, size = 5, step = 1 }, { '5', '4' } }, { { { 4 } }, { dim = 1, size = 2, step = 0 }, { 'step', '0' } } },
+  as_strided = { { { { 4 } }, { size = { 5 }, stride = { 1 } }, { '5' } }, { { { 4 } }, { size = { 2 }, stride = { 1, 1 } }, {} }, { { { 4 } }, { size = { 2 }, stride = { -1 } }, { '-1' } } },
+  t = { { { { 2, 3, 4 } }, {}, { '2x3x4' } } },
+  diagonal = { { { { 2, 3 } }, { dim1 = 1, dim2 = 1 }, { '1' } } },
+  gather = { { { { 3, 3 }, { dtype = 'int64', fill = 4, 2, 2 } }, { dim = 1 }, { '4', '3' } }, { { { 3, 3 }, { dtype = 'int64', fill = 1, 2 } }, { dim = 1 }, { '3x3', '2' } },
+    { { { 3, 3 }, { 2, 2 } }, { dim = 1 }, { 'float32' } } },
+  scatter = { { { { 3, 3 }, { dtype = 'int64', fill = 9, 2, 2 }, { 2, 2 } }, { dim = 1 }, { '9', '3' } } },
+  scatter_add = { { { { 3, 3 }, { dtype = 'int64', fill = 0, 2, 2 }, { 2, 2 } }, { dim = 1 }, { '0', '3' } } },
+  index_select = { { { { 4, 2 }, { dtype = 'int64', fill = 5, 2 } }, { dim = 1 }, { '5', '4' } }, { { { 4, 2 }, { dtype = 'int64', fill = 0, 2 } }, { dim = 1 }, { '0', '4' } },
+    { { { 4, 2 }, { 2 } }, { dim = 1 }, { 'float32' } } },
+  index_add = { { { { 4, 2 }, { dtype = 'int64', fill = 1, 2 }, { 3, 2 } }, { dim = 1 }, { '2', '3' } } },
+  embedding = { { { { dtype = 'int64', fill = 5, 2 }, { 4, 3 } }, {}, { '5', '4' } }, { { { dtype = 'int64', fill = 0, 2 }, { 4, 3 } }, {}, { '0', '4' } }, { { { 2 }, { 4, 3 } }, {}, { 'float32' } } },
+  masked_fill = { { { { 2, 3 }, { dtype = 'bool', 4 } }, { value = 1 }, { '2x3', '4' } }, { { { dtype = 'float16', 2 }, { dtype = 'bool', fill = 1, 2 } }, { value = -1e9 }, { 'float16', '1e' } },
+    { { { 2 }, { 2 } }, { value = 1 }, { 'bool', 'float32' } } },
+  masked_select = { { { { 2, 3 }, { dtype = 'bool', 4 } }, {}, { '2x3', '4' } } },
+  where = { { { { dtype = 'bool', 2 }, { 3 }, { 4 } }, {}, { '3', '4' } } },
+  clamp = { { { { 2 } }, {}, { 'min', 'max' } } },
+  softmax = { { { { 2, 3 } }, { dim = 3 }, { '3' } } },
+  max = { { { { 0, 3 } }, {}, { '0x3' } } },
+  min = { { { { 0, 3 } }, { dim = 1 }, { '0x3' } } },
+  argmax = { { { { 0, 3 } }, {}, { '0x3' } } },
+  amax = { { { { 0, 3 } }, {}, { '0x3' } } },
+  amin = { { { { 0, 3 } }, { dim = 1 }, { '0x3' } } },
+  lerp = { { { { 2 }, { 3 }, 0.5 }, {}, { '2', '3' } } },
+  addcmul = { { { { 2 }, { 3 }, { 3 } }, {}, { '2', '3' } } },
+  addcdiv = { { { { 2 }, { 3 }, { 3 } }, {}, { '2', '3' } } },
+  index_put = { { { { 4 }, { 3 }, { list = { { dtype = 'int64', fill = 1, 2 } } } }, { dims = { 1 } }, { '3', '2' } }, { { { 4 }, { 2 }, { list = { { dtype = 'int64', fill = 5, 2 } } } }, { dims = { 1 } }, { '5', '4' } } },
+}
+M.wrong['repeat'] = { { { { 2, 3 } }, { repeats = { 2 } }, { '2x3', '1' } } }
+
+return M

@@ -1,0 +1,158 @@
+/*
+** amp_bwd_reduce.c: derivatives of reductions and running sums. A reduced
+** gradient is first viewed with its reduced dimensions kept (amp__xkept), then
+** broadcasts by itself; the mask of reduced dimensions comes from the node.
+** Gradients are exact where the usual quotient formulas are not: products of
+** zeros, logsumexp of -inf, equal maxima.
+*/
+#include <math.h>
+#include "amp_bwd.h"
+
+static amp_tensor *kept(amp_bwd *b, amp_tensor *t, uint32_t mask) {
+  const amp_shape *h = SHAPE(b, 0);
+  return amp__xkept(t, h->ndim, h->size, mask);
+}
+
+static int64_t count(const amp_shape *h, uint32_t mask) {
+  int64_t n = 1;
+  for (int i = 0; i < h->ndim; i++)
+    if (mask >> i & 1) n *= h->size[i];
+  return n;
+}
+
+static int dims_of(uint32_t mask, int *dims) {
+  int n = 0;
+  for (int i = 0; i < AMP_MAX_DIM; i++)
+    if (mask >> i & 1) dims[n++] = i;
+  return n;
+}
+
+/* -- Sums and means ------------------------------------------------------------- */
+
+/* g, cast while it is small, then repeated */
+static amp_tensor *spread(amp_bwd *b, amp_tensor *g) {
+  const amp_shape *h = SHAPE(b, 0);
+  uint32_t mask = amp__dim_mask(b->a, h->ndim);
+  return amp__xexpand(kept(b, amp__xcast(g, h->dtype), mask), h->ndim, h->size);
+}
+
+int amp__bwd_sum(amp_bwd *b) { return GIN(b, 0, spread(b, G(b))); }
+int amp__bwd_sum_to(amp_bwd *b) { return GIN(b, 0, amp__xexpand(G(b), SHAPE(b, 0)->ndim, SHAPE(b, 0)->size)); }
+
+int amp__bwd_mean(amp_bwd *b) {
+  int64_t n = count(SHAPE(b, 0), amp__dim_mask(b->a, SHAPE(b, 0)->ndim));
+  return GIN(b, 0, spread(b, XN(div, G(b), (double)n)));
+}
+
+/* -- Product -------------------------------------------------------------------- */
+
+/* x moved by `step` along dim, ones moving in */
+static amp_tensor *moved(amp_tensor *x, int dim, int64_t step) {
+  if (!x) return NULL;
+  int64_t size[AMP_MAX_DIM];
+  memcpy(size, x->size, sizeof size);
+  size[dim] = step;
+  amp_tensor *one = amp__xfull(1, x->dtype, x->device, x->device_index, x->ndim, size);
+  amp_tensor *in[2] = { one, amp__xnarrow(x, dim, 0, x->size[dim] - step) };
+  return amp__xdim(AMP_OP_cat, dim, 2, in);
+}
+
+/* Products of the elements before each one along dim, in log2(n) steps; exact
+** and differentiable whatever is zero. */
+static amp_tensor *before(amp_tensor *x, int dim) {
+  amp_tensor *e = moved(x, dim, 1);
+  for (int64_t step = 1; e && step < e->size[dim]; step *= 2) e = X2(mul, e, moved(e, dim, step));
+  return e;
+}
+
+/* The product of all other elements. Once only: by what is zero. */
+static amp_tensor *others_once(amp_tensor *x, int dim) {
+  amp_tensor *zero = XN(eq, x, 0), *rest = amp__xfill(zero, x, 1);
+  amp_tensor *zeros = amp__xsum(zero, 1, &dim, true);
+  amp_sl s = amp__sl();
+  amp__sl_dim(&s, dim);
+  amp__sl_i(&s, 1);
+  amp__sl_i(&s, AMP_NONE);
+  amp_tensor *p = amp__x(AMP_OP_prod, &s, 1, &rest);
+  return amp__xwhere(zero, amp__xmask(XN(eq, zeros, 1), p), amp__xmask(XN(eq, zeros, 0), X2(div, p, rest)));
+}
+
+int amp__bwd_prod(amp_bwd *b) {
+  const amp_shape *h = SHAPE(b, 0);
+  int64_t n = amp__count(h->ndim, h->size);
+  int dim = b->a[0].i == AMP_NONE || h->ndim == 0 ? -1 : (int)b->a[0].i;
+  amp_tensor *x = IN(b, 0), *g = G(b), *t;
+  if (!x) return amp__err();
+  if (n == 0) return GIN(b, 0, amp__xzeros(b, 0));
+  x = amp__xcast(x, g->dtype);
+  if (dim < 0) {
+    x = amp__xview(x, 1, &n);
+    g = amp__xview(g, 0, h->size);
+    dim = 0;
+  } else g = kept(b, g, 1u << dim);
+  if (b->create_graph) t = X2(mul, before(x, dim), amp__xflip(before(amp__xflip(x, dim), dim), dim));
+  else t = others_once(x, dim);
+  return GIN(b, 0, amp__xto(b, 0, amp__xview(X2(mul, t, g), h->ndim, h->size)));
+}
+
+/* -- Extrema -------------------------------------------------------------------- */
+
+/* Share g evenly among the elements that equal the result. */
+static int share(amp_bwd *b, uint32_t mask) {
+  int dims[AMP_MAX_DIM], n = dims_of(mask, dims);
+  amp_tensor *equal = X2(eq, IN(b, 0), kept(b, OUT(b, 0), mask));
+  amp_tensor *each = kept(b, G(b), mask);
+  if (n > 0) each = X2(div, each, amp__xsum(equal, n, dims, true));
+  return GIN(b, 0, amp__xto(b, 0, amp__xmask(equal, each)));
+}
+
+static int extremum(amp_bwd *b) {
+  const amp_shape *h = SHAPE(b, 0);
+  if (b->a[0].i == AMP_NONE) return share(b, (1u << h->ndim) - 1);
+  if (h->ndim == 0) return GIN(b, 0, G(b));
+  int dim = (int)b->a[0].i;
+  amp_tensor *in[3] = { amp__xzeros(b, 0), kept(b, OUT(b, 1), 1u << dim), kept(b, G(b), 1u << dim) };
+  return GIN(b, 0, amp__xdim(AMP_OP_scatter, dim, 3, in));
+}
+
+int amp__bwd_max(amp_bwd *b) { return extremum(b); }
+int amp__bwd_min(amp_bwd *b) { return extremum(b); }
+int amp__bwd_amax(amp_bwd *b) { return share(b, amp__dim_mask(b->a, SHAPE(b, 0)->ndim)); }
+int amp__bwd_amin(amp_bwd *b) { return share(b, amp__dim_mask(b->a, SHAPE(b, 0)->ndim)); }
+
+/* -- Moments and exponents -------------------------------------------------------- */
+
+int amp__bwd_var(amp_bwd *b) {
+  const amp_shape *h = SHAPE(b, 0);
+  uint32_t mask = amp__dim_mask(b->a, h->ndim);
+  int dims[AMP_MAX_DIM], n = dims_of(mask, dims);
+  double left = (double)count(h, mask) - b->a[9].f;
+  amp_tensor *x = IN(b, 0), *g = XN(mul, kept(b, G(b), mask), 2 / (left > 0 ? left : 0));
+  return GIN(b, 0, amp__xto(b, 0, X2(mul, g, X2(sub, x, n ? amp__xmean(x, n, dims, true) : x))));
+}
+
+/* g exp(x - result); a result of -inf stands on elements of exp(-inf) = 0 */
+int amp__bwd_logsumexp(amp_bwd *b) {
+  uint32_t mask = amp__dim_mask(b->a, SHAPE(b, 0)->ndim);
+  amp_tensor *y = kept(b, OUT(b, 0), mask);
+  y = amp__xfill(XN(eq, y, -INFINITY), y, 0);
+  return GIN(b, 0, amp__xto(b, 0, X2(mul, kept(b, G(b), mask), X1(exp, X2(sub, IN(b, 0), y)))));
+}
+
+/* -- Along a dimension ------------------------------------------------------------- */
+
+int amp__bwd_cumsum(amp_bwd *b) {
+  amp_tensor *g = G(b);
+  if (g->ndim == 0) return GIN(b, 0, amp__xto(b, 0, g));
+  int dim = (int)b->a[0].i;
+  g = amp__xflip(g, dim);
+  return GIN(b, 0, amp__xto(b, 0, amp__xflip(amp__xdim(AMP_OP_cumsum, dim, 1, &g), dim)));
+}
+
+int amp__bwd_flip(amp_bwd *b) {
+  amp_tensor *g = G(b);
+  amp_sl s = amp__sl();
+  amp__sl_copy(&s, b->a, 9);
+  for (int i = 0; i < s.v[0].i; i++) s.v[1 + i].i++;
+  return GIN(b, 0, amp__x(AMP_OP_flip, &s, 1, &g));
+}

@@ -1,0 +1,229 @@
+/*
+** amp_comp.c: composite ops about layout, arithmetic, reductions and joining.
+** A composite checks what its parts would report in words the caller does not
+** know, then is a formula; its parts record themselves, so it needs no
+** derivative. Dimensions arrive counting from 1, as the user gave them.
+** Products and losses are in amp_comp_nn.c.
+*/
+#include <math.h>
+#include "amp_bwd.h"
+
+/* -- Layout --------------------------------------------------------------------- */
+
+static bool is_channels_last(const amp_tensor *t) {
+  static const int order[4] = { 1, 3, 2, 0 }; /* from the innermost */
+  int64_t next = 1;
+  for (int k = 0; k < 4; k++) {
+    int d = order[k];
+    if (t->size[d] != 1 && t->stride[d] != next) return false;
+    next *= t->size[d];
+  }
+  return true;
+}
+
+int amp__comp_contiguous(amp_call *c) {
+  amp_tensor *t = c->in[0];
+  bool last = c->a[0].i == 1;
+  if (last && t->ndim != 4)
+    return amp__fail(AMP_E_SHAPE, "channels_last is a layout of 4 dimensions (N x C x H x W), the tensor has %d", t->ndim);
+  if (last ? is_channels_last(t) : (t->flags & AMP_T_CONTIGUOUS) != 0) return amp__ret(c, 0, t);
+  amp_sl s = amp__sl();
+  amp__sl_i(&s, last ? 2 : 1);
+  return amp__ret(c, 0, amp__x(AMP_OP_clone, &s, 1, &t));
+}
+
+int amp__comp_reshape(amp_call *c) {
+  amp_tensor *t = c->in[0];
+  int64_t size[AMP_MAX_DIM];
+  int rc = amp__view_shape(t, c->a, size);
+  if (rc < 0) return rc;
+  amp_tensor *v = amp__xview(t, (int)c->a[0].i, size);
+  return amp__ret(c, 0, v == t ? X1(alias, t) : v);
+}
+
+int amp__comp_flatten(amp_call *c) {
+  amp_tensor *t = c->in[0];
+  int64_t size[AMP_MAX_DIM], one = 1;
+  int n = 0;
+  if (t->ndim == 0) return amp__ret(c, 0, amp__xview(t, 1, &one));
+  int rc = amp__norm_dim(&c->a[0], t->ndim, "start_dim");
+  if (rc == 0) rc = amp__norm_dim(&c->a[1], t->ndim, "end_dim");
+  if (rc < 0) return rc;
+  int from = (int)c->a[0].i, to = (int)c->a[1].i;
+  if (from > to)
+    return amp__fail(AMP_E_ARGUMENT, "start_dim %d comes after end_dim %d", from + 1, to + 1);
+  for (int i = 0; i < t->ndim; i++) {
+    if (i > from && i <= to) size[n - 1] *= t->size[i];
+    else size[n++] = t->size[i];
+  }
+  return amp__ret(c, 0, amp__xview(t, n, size));
+}
+
+int amp__comp_t(amp_call *c) {
+  amp_tensor *t = c->in[0];
+  if (t->ndim > 2)
+    return amp__fail(AMP_E_SHAPE, "t is for matrices, the tensor has %d dimensions; use transpose(dim0, dim1)", t->ndim);
+  return amp__ret(c, 0, t->ndim < 2 ? X1(alias, t) : amp__xtranspose(t, 0, 1));
+}
+
+/* -- Arithmetic ------------------------------------------------------------------- */
+
+int amp__comp_rpow(amp_call *c) { return amp__ret(c, 0, NX(pow, c->a[0].f, c->in[0])); }
+int amp__comp_rdiv(amp_call *c) { return amp__ret(c, 0, NX(div, c->a[0].f, c->in[0])); }
+
+/* a + alpha * b */
+static amp_tensor *add(amp_tensor *a, amp_tensor *b, double alpha) {
+  amp_tensor *in[2] = { a, b };
+  amp_sl s = amp__sl();
+  amp__sl_f(&s, alpha);
+  return amp__x(AMP_OP_add, &s, 2, in);
+}
+
+int amp__comp_addcmul(amp_call *c) {
+  return amp__ret(c, 0, add(c->in[0], X2(mul, c->in[1], c->in[2]), c->a[0].f));
+}
+
+int amp__comp_addcdiv(amp_call *c) {
+  if (!amp__is_float(c->in[1]->dtype) && !amp__is_float(c->in[2]->dtype))
+    return amp__fail(AMP_E_DTYPE, "tensor1 (%s) and tensor2 (%s) are integers; cast one to a float dtype first",
+                     amp_dtype_name(c->in[1]->dtype), amp_dtype_name(c->in[2]->dtype));
+  return amp__ret(c, 0, add(c->in[0], X2(div, c->in[1], c->in[2]), c->a[0].f));
+}
+
+/* From the nearer end, so that weight 1 gives `end` exactly. */
+int amp__comp_lerp(amp_call *c) {
+  amp_tensor *from = c->in[0], *to = c->in[1], *w = c->in[2];
+  if (from->dtype != to->dtype)
+    return amp__fail(AMP_E_DTYPE, "input is %s and end is %s; cast one", amp_dtype_name(from->dtype), amp_dtype_name(to->dtype));
+  amp_tensor *d = X2(sub, to, from);
+  if (amp__is_number(w)) {
+    double v = amp__element(w, 0);
+    return amp__ret(c, 0, fabs(v) < 0.5 ? add(from, d, v) : add(to, d, v - 1));
+  }
+  amp_tensor *near = X2(add, from, X2(mul, w, d)), *far = X2(add, to, X2(mul, XN(sub, w, 1), d));
+  return amp__ret(c, 0, amp__xwhere(XN(lt, X1(abs, w), 0.5), near, far));
+}
+
+/* -- Reductions --------------------------------------------------------------------- */
+
+/* x^(1/p) of x >= 0 with gradient 0, not infinity or NaN, where x is 0 */
+static amp_tensor *root(amp_tensor *x, double p) {
+  if (!x) return NULL;
+  bool safe = amp__S->grad_mode && amp__tracked(x) && p > 0;
+  amp_tensor *zero = safe ? XN(eq, x, 0) : NULL;
+  if (safe) x = amp__xfill(zero, x, 1);
+  x = p == 2 ? X1(sqrt, x) : XN(pow, x, 1 / p);
+  return safe ? amp__xmask_not(zero, x) : x;
+}
+
+int amp__comp_std(amp_call *c) {
+  amp_sl s = amp__sl();
+  amp__sl_copy(&s, c->a, c->op->info.nslot);
+  return amp__ret(c, 0, root(amp__x(AMP_OP_var, &s, 1, c->in), 2));
+}
+
+/* |x|^p; where x is 0 its gradient is 0 also for p < 1 */
+static amp_tensor *power(amp_tensor *x, double p) {
+  if (p == 2) return X2(mul, x, x);
+  amp_tensor *m = X1(abs, x);
+  if (p == 1) return m;
+  if (p >= 1 || !m || !amp__S->grad_mode || !amp__tracked(m)) return XN(pow, m, p);
+  amp_tensor *zero = XN(eq, m, 0);
+  return amp__xfill(zero, XN(pow, amp__xfill(zero, m, 1), p), p > 0 ? 0 : INFINITY);
+}
+
+int amp__comp_norm(amp_call *c) {
+  enum { P, DIM, KEEPDIM = DIM + 9, DTYPE }; /* slots */
+  double p = c->a[P].f;
+  amp_tensor *x = c->in[0];
+  int dtype = c->a[DTYPE].i == AMP_NONE ? x->dtype : (int)c->a[DTYPE].i;
+  if (!amp__is_float(dtype)) return amp__fail(AMP_E_DTYPE, "dtype %s: a norm is a float", amp_dtype_name(dtype));
+  if (p != p) return amp__fail(AMP_E_ARGUMENT, "p is not a number");
+  x = amp__xcast(x, amp__is_half(dtype) ? AMP_FLOAT32 : dtype); /* squares of 16-bit values leave their range */
+  amp_sl s = amp__sl();
+  amp__sl_copy(&s, c->a + DIM, 10);
+  if (isinf(p)) {
+    amp_tensor *m = X1(abs, x);
+    return amp__ret(c, 0, amp__xcast(amp__x(p > 0 ? AMP_OP_amax : AMP_OP_amin, &s, 1, &m), dtype));
+  }
+  amp_tensor *y = p == 0 ? X1(abs, X1(sign, x)) : power(x, p);
+  amp__sl_i(&s, AMP_NONE);
+  y = amp__x(AMP_OP_sum, &s, 1, &y);
+  if (p != 0 && p != 1) y = root(y, p);
+  return amp__ret(c, 0, amp__xcast(y, dtype));
+}
+
+/* -- Joining -------------------------------------------------------------------------- */
+
+int amp__comp_stack(amp_call *c) {
+  if (c->nin == 0) return amp__fail(AMP_E_ARGUMENT, "an empty list of tensors");
+  const amp_tensor *t = c->in[0];
+  amp_tensor *few[AMP_MAX_IN], **in = few, *out = NULL;
+  amp_block *lent = NULL;
+  int rc = amp__norm_dim(&c->a[0], t->ndim + 1, "dim");
+  if (rc < 0) return rc;
+  if (t->ndim == AMP_MAX_DIM) return amp__fail(AMP_E_SHAPE, "a stack of tensors of %d dimensions would have more than %d", t->ndim, AMP_MAX_DIM);
+  for (int i = 1; i < c->nin; i++)
+    if (!amp__same_size(t, c->in[i]))
+      return amp__fail_arg(AMP_E_SHAPE, i + 1, "tensors of one shape are expected: tensor 1 is %s, tensor %d is %s",
+                           amp__shape_str(t->ndim, t->size), i + 1, amp__shape_str(c->in[i]->ndim, c->in[i]->size));
+  if (c->nin > AMP_MAX_IN) {
+    if ((lent = amp__block_new(AMP_CPU, 0, sizeof *in * (size_t)c->nin)) == NULL) return amp__err();
+    in = lent->data;
+  }
+  int dim = (int)c->a[0].i, i;
+  for (i = 0; i < c->nin; i++)
+    if ((in[i] = amp__xunsqueeze(c->in[i], dim)) == NULL) break;
+  if (i == c->nin) out = amp__xdim(AMP_OP_cat, dim, c->nin, in);
+  if (lent) amp__block_free(lent);
+  return amp__ret(c, 0, out);
+}
+
+/* One dimension after the other, seen as outer x 1 x inner and the 1 repeated. */
+int amp__comp_repeat(amp_call *c) {
+  amp_tensor *t = c->in[0];
+  int n = (int)c->a[0].i, lead = n - t->ndim;
+  int64_t size[AMP_MAX_DIM], outer = 1, inner = 1;
+  if (lead < 0)
+    return amp__fail(AMP_E_ARGUMENT, "%d repeats are fewer than the tensor's %d dimensions", n, t->ndim);
+  for (int i = 0; i < n; i++) {
+    size[i] = i < lead ? 1 : t->size[i - lead];
+    outer *= size[i];
+    if (c->a[1 + i].i < 0) return amp__fail(AMP_E_ARGUMENT, "repeats %s: a count is negative", amp__shape_str(n, &c->a[1].i));
+  }
+  for (int i = n - 1; i >= 0 && t; i--) {
+    int64_t times = c->a[1 + i].i;
+    outer = size[i] ? outer / size[i] : outer;
+    inner *= size[i];
+    if (times != 1) {
+      int64_t one[3] = { 1, 1, inner }, many[3] = { 1, times, inner };
+      one[0] = many[0] = amp__count(i, size);
+      if (__builtin_mul_overflow(size[i], times, &size[i]) || __builtin_mul_overflow(inner, times, &inner))
+        return amp__fail(AMP_E_SHAPE, "repeats %s make the tensor too large", amp__shape_str(n, &c->a[1].i));
+      t = amp__xcontiguous(amp__xexpand(amp__xview(t, 3, one), 3, many));
+    }
+  }
+  t = amp__xview(t, n, size);
+  if (t == c->in[0]) {
+    amp_sl s = amp__sl();
+    amp__sl_i(&s, 1);
+    t = amp__x(AMP_OP_clone, &s, 1, &t);
+  }
+  return amp__ret(c, 0, t);
+}
+
+int amp__comp_masked_select(amp_call *c) {
+  amp_tensor *t = c->in[0], *m = c->in[1];
+  int64_t size[AMP_MAX_DIM], n;
+  int ndim, rc;
+  if (m->dtype != AMP_BOOL)
+    return amp__fail_arg(AMP_E_DTYPE, 2, "mask has dtype %s, expected bool", amp_dtype_name(m->dtype));
+  if ((rc = amp__broadcast(c, 2, &ndim, size)) < 0) return rc;
+  n = amp__count(ndim, size);
+  t = amp__xview(amp__xexpand(t, ndim, size), 1, &n);
+  m = amp__xview(amp__xexpand(m, ndim, size), 1, &n);
+  amp_tensor *at = X1(nonzero, m);
+  if (!t || !at) return amp__err();
+  amp_tensor *in[2] = { t, amp__xview(at, 1, &at->numel) };
+  return amp__ret(c, 0, amp__xdim(AMP_OP_index_select, 0, 2, in));
+}

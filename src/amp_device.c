@@ -1,0 +1,200 @@
+/*
+** amp_device.c: the table a device fills, and the plug-ins that fill it.
+**
+** The CPU's slots are the kernels of src/cpu by name. Slots that the oneDNN
+** plug-in serves start as `first_use`, which loads it (several milliseconds, so
+** never at start-up), puts the plain kernel or the plug-in's in its place and
+** goes on. A plug-in is libamp_NAME.so in the directory set by
+** amp_set_plugin_dir, else AMP_PLUGIN_DIR, else this library's own; it is asked
+** for once, refused when its table hash differs, and never unloaded.
+** AMP_ONEDNN=0 keeps oneDNN out.
+*/
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include "amp_core.h"
+
+#define AMP_FN(name) int amp__cpu_##name
+AMP_FN(optim_step)(int kind, const amp_hyper *h, amp_optim_chunk *chunks, int n, const float *const *found, int nfound) AMP_SLOTFN;
+AMP_FN(check_scale)(amp_tensor *t, const float *inv, float *found) AMP_SLOTFN;
+AMP_FN(scale_update)(float *scale, float *inv, double *tracker, double *hyst, const float *const *found, int nfound, const amp_scaler_options *o) AMP_SLOTFN;
+
+static int cpu_copy(amp_tensor *dst, const amp_tensor *src)
+{
+  memcpy(amp__data(dst), amp__data(src), (size_t)src->numel * amp__dtype_size[src->dtype]);
+  return 0;
+}
+
+static int cpu_sync(int index) { return 0; }
+
+#define AMP_KERNEL_K(name) [AMP_OP_##name] = amp__cpu_##name,
+#define AMP_KERNEL_N(name) [AMP_OP_##name] = amp__cpu_##name,
+#define AMP_KERNEL_V(name)
+#define AMP_KERNEL_C(name)
+#define AMP_OP(kind, name, schema, infer, policy, dtypes, save, flags, doc) AMP_KERNEL_##kind(name)
+static const amp_kernel_fn plain[AMP_OP_COUNT] = {
+#include "amp_ops.def"
+};
+#undef AMP_OP
+
+amp_device_ops amp__devices[AMP_DEVICE_COUNT] = {
+  [AMP_CPU] = { .count = 1, .reason = "plain C kernels", .copy = cpu_copy, .sync = cpu_sync },
+  [AMP_CUDA] = { .count = 0 }
+};
+
+/* Ops whose slots a CPU plug-in may take: loading it for one changes no other op's results. */
+static const int served[] = {
+  AMP_OP_matmul, AMP_OP_linear, AMP_OP_conv2d, AMP_OP_conv2d_input, AMP_OP_conv2d_weight
+};
+enum { SERVED = sizeof served / sizeof *served };
+
+/* -- Plug-ins ------------------------------------------------------------------ */
+
+typedef struct plugin {
+  const char *name;
+  bool tried, loaded;
+  char info[512];      /* version and path, or why not */
+} plugin;
+
+static plugin plugins[] = { { .name = "onednn" }, { .name = "cuda" } };
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static char plugin_dir[1024];
+
+void amp_set_plugin_dir(const char *dir)
+{
+  pthread_mutex_lock(&lock);
+  snprintf(plugin_dir, sizeof plugin_dir, "%s", dir ? dir : "");
+  pthread_mutex_unlock(&lock);
+}
+
+static void find_dir(char *dir, size_t n)
+{
+  const char *env = getenv("AMP_PLUGIN_DIR");
+  Dl_info info;
+  if (plugin_dir[0] || (env && *env)) { snprintf(dir, n, "%s", plugin_dir[0] ? plugin_dir : env); return; }
+  snprintf(dir, n, ".");
+  if (dladdr((void *)amp__devices, &info) && info.dli_fname) {
+    const char *slash = strrchr(info.dli_fname, '/');
+    if (slash) snprintf(dir, n, "%.*s", (int)(slash - info.dli_fname), info.dli_fname);
+  }
+}
+
+/* Every message stands in p->info. */
+static void load(plugin *p)
+{
+  char dir[1024], path[1200];
+  const char *off = getenv("AMP_ONEDNN");
+  if (strcmp(p->name, "onednn") == 0 && off && strcmp(off, "0") == 0) {
+    snprintf(p->info, sizeof p->info, "switched off by AMP_ONEDNN=0");
+    return;
+  }
+  find_dir(dir, sizeof dir);
+  snprintf(path, sizeof path, "%s/libamp_%s.so", dir, p->name);
+  void *lib = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+  if (lib == NULL) {
+    const char *why = dlerror();
+    snprintf(p->info, sizeof p->info, "not loaded: %s", why ? why : path);
+    return;
+  }
+  amp_plugin_init_fn init;
+  const char *(*about)(void);
+  *(void **)&init = dlsym(lib, "amp_plugin_init");
+  *(void **)&about = dlsym(lib, "amp_plugin_version");
+  const char *why = init ? init(amp_table_hash(), amp__devices) : "it is not a plug-in of amp (no amp_plugin_init)";
+  if (why) {
+    snprintf(p->info, sizeof p->info, "%.700s refused: %.300s", path, why);
+    dlclose(lib);
+    return;
+  }
+  p->loaded = true;
+  if (about) snprintf(p->info, sizeof p->info, "%.200s, %.300s", about(), path);
+  else snprintf(p->info, sizeof p->info, "%.500s", path);
+}
+
+static plugin *find(const char *name)
+{
+  for (size_t i = 0; i < sizeof plugins / sizeof *plugins; i++)
+    if (strcmp(plugins[i].name, name) == 0) return &plugins[i];
+  return NULL;
+}
+
+/* Plain kernels first, then the plug-in's over them: it finds the plain ones to fall back to. */
+static void load_cpu(plugin *p)
+{
+  amp_device_ops *cpu = &amp__devices[AMP_CPU];
+  for (int i = 0; i < SERVED; i++) __atomic_store_n(&cpu->kernel[served[i]], plain[served[i]], __ATOMIC_RELAXED);
+  load(p);
+  if (p->loaded && cpu->reason == NULL) cpu->reason = p->info;
+}
+
+const char *amp__plugin(const char *name)
+{
+  plugin *p = find(name);
+  if (p == NULL) return "there is no plug-in of this name";
+  if (__atomic_load_n(&p->tried, __ATOMIC_ACQUIRE)) return p->info;
+  pthread_mutex_lock(&lock);
+  if (!p->tried) {
+    if (p == &plugins[0]) load_cpu(p);
+    else load(p);
+    __atomic_store_n(&p->tried, true, __ATOMIC_RELEASE);
+  }
+  pthread_mutex_unlock(&lock);
+  return p->info;
+}
+
+const char *amp_plugin_info(const char *name)
+{
+  amp__devices_init();
+  return amp__plugin(name);
+}
+
+/* -- The CPU's table ------------------------------------------------------------- */
+
+static int first_use(amp_call *c)
+{
+  amp__plugin("onednn");
+  amp_kernel_fn fn = __atomic_load_n(&amp__devices[AMP_CPU].kernel[c->id], __ATOMIC_RELAXED);
+  return fn ? fn(c) : amp__fail(AMP_E_UNSUPPORTED, "no kernel for device cpu");
+}
+
+static void init(void)
+{
+  amp_device_ops *cpu = &amp__devices[AMP_CPU];
+  memcpy(cpu->kernel, plain, sizeof plain);
+  for (int i = 0; i < SERVED; i++) cpu->kernel[served[i]] = first_use;
+  cpu->optim_step = amp__cpu_optim_step;
+  cpu->check_scale = amp__cpu_check_scale;
+  cpu->scale_update = amp__cpu_scale_update;
+}
+
+void amp__devices_init(void)
+{
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  pthread_once(&once, init);
+}
+
+/* -- Devices ------------------------------------------------------------------------ */
+
+const char *amp_device_name(int device)
+{
+  static const char *const names[AMP_DEVICE_COUNT] = { "cpu", "cuda" };
+  return device >= 0 && device < AMP_DEVICE_COUNT ? names[device] : "no device";
+}
+
+int amp_device_available(int device)
+{
+  if (device < 0 || device >= AMP_DEVICE_COUNT) return 0;
+  amp__devices_init();
+  if (device == AMP_CUDA) amp__plugin("cuda");
+  return amp__devices[device].count;
+}
+
+const char *amp_device_reason(int device)
+{
+  if (device < 0 || device >= AMP_DEVICE_COUNT) return "there is no such device";
+  amp_device_available(device);
+  if (amp__devices[device].reason) return amp__devices[device].reason;
+  return device == AMP_CUDA ? amp__plugin("cuda") : "";
+}

@@ -1,0 +1,28 @@
+/*
+** amp_infer.h: what shape rules share among their files. A rule checks ranks,
+** sizes, dtypes and attributes of a call, makes its attributes count from 0, and
+** says what the results will be (c->meta, c->nout). It reads no elements; index
+** values and labels are checked by kernels.
+*/
+#ifndef AMP_INFER_H
+#define AMP_INFER_H
+#include "amp_core.h"
+
+#define LL(x) ((long long)(x))
+#define SHAPE_OF(t) amp__shape_str((t)->ndim, (t)->size)
+
+static inline bool given(const amp_slot *s) { return s->i != AMP_NONE; }
+
+int amp__default_float(void);                       /* the state's default dtype if a float, else float32 */
+int amp__equal_dtypes(const amp_call *c, int n);    /* of the first n inputs that are there */
+int amp__dtype_attr(const amp_slot *s, int absent, int *dtype);
+int amp__shape_attr(amp_slot *s, const char *what, int *ndim, int64_t *size); /* an I attribute of sizes */
+int amp__want_index(const amp_tensor *t, int arg, const char *what);           /* an integer dtype */
+int amp__value_fits(double v, int dtype);           /* error if v has no place in dtype */
+void amp__like(amp_call *c, int i, const amp_tensor *t, int dtype); /* meta[i]: t's shape and, if dense, strides */
+bool amp__channels_last(const amp_tensor *t);       /* 4-d, that order, and not C order too */
+void amp__as_channels_last(amp_meta *m);
+int amp__want_shape(const amp_tensor *t, const char *what, int ndim, const int64_t *size); /* exactly this shape */
+static inline int amp__acc_dtype(int dtype) { return dtype == AMP_FLOAT64 ? AMP_FLOAT64 : AMP_FLOAT32; }
+
+#endif

@@ -1,0 +1,214 @@
+/*
+** amp_infer_index.c: shape rules of indexing. Index values stand in tensors
+** that only kernels read, and kernels check them; here are ranks and sizes.
+** nonzero alone must look at its input to know how many rows come out.
+*/
+#include "amp_infer.h"
+
+int amp__infer_index_select(amp_call *c)
+{
+  const amp_tensor *t = c->in[0], *index = c->in[1];
+  int64_t size[AMP_MAX_DIM];
+  int rc = amp__norm_dim(&c->a[0], t->ndim, "dim");
+  if (rc < 0 || (rc = amp__want_index(index, 2, "index")) < 0) return rc;
+  if (index->ndim > 1) return amp__fail_arg(AMP_E_SHAPE, 2, "index has shape %s, expected a vector", SHAPE_OF(index));
+  for (int d = 0; d < t->ndim; d++) size[d] = t->size[d];
+  size[c->a[0].i] = index->numel;
+  amp__out(c, 0, t->dtype, t->ndim, size);
+  return 0;
+}
+
+int amp__infer_index_add(amp_call *c)
+{
+  const amp_tensor *t = c->in[0], *index = c->in[1], *src = c->in[2];
+  int64_t size[AMP_MAX_DIM];
+  int rc = amp__norm_dim(&c->a[0], t->ndim, "dim");
+  if (rc < 0 || (rc = amp__want_index(index, 2, "index")) < 0) return rc;
+  if (index->ndim > 1) return amp__fail_arg(AMP_E_SHAPE, 2, "index has shape %s, expected a vector", SHAPE_OF(index));
+  if (src->dtype != t->dtype)
+    return amp__fail_arg(AMP_E_DTYPE, 3, "src has dtype %s and input %s; cast one of them", amp_dtype_name(src->dtype), amp_dtype_name(t->dtype));
+  for (int d = 0; d < t->ndim; d++) size[d] = t->size[d];
+  size[c->a[0].i] = index->numel;
+  if ((rc = amp__want_shape(src, "src", t->ndim, size)) < 0) return rc;
+  amp__like(c, 0, t, t->dtype);
+  return 0;
+}
+
+/* index may be smaller than t in every dimension but `dim` (-1: there too) */
+static int within(const amp_tensor *index, const amp_tensor *t, const char *what, int dim)
+{
+  if (index->ndim != t->ndim)
+    return amp__fail(AMP_E_SHAPE, "index has shape %s and %s %s: the numbers of dimensions differ", SHAPE_OF(index), what, SHAPE_OF(t));
+  for (int d = 0; d < t->ndim; d++)
+    if (d != dim && index->size[d] > t->size[d])
+      return amp__fail(AMP_E_SHAPE, "index has shape %s and %s %s: dimension %d of index is %lld, more than %lld", SHAPE_OF(index), what, SHAPE_OF(t), d + 1,
+                       LL(index->size[d]), LL(t->size[d]));
+  return 0;
+}
+
+int amp__infer_gather(amp_call *c)
+{
+  const amp_tensor *t = c->in[0], *index = c->in[1];
+  int rc = amp__norm_dim(&c->a[0], t->ndim, "dim");
+  if (rc < 0 || (rc = amp__want_index(index, 2, "index")) < 0 || (rc = within(index, t, "input", (int)c->a[0].i)) < 0) return rc;
+  amp__out(c, 0, t->dtype, index->ndim, index->size);
+  return 0;
+}
+
+int amp__infer_scatter(amp_call *c)
+{
+  const amp_tensor *t = c->in[0], *index = c->in[1], *src = c->in[2];
+  int rc = amp__norm_dim(&c->a[0], t->ndim, "dim");
+  if (rc < 0 || (rc = amp__want_index(index, 2, "index")) < 0) return rc;
+  if (src->dtype != t->dtype)
+    return amp__fail_arg(AMP_E_DTYPE, 3, "src has dtype %s and input %s; cast one of them", amp_dtype_name(src->dtype), amp_dtype_name(t->dtype));
+  if ((rc = within(index, t, "input", (int)c->a[0].i)) < 0 || (rc = within(index, src, "src", -1)) < 0) return rc;
+  amp__like(c, 0, t, t->dtype);
+  return 0;
+}
+
+/* Shape of t at index tensors in[first..] for the dimensions in slot 0 on. They replace their dimensions where
+** these stand side by side, else come first. */
+static int indexed_shape(amp_call *c, int first, int *ndim, int64_t *size)
+{
+  const amp_tensor *t = c->in[0];
+  int n = c->nin - first, nb, rc, at = 0, k = 0;
+  int64_t b[AMP_MAX_DIM];
+  if (n < 1) return amp__fail(AMP_E_ARGUMENT, "at least one index tensor is expected");
+  if (!given(c->a) || c->a[0].i != n) return amp__fail(AMP_E_ARGUMENT, "%d index tensors are given for %lld dimensions", n, given(c->a) ? LL(c->a[0].i) : 0);
+  for (int i = 0; i < n; i++) {
+    if ((rc = amp__norm_dim(&c->a[1 + i], t->ndim, "dimension")) < 0 || (rc = amp__want_index(c->in[first + i], first + i + 1, "index")) < 0) return rc;
+    if (i && c->a[1 + i].i <= c->a[i].i) return amp__fail(AMP_E_ARGUMENT, "the indexed dimensions must be in rising order");
+  }
+  amp_call only = { .nin = n, .in = c->in + first };
+  if ((rc = amp__broadcast(&only, n, &nb, b)) < 0) return rc;
+  if (t->ndim - n + nb > AMP_MAX_DIM) return amp__fail(AMP_E_SHAPE, "the result would have %d dimensions; at most %d are supported", t->ndim - n + nb, AMP_MAX_DIM);
+  bool adjacent = c->a[n].i - c->a[1].i == n - 1;
+  int where = adjacent ? (int)c->a[1].i : 0; /* kept dimensions before the index part */
+  for (int d = 0, used = 0; d <= t->ndim; d++) {
+    if (k == where && used == 0) {
+      for (int i = 0; i < nb; i++) size[at++] = b[i];
+      used = 1;
+    }
+    if (d == t->ndim) break;
+    bool indexed = false;
+    for (int i = 0; i < n; i++) indexed |= c->a[1 + i].i == d;
+    if (!indexed) { size[at++] = t->size[d]; k++; }
+  }
+  *ndim = at;
+  return 0;
+}
+
+int amp__infer_index(amp_call *c)
+{
+  int64_t size[AMP_MAX_DIM];
+  int ndim, rc = indexed_shape(c, 1, &ndim, size);
+  if (rc < 0) return rc;
+  amp__out(c, 0, c->in[0]->dtype, ndim, size);
+  return 0;
+}
+
+int amp__infer_index_put(amp_call *c)
+{
+  const amp_tensor *t = c->in[0], *v = c->in[1];
+  int64_t size[AMP_MAX_DIM];
+  int ndim, rc = indexed_shape(c, 2, &ndim, size);
+  if (rc < 0) return rc;
+  if (v->dtype != t->dtype)
+    return amp__fail_arg(AMP_E_DTYPE, 2, "values have dtype %s and input %s; cast one of them", amp_dtype_name(v->dtype), amp_dtype_name(t->dtype));
+  bool ok = v->ndim <= ndim;
+  for (int d = 0; d < v->ndim && ok; d++) ok = v->size[d] == 1 || v->size[d] == size[ndim - v->ndim + d];
+  if (!ok) return amp__fail_arg(AMP_E_SHAPE, 2, "values have shape %s, which can't be broadcast to the indexed part's %s", SHAPE_OF(v), amp__shape_str(ndim, size));
+  amp__like(c, 0, t, t->dtype);
+  return 0;
+}
+
+static bool is_zero(const amp_tensor *t, int64_t at)
+{
+  const char *p = (const char *)amp__data(t) + at * amp__dtype_size[t->dtype];
+  switch (t->dtype) { /* not through double: large int64 are fine, but NaN and -0 must be told apart */
+  case AMP_FLOAT64: return *(const double *)p == 0;
+  case AMP_FLOAT32: return *(const float *)p == 0;
+  case AMP_FLOAT16: case AMP_BFLOAT16: return (*(const uint16_t *)p & 0x7fff) == 0;
+  case AMP_INT64: return *(const int64_t *)p == 0;
+  case AMP_INT32: return *(const int32_t *)p == 0;
+  case AMP_INT16: return *(const int16_t *)p == 0;
+  default: return *p == 0;
+  }
+}
+
+static int64_t count_nonzero(const amp_tensor *t)
+{
+  int64_t index[AMP_MAX_DIM] = { 0 }, at = 0, n = 0;
+  int last = t->ndim - 1;
+  if (t->numel == 0) return 0;
+  if (t->flags & AMP_T_CONTIGUOUS) {
+    for (int64_t i = 0; i < t->numel; i++) n += !is_zero(t, i);
+    return n;
+  }
+  for (int64_t i = 0; i < t->numel; i += t->size[last]) {
+    for (int64_t k = 0; k < t->size[last]; k++) n += !is_zero(t, at + k * t->stride[last]);
+    for (int d = last - 1; d >= 0; d--) {
+      at += t->stride[d];
+      if (++index[d] < t->size[d]) break;
+      at -= index[d] * t->stride[d];
+      index[d] = 0;
+    }
+  }
+  return n;
+}
+
+int amp__infer_nonzero(amp_call *c)
+{
+  amp_tensor *t = amp__on_cpu(c->in[0]);
+  if (t == NULL) return amp__S->err.code;
+  int64_t size[2] = { count_nonzero(t), t->ndim };
+  amp__free(t);
+  if (amp__S) amp__S->host_waits++;
+  amp__out(c, 0, AMP_INT64, 2, size);
+  return 0;
+}
+
+int amp__infer_embedding(amp_call *c)
+{
+  const amp_tensor *index = c->in[0], *w = c->in[1];
+  int64_t size[AMP_MAX_DIM];
+  int rc = amp__want_index(index, 1, "input");
+  if (rc < 0) return rc;
+  if (w->ndim != 2) return amp__fail_arg(AMP_E_SHAPE, 2, "weight has shape %s, expected a matrix (embeddings x size)", SHAPE_OF(w));
+  if (index->ndim + 1 > AMP_MAX_DIM) return amp__fail_arg(AMP_E_SHAPE, 1, "input has %d dimensions; at most %d are supported", index->ndim, AMP_MAX_DIM - 1);
+  for (int d = 0; d < index->ndim; d++) size[d] = index->size[d];
+  size[index->ndim] = w->size[1];
+  amp__out(c, 0, w->dtype, index->ndim + 1, size);
+  return 0;
+}
+
+int amp__infer_as_strided_scatter(amp_call *c)
+{
+  const amp_tensor *t = c->in[0], *src = c->in[1];
+  int64_t size[AMP_MAX_DIM], last = c->a[18].i;
+  int n, rc = amp__shape_attr(&c->a[0], "size", &n, size);
+  if (rc < 0 || (rc = amp__want_shape(src, "src", n, size)) < 0) return rc;
+  if (c->a[9].i != n || last < 0) return amp__fail(AMP_E_ARGUMENT, "as many strides as sizes and an offset from 0 on are expected");
+  for (int d = 0; d < n; d++) last += (size[d] - 1) * c->a[10 + d].i;
+  if (src->numel && last >= t->numel) return amp__fail(AMP_E_INDEX, "the strided view reaches element %lld of %lld", LL(last + 1), LL(t->numel));
+  if (src->dtype != t->dtype)
+    return amp__fail_arg(AMP_E_DTYPE, 2, "src has dtype %s and input %s; cast one of them", amp_dtype_name(src->dtype), amp_dtype_name(t->dtype));
+  amp__out(c, 0, t->dtype, t->ndim, t->size);
+  return 0;
+}
+
+/* as_strided_sum: shape, then the view's size, stride and offset, in slots 0, 9, 18 and 27 */
+int amp__infer_shape_attr(amp_call *c)
+{
+  int64_t size[AMP_MAX_DIM], view[AMP_MAX_DIM], n = 1, last = c->a[27].i;
+  int ndim, nview, rc = amp__shape_attr(&c->a[0], "shape", &ndim, size);
+  if (rc < 0 || (rc = amp__shape_attr(&c->a[9], "size", &nview, view)) < 0) return rc;
+  if ((rc = amp__want_shape(c->in[0], "input", nview, view)) < 0) return rc;
+  for (int d = 0; d < ndim; d++) n *= size[d];
+  if (c->a[18].i != nview || last < 0) return amp__fail(AMP_E_ARGUMENT, "as many strides as sizes and an offset from 0 on are expected");
+  for (int d = 0; d < nview; d++) last += (view[d] - 1) * c->a[19 + d].i;
+  if (c->in[0]->numel && last >= n) return amp__fail(AMP_E_INDEX, "the strided view reaches element %lld of %lld", LL(last + 1), LL(n));
+  amp__out(c, 0, c->in[0]->dtype, ndim, size);
+  return 0;
+}

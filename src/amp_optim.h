@@ -1,0 +1,31 @@
+/*
+** amp_optim.h: the structs that amp_optim.c and amp_arena.c share.
+*/
+#ifndef AMP_OPTIM_H
+#define AMP_OPTIM_H
+#include "amp_scale.h"
+
+enum { AMP_OPTIM_STATES = 3 };
+
+typedef struct amp__param {
+  amp_tensor *t;                       /* counted */
+  amp_tensor *steps;                   /* float64 [2] beside t: updates so far; updates of the momentum. NULL: none */
+  amp_tensor *state[AMP_OPTIM_STATES]; /* t's shape and layout (C order where t has gaps); NULL: none yet */
+  uint8_t placed;                      /* the arena has looked at it */
+  uint8_t shared;                      /* another parameter lies in the same storage */
+} amp__param;
+
+typedef struct amp__group { int n; amp__param *p; } amp__group;
+
+struct amp_optim { int kind, ngroup; amp__group *group; };
+
+/* What t's state, or a copy of t to step on, looks like. */
+void amp__optim_meta(const amp_tensor *t, int dtype, amp_meta *m);
+static inline int amp__optim_dtype(const amp_tensor *t) { return t->dtype == AMP_FLOAT64 ? AMP_FLOAT64 : AMP_FLOAT32; }
+int amp__optim_zero(amp_tensor *t);
+
+/* Move what these n parameters own into common blocks, with zeroed states for the bits of `need` that are
+** missing. What does not fit in is left as it is; no memory for a block is no error. */
+int amp__arena_join(amp__param *const *p, int n, unsigned need);
+
+#endif

@@ -1,0 +1,390 @@
+/*
+** cpu_binary.c: elementwise kernels of two and three tensors: arithmetic,
+** comparison, logic, selection and the derivatives of activations.
+**
+** A loop exists per compute class (float32, float64, int64) and comes in three
+** shapes: both dense, or either one value. Integers wrap in their own dtype
+** because results are stored by truncation. What an integer op is not defined
+** for (a zero divisor, a negative exponent) is looked for before anything is
+** written.
+*/
+#include "cpu_iter.h"
+#include "cpu_math.h"
+
+/* -- Loops ----------------------------------------------------------------------- */
+
+/* R result type, T type of both operands, E an expression of a and b; alpha from arg where used */
+#define BIN_(CLONES, name, R, T, E) \
+static CLONES void name(int64_t n, void *const *p, unsigned scalar, const void *arg) \
+{ \
+  R *o = p[0]; const T *x = p[1], *y = p[2]; (void)arg; \
+  if (scalar & 4) { const T b = *y; (void)b; AMP_IVDEP for (int64_t i = 0; i < n; i++) { const T a = x[i]; o[i] = (R)(E); } } \
+  else if (scalar & 2) { const T a = *x; AMP_IVDEP for (int64_t i = 0; i < n; i++) { const T b = y[i]; (void)b; o[i] = (R)(E); } } \
+  else { AMP_IVDEP for (int64_t i = 0; i < n; i++) { const T a = x[i], b = y[i]; (void)b; o[i] = (R)(E); } } \
+}
+#define BINF(name, E) BIN_(AMP_CLONES, name, float, float, E)
+#define BIND(name, E) BIN_(AMP_CLONES_WIDE, name, double, double, E)
+#define BIN3(name, EF, ED, EI) BINF(name##_f, EF) BIND(name##_d, ED) BIN_(AMP_CLONES_WIDE, name##_i, int64_t, int64_t, EI) \
+static const amp_loop_fn name##_loops[3] = { name##_f, name##_d, name##_i };
+#define CMP3(name, E) BIN_(AMP_CLONES, name##_f, uint8_t, float, E) BIN_(AMP_CLONES_WIDE, name##_d, uint8_t, double, E) \
+BIN_(AMP_CLONES_WIDE, name##_i, uint8_t, int64_t, E) \
+static const amp_loop_fn name##_loops[3] = { name##_f, name##_d, name##_i };
+
+#define WRAP(op, a, b) (int64_t)((uint64_t)(a) op (uint64_t)(b))
+#define ALPHA(T) (*(const T *)arg)
+
+AMP_INLINE float modf_(float a, float b)
+{
+  float r = fmodf(a, b);
+  return r != 0.f ? ((r < 0.f) != (b < 0.f) ? r + b : r) : copysignf(0.f, b);
+}
+AMP_INLINE double modd_(double a, double b)
+{
+  double r = fmod(a, b);
+  return r != 0.0 ? ((r < 0.0) != (b < 0.0) ? r + b : r) : copysign(0.0, b);
+}
+AMP_INLINE int64_t modi_(int64_t a, int64_t b)
+{
+  if (b == -1) return 0;  /* INT64_MIN % -1 traps */
+  int64_t r = a % b;
+  return r != 0 && ((r < 0) != (b < 0)) ? r + b : r;
+}
+AMP_INLINE int64_t powi_(int64_t a, int64_t b)
+{
+  uint64_t r = 1, x = (uint64_t)a;
+  for (; b > 0; b >>= 1, x *= x) if (b & 1) r *= x;
+  return (int64_t)r;
+}
+/* NaN from either; the other operand's NaN shows by a + b */
+#define MAXF(a, b) ((a) != (a) || (b) != (b) ? (a) + (b) : (a) > (b) ? (a) : (b))
+#define MINF(a, b) ((a) != (a) || (b) != (b) ? (a) + (b) : (a) < (b) ? (a) : (b))
+
+BIN3(add, a + b, a + b, WRAP(+, a, b))
+BIN3(sub, a - b, a - b, WRAP(-, a, b))
+BIN3(add_alpha, a + ALPHA(float) * b, a + ALPHA(double) * b, WRAP(+, a, WRAP(*, ALPHA(int64_t), b)))
+BIN3(mul, a * b, a * b, WRAP(*, a, b))
+BIN3(max, MAXF(a, b), MAXF(a, b), a > b ? a : b)
+BIN3(min, MINF(a, b), MINF(a, b), a < b ? a : b)
+BINF(div_f, a / b)
+BIND(div_d, a / b)
+static const amp_loop_fn div_loops[3] = { div_f, div_d, NULL };
+CMP3(eq, a == b)
+CMP3(ne, a != b)
+CMP3(lt, a < b)
+CMP3(le, a <= b)
+CMP3(gt, a > b)
+CMP3(ge, a >= b)
+BIN_(AMP_CLONES_WIDE, and_u, uint8_t, uint8_t, (a != 0) & (b != 0))
+BIN_(AMP_CLONES_WIDE, or_u, uint8_t, uint8_t, (a != 0) | (b != 0))
+BIN_(AMP_CLONES_WIDE, xor_u, uint8_t, uint8_t, (a != 0) ^ (b != 0))
+
+/* no vectors to be had here: library calls and divisions */
+#define BIN_PLAIN(name, T, E) \
+static void name(int64_t n, void *const *p, unsigned scalar, const void *arg) \
+{ \
+  T *o = p[0]; const T *x = p[1], *y = p[2]; (void)arg; \
+  int64_t sa = !(scalar & 2), sb = !(scalar & 4); \
+  for (int64_t i = 0; i < n; i++) { const T a = x[i * sa], b = y[i * sb]; o[i] = E; } \
+}
+BIN_PLAIN(mod_f, float, modf_(a, b))
+BIN_PLAIN(mod_d, double, modd_(a, b))
+BIN_PLAIN(mod_i, int64_t, modi_(a, b))
+BIN_PLAIN(pow_d, double, pow(a, b))
+BIN_PLAIN(pow_i, int64_t, powi_(a, b))
+
+BINF(pow_core, amp__powf_core(a, b))
+static void pow_f(int64_t n, void *const *p, unsigned scalar, const void *arg)
+{
+  float keep[AMP_CHUNK];
+  /* in place, the base is needed again for what the core is not defined for */
+  for (int64_t at = 0; at < n; at += AMP_CHUNK) {
+    int64_t m = n - at < AMP_CHUNK ? n - at : AMP_CHUNK, sa = !(scalar & 2), sb = !(scalar & 4);
+    float *o = (float *)p[0] + at;
+    const float *a = (const float *)p[1] + at * sa, *b = (const float *)p[2] + at * sb;
+    void *q[3] = { keep, (void *)a, (void *)b };
+    pow_core(m, q, scalar, arg);
+    for (int64_t i = 0; i < m; i++) {
+      float x = a[i * sa], y = b[i * sb];
+      if (!(x > 0.f && x <= FLT_MAX && fabsf(y) <= FLT_MAX)) keep[i] = powf(x, y);
+    }
+    memcpy(o, keep, sizeof(float) * (size_t)m);
+  }
+}
+static const amp_loop_fn mod_loops[3] = { mod_f, mod_d, mod_i };
+static const amp_loop_fn pow_loops[3] = { pow_f, pow_d, pow_i };
+
+/* exponents that need no pow: by the exponent's class of value */
+BIN3(pow1, a, a, a)
+BIN3(pow2, a * a, a * a, WRAP(*, a, a))
+BIN3(pow3, a * a * a, a * a * a, WRAP(*, a, WRAP(*, a, a)))
+BINF(powm1_f, 1.f / a)
+BIND(powm1_d, 1.0 / a)
+BINF(powh_f, (a == -INFINITY ? INFINITY : sqrtf(a) + 0.f))
+BIND(powh_d, (a == -INFINITY ? INFINITY : sqrt(a) + 0.0))
+
+/* -- Calling ---------------------------------------------------------------------- */
+
+static int run(amp_call *c, const amp_loop_fn *loops, int cls, int cost, const void *arg)
+{
+  amp_tensor *t[3] = { c->out[0], c->in[0], c->in[1] };
+  const uint8_t k[3] = { (uint8_t)cls, (uint8_t)cls, (uint8_t)cls };
+  amp_loop l = { loops[cls], arg, 1, 6, (uint16_t)cost };
+  amp__elementwise(&l, 3, t, k);
+  return 0;
+}
+
+static int class_of(amp_call *c) { return amp__class_of(c->out[0]->dtype, c->in, 2); }
+
+static int add_sub(amp_call *c, const amp_loop_fn *plain, double sign)
+{
+  int cls = class_of(c);
+  double alpha = c->a[0].f;
+  if (amp_likely(alpha == 1.0)) return run(c, plain, cls, 1, NULL);
+  alpha *= sign;
+  float f = (float)alpha;
+  if (cls == AMP_C_I64) {
+    int64_t i = (int64_t)alpha;
+    if ((double)i != alpha) return amp__fail(AMP_E_VALUE, "alpha is %.14g, integer tensors need an integral one", alpha * sign);
+    return run(c, add_alpha_loops, cls, 1, &i);
+  }
+  return run(c, add_alpha_loops, cls, 1, cls == AMP_C_F64 ? (void *)&alpha : &f);
+}
+
+int amp__cpu_add(amp_call *c) { return add_sub(c, add_loops, 1.0); }
+int amp__cpu_sub(amp_call *c) { return add_sub(c, sub_loops, -1.0); }
+int amp__cpu_mul(amp_call *c) { return run(c, mul_loops, class_of(c), 1, NULL); }
+int amp__cpu_maximum(amp_call *c) { return run(c, max_loops, class_of(c), 1, NULL); }
+int amp__cpu_minimum(amp_call *c) { return run(c, min_loops, class_of(c), 1, NULL); }
+
+int amp__cpu_div(amp_call *c)
+{
+  int cls = class_of(c);
+  return run(c, div_loops, cls == AMP_C_I64 ? AMP_C_F32 : cls, 2, NULL);
+}
+
+/* Is some element of t zero, or (negative) below zero? */
+static void find_zero(int64_t n, void *const *p, unsigned scalar, const void *arg)
+{
+  const int64_t *x = p[0];
+  int found = 0;
+  for (int64_t i = 0; i < n; i++) found |= x[i] == 0;
+  if (found) __atomic_store_n((int *)arg, 1, __ATOMIC_RELAXED);
+}
+static void find_negative(int64_t n, void *const *p, unsigned scalar, const void *arg)
+{
+  const int64_t *x = p[0];
+  int found = 0;
+  for (int64_t i = 0; i < n; i++) found |= x[i] < 0;
+  if (found) __atomic_store_n((int *)arg, 1, __ATOMIC_RELAXED);
+}
+static bool some(amp_tensor *t, amp_loop_fn find)
+{
+  int found = 0;
+  uint8_t cls = AMP_C_I64;
+  amp_loop l = { find, &found, 0, 0, 1 };
+  amp__elementwise(&l, 1, &t, &cls);
+  return found != 0;
+}
+
+int amp__cpu_mod(amp_call *c)
+{
+  int cls = class_of(c);
+  if (cls == AMP_C_I64 && c->out[0]->numel > 0 && some(c->in[1], find_zero))
+    return amp__fail_arg(AMP_E_VALUE, 2, "an integer modulo zero; cast to a float dtype for NaN");
+  return run(c, mod_loops, cls, 8, NULL);
+}
+
+int amp__cpu_pow(amp_call *c)
+{
+  int cls = class_of(c);
+  const amp_tensor *e = c->in[1];
+  if (cls == AMP_C_I64 && c->out[0]->numel > 0 && some(c->in[1], find_negative))
+    return amp__fail_arg(AMP_E_VALUE, 2, "an integer to a negative power; cast to a float dtype");
+  if (e->numel == 1) {
+    double y = amp__element(e, 0);
+    static const amp_loop_fn inv[3] = { powm1_f, powm1_d, NULL }, root[3] = { powh_f, powh_d, NULL };
+    if (y == 1.0) return run(c, pow1_loops, cls, 1, NULL);
+    if (y == 2.0) return run(c, pow2_loops, cls, 1, NULL);
+    if (y == 3.0) return run(c, pow3_loops, cls, 1, NULL);
+    if (y == -1.0 && cls != AMP_C_I64) return run(c, inv, cls, 2, NULL);
+    if (y == 0.5 && cls != AMP_C_I64) return run(c, root, cls, 2, NULL);
+  }
+  return run(c, pow_loops, cls, 12, NULL);
+}
+
+/* -- Comparison and logic ------------------------------------------------------------ */
+
+static int compare(amp_call *c, const amp_loop_fn *loops)
+{
+  amp_tensor *t[3] = { c->out[0], c->in[0], c->in[1] };
+  int cls = amp__class_of(-1, c->in, 2);
+  const uint8_t k[3] = { AMP_C_U8, (uint8_t)cls, (uint8_t)cls };
+  amp_loop l = { loops[cls], NULL, 1, 6, 1 };
+  /* a number beside a 16-bit tensor counts as rounded to it: half(0.1) equals 0.1 */
+  amp_tensor rounded;
+  amp_storage store;
+  for (int i = 0; i < 2; i++) {
+    amp_tensor *x = c->in[i], *y = c->in[1 - i];
+    if (!(x->flags & AMP_T_NUMBER) || !amp__is_half(y->dtype)) continue;
+    rounded = *x;
+    rounded.storage = &store;
+    rounded.dtype = y->dtype;
+    rounded.offset = 0;
+    store.data = store.small;
+    float v = (float)*AMP_DATA(double, x);
+    amp__store(y->dtype, store.data, 1, AMP_C_F32, &v, 1);
+    t[1 + i] = &rounded;
+  }
+  amp__elementwise(&l, 3, t, k);
+  return 0;
+}
+
+int amp__cpu_eq(amp_call *c) { return compare(c, eq_loops); }
+int amp__cpu_ne(amp_call *c) { return compare(c, ne_loops); }
+int amp__cpu_lt(amp_call *c) { return compare(c, lt_loops); }
+int amp__cpu_le(amp_call *c) { return compare(c, le_loops); }
+int amp__cpu_gt(amp_call *c) { return compare(c, gt_loops); }
+int amp__cpu_ge(amp_call *c) { return compare(c, ge_loops); }
+
+static int logic(amp_call *c, amp_loop_fn f)
+{
+  amp_tensor *t[3] = { c->out[0], c->in[0], c->in[1] };
+  static const uint8_t k[3] = { AMP_C_U8, AMP_C_U8, AMP_C_U8 };
+  amp_loop l = { f, NULL, 1, 6, 1 };
+  amp__elementwise(&l, 3, t, k);
+  return 0;
+}
+int amp__cpu_logical_and(amp_call *c) { return logic(c, and_u); }
+int amp__cpu_logical_or(amp_call *c) { return logic(c, or_u); }
+int amp__cpu_logical_xor(amp_call *c) { return logic(c, xor_u); }
+
+/* -- Selection ----------------------------------------------------------------------- */
+
+#define WHERE(name, T) \
+static AMP_CLONES_WIDE void name(int64_t n, void *const *p, unsigned scalar, const void *arg) \
+{ \
+  T *o = p[0]; const uint8_t *m = p[1]; const T *x = p[2], *y = p[3]; (void)arg; \
+  if (scalar & 8) { \
+    const T b = *y; \
+    if (scalar & 4) { const T a = *x; AMP_IVDEP for (int64_t i = 0; i < n; i++) o[i] = m[i] ? a : b; } \
+    else { AMP_IVDEP for (int64_t i = 0; i < n; i++) { const T a = x[i]; o[i] = m[i] ? a : b; } } \
+  } else if (scalar & 4) { const T a = *x; AMP_IVDEP for (int64_t i = 0; i < n; i++) { const T b = y[i]; o[i] = m[i] ? a : b; } } \
+  else { AMP_IVDEP for (int64_t i = 0; i < n; i++) { const T a = x[i], b = y[i]; o[i] = m[i] ? a : b; } } \
+}
+WHERE(where_f, float)
+WHERE(where_d, double)
+WHERE(where_i, int64_t)
+static const amp_loop_fn where_loops[3] = { where_f, where_d, where_i };
+
+int amp__cpu_where(amp_call *c)
+{
+  amp_tensor *t[4] = { c->out[0], c->in[0], c->in[1], c->in[2] };
+  int cls = amp__class_of(c->out[0]->dtype, c->in + 1, 2);
+  const uint8_t k[4] = { (uint8_t)cls, AMP_C_U8, (uint8_t)cls, (uint8_t)cls };
+  amp_loop l = { where_loops[cls], NULL, 1, 12, 1 };
+  amp__elementwise(&l, 4, t, k);
+  return 0;
+}
+
+/* out = mask ? *arg : input */
+#define FILL(name, T) \
+static AMP_CLONES_WIDE void name(int64_t n, void *const *p, unsigned scalar, const void *arg) \
+{ \
+  T *o = p[0]; const T *x = p[1]; const uint8_t *m = p[2]; const T v = *(const T *)arg; \
+  AMP_IVDEP for (int64_t i = 0; i < n; i++) { const T a = x[i]; o[i] = m[i] ? v : a; } \
+}
+FILL(masked_f, float)
+FILL(masked_d, double)
+FILL(masked_i, int64_t)
+static const amp_loop_fn masked_loops[3] = { masked_f, masked_d, masked_i };
+
+static double largest(int dtype)
+{
+  switch (dtype) {
+  case AMP_FLOAT64: return DBL_MAX;
+  case AMP_FLOAT32: return FLT_MAX;
+  case AMP_FLOAT16: return 65504.0;
+  case AMP_BFLOAT16: return 0x1.fep127;
+  case AMP_INT64: return 9223372036854775807.0;
+  case AMP_INT32: return 2147483647.0;
+  case AMP_INT16: return 32767.0;
+  case AMP_INT8: return 127.0;
+  case AMP_UINT8: return 255.0;
+  default: return 1.0;
+  }
+}
+
+int amp__cpu_masked_fill(amp_call *c)
+{
+  double v = c->a[0].f;
+  int dtype = c->out[0]->dtype, cls = amp__dtype_class[dtype];
+  float f = (float)v;
+  int64_t i = 0;
+  if (amp__is_float(dtype)) {
+    double r = cls == AMP_C_F64 ? v : f;
+    if (amp__is_half(dtype)) { uint16_t h; amp__store(dtype, &h, 1, AMP_C_F32, &f, 1); float g; amp__load(AMP_C_F32, &g, dtype, &h, 1, 1); r = g; }
+    if (isinf(r) && !isinf(v))
+      return amp__fail(AMP_E_VALUE, "the value %.14g does not fit %s, whose largest is %.6g; use -math.huge, or a value in range",
+                       v, amp_dtype_name(dtype), largest(dtype));
+  } else if (dtype == AMP_BOOL) i = v != 0;
+  else {
+    if (!amp__fits(v, dtype))
+      return amp__fail(AMP_E_VALUE, "the value %.14g does not fit %s, whose largest is %.20g", v, amp_dtype_name(dtype), largest(dtype));
+    i = (int64_t)v;
+  }
+  amp_tensor *t[3] = { c->out[0], c->in[0], c->in[1] };
+  const uint8_t k[3] = { (uint8_t)cls, (uint8_t)cls, AMP_C_U8 };
+  amp_loop l = { masked_loops[cls], cls == AMP_C_F32 ? (void *)&f : cls == AMP_C_F64 ? (void *)&v : &i, 1, 0, 1 };
+  amp__elementwise(&l, 3, t, k);
+  return 0;
+}
+
+/* -- Derivatives of activations: a the gradient, b the input or result ------------------ */
+
+BINF(relu_bwd_f, b <= 0.f ? 0.f : a)
+BIND(relu_bwd_d, b <= 0.0 ? 0.0 : a)
+BINF(sigmoid_bwd_f, a * b * (1.f - b))
+BIND(sigmoid_bwd_d, a * b * (1.0 - b))
+BINF(tanh_bwd_f, a * (1.f - b * b))
+BIND(tanh_bwd_d, a * (1.0 - b * b))
+BINF(silu_bwd_f, a * amp__silu_gradf(b))
+BINF(gelu_bwd_f, a * amp__gelu_gradf(b))
+BINF(gelu_tanh_bwd_f, a * amp__gelu_tanh_gradf(b))
+
+static double silu_grad(double x)
+{
+  if (isinf(x)) return x > 0 ? 1.0 : 0.0;
+  double q = x < 0 ? exp(x) / (1.0 + exp(x)) : 1.0 / (1.0 + exp(-x));
+  return q * (1.0 + x * (1.0 - q));
+}
+static double gelu_grad(double x)
+{
+  if (isinf(x)) return x > 0 ? 1.0 : 0.0;
+  return 0.5 * erfc(-x * 0.70710678118654752440) + x * 0.39894228040143267794 * exp(-0.5 * x * x);
+}
+static double gelu_tanh_grad(double x)
+{
+  if (fabs(x) > 50) return x > 0 ? 1.0 : 0.0;
+  double t = tanh(0.79788456080286535588 * (x + 0.044715 * x * x * x));
+  return 0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t) * 0.79788456080286535588 * (1.0 + 0.134145 * x * x);
+}
+BIN_PLAIN(silu_bwd_d, double, a * silu_grad(b))
+BIN_PLAIN(gelu_bwd_d, double, a * gelu_grad(b))
+BIN_PLAIN(gelu_tanh_bwd_d, double, a * gelu_tanh_grad(b))
+
+#define BWD(name, cost) \
+int amp__cpu_##name##_backward(amp_call *c) \
+{ \
+  static const amp_loop_fn loops[3] = { name##_bwd_f, name##_bwd_d, NULL }; \
+  return run(c, loops, class_of(c), cost, NULL); \
+}
+BWD(relu, 1)
+BWD(sigmoid, 1)
+BWD(tanh, 1)
+BWD(silu, 8)
+
+int amp__cpu_gelu_backward(amp_call *c)
+{
+  static const amp_loop_fn exact[3] = { gelu_bwd_f, gelu_bwd_d, NULL }, tanh_[3] = { gelu_tanh_bwd_f, gelu_tanh_bwd_d, NULL };
+  return run(c, c->a[0].i ? tanh_ : exact, class_of(c), 12, NULL);
+}
