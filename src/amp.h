@@ -264,7 +264,7 @@ typedef struct amp_engine { /* head of a running backward; read it between steps
 } amp_engine;
 
 AMP_API int amp_requires_grad(amp_state *S, const amp_ref *a, int on);
-AMP_API int amp_grad_get(amp_state *S, const amp_ref *a, amp_ref *out);  /* out empty if none; materialises */
+AMP_API int amp_grad_get(amp_state *S, amp_ref *out, const amp_ref *a);  /* out empty if none; materialises */
 AMP_API int amp_grad_set(amp_state *S, const amp_ref *a, const amp_ref *grad); /* NULL: none */
 AMP_API int amp_grad_defined(const amp_ref *a);
 AMP_API int64_t amp_hook(amp_state *S, const amp_ref *a);  /* the id under which Lua keeps a's hooks; <0 error */

@@ -199,7 +199,7 @@ int amp_grad_defined(const amp_ref *a)
   return a && a->t && a->t->ag && a->t->ag->grad.value != NULL && !amp__grad_dropped(a->t, true);
 }
 
-int amp_grad_get(amp_state *S, const amp_ref *a, amp_ref *out)
+int amp_grad_get(amp_state *S, amp_ref *out, const amp_ref *a)
 {
   AMP_ENTER(S);
   if (a->t == NULL) return amp__fail(AMP_E_ARGUMENT, "a tensor that was freed has no gradient");

@@ -31,7 +31,7 @@ static void raw_grad(const amp_ref *p, int dtype, int n, const double *v) {
 static double grad_at(const amp_ref *p, int i) {
   amp_ref g = {0};
   double v[16];
-  OK(amp_grad_get(S, p, &g));
+  OK(amp_grad_get(S, &g, p));
   CHECK(g.t != NULL);
   OK(amp_read(S, &g, v, g.t->numel));
   amp_release(&g);
@@ -80,8 +80,7 @@ static void trajectory(void) {
   CHECK_NEAR(iterate(s, &p, false), 8, 0);
   scale_of(s, &tracker, &left);
   CHECK_EQ(tracker, 0);
-  iterate(s, &p, false);
-  CHECK_NEAR(iterate(s, &p, true), 4, 0); /* 16 * 0.25: the fourth clean one grew it first */
+  CHECK_NEAR(iterate(s, &p, true), 2, 0);
   scale_of(s, &tracker, NULL);
   CHECK_EQ(tracker, 0);
   amp_scaler_free(s);
@@ -257,7 +256,7 @@ static void skipping(void) {
   raw_grad(&p, AMP_FLOAT32, 2, g);
   OK(amp_check_grads(S, k, params, 1, 1));
   amp_ref held = {0};
-  OK(amp_grad_get(S, &p, &held));
+  OK(amp_grad_get(S, &held, &p));
   amp_slot f = {.f = NAN};
   OK(amp_opx(S, AMP_OP_fill | AMP_INPLACE, NULL, NULL, NULL, &held, NULL, NULL, NULL, NULL, &f));
   double before = at(&p, 0);

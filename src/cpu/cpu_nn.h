@@ -38,6 +38,7 @@ static inline void amp__nn_store_f64(void *p, int dtype, int64_t stride, const d
 /* labels of any integer dtype (or whole floats) */
 int64_t amp__nn_label(const void *p, int dtype, int64_t i);
 
+static inline amp_tensor *amp__nn_arg(const amp_call *c, int i) { return i < c->nin ? c->in[i] : NULL; }
 static inline int amp__nn_type(int dtype) { return dtype == AMP_FLOAT64 ? AMP_FLOAT64 : AMP_FLOAT32; }
 static inline const void *amp__nn_at(const amp_tensor *t, int64_t offset) {
   return (const char *)amp__data(t) + offset * amp__dtype_size[t->dtype];

@@ -1,0 +1,136 @@
+#!/bin/sh
+# From a fresh machine to a network that reads handwritten digits: installs what is
+# missing, builds amp, trains in float32, bfloat16 and float16.
+#
+#   sh examples/quickstart.sh [options of quickstart.lua, e.g. --epochs 3]
+#
+# Packages are installed by the system's package manager, as root or by sudo without a
+# password; else the command to type is printed. Nothing but packages and build/ is changed.
+set -eu
+root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
+
+say() { printf '== %s\n' "$*"; }
+has() { command -v "$1" >/dev/null 2>&1; }
+has_library() { # file name
+  for dir in /lib /lib64 /usr/lib /usr/lib64 /usr/local/lib /usr/lib/*-linux-*; do
+    [ -e "$dir/$1" ] && return 0
+  done
+  return 1
+}
+can_compile() {
+  has cc || has gcc || has clang || return 1
+  compiler=$(command -v cc || command -v gcc || command -v clang)
+  printf '#include <stdio.h>\nint main(void) { return 0; }\n' | "$compiler" -x c -fsyntax-only - 2>/dev/null
+}
+
+# -- What is missing -----------------------------------------------------------
+need=''
+has luajit || need="$need luajit"
+has cmake || need="$need cmake"
+can_compile || need="$need compiler"
+has ninja || has make || need="$need ninja"
+has_library libz.so.1 || need="$need zlib"
+want='' # makes it faster
+[ -e /usr/include/dnnl.h ] || [ -e /usr/include/oneapi/dnnl/dnnl.h ] || [ -e /usr/local/include/dnnl.h ] || want='onednn'
+
+# -- How this system calls and installs it -----------------------------------------
+if has apt-get; then
+  manager='apt-get' update='apt-get update' install='apt-get install -y --no-install-recommends'
+elif has dnf; then
+  manager='dnf' update='' install='dnf install -y'
+elif has apk; then
+  manager='apk' update='' install='apk add'
+elif has pacman; then
+  manager='pacman' update='' install='pacman -Sy --noconfirm --needed'
+else
+  manager='' update='' install=''
+fi
+package() { # what -> packages of this system
+  case "$manager:$1" in
+    apt-get:compiler) echo 'gcc libc6-dev' ;;
+    apt-get:ninja) echo ninja-build ;;
+    apt-get:zlib) echo zlib1g ;;
+    apt-get:onednn) echo libdnnl-dev ;;
+    dnf:compiler) echo 'gcc glibc-devel' ;;
+    dnf:ninja) echo ninja-build ;;
+    dnf:onednn) echo onednn-devel ;;
+    apk:compiler) echo 'gcc musl-dev' ;;
+    apk:onednn) echo onednn-dev ;;
+    pacman:compiler) echo gcc ;;
+    pacman:onednn) echo onednn ;;
+    *) echo "$1" ;;
+  esac
+}
+packages() { for what in "$@"; do package "$what"; done | tr '\n' ' ' | sed 's/ *$//'; }
+
+as_root=''
+can_install=no
+if [ -n "$manager" ]; then
+  if [ "$(id -u)" -eq 0 ]; then can_install=yes
+  elif has sudo && sudo -n true 2>/dev/null; then can_install=yes as_root='sudo'; fi
+fi
+updated=no
+install_packages() { # names
+  if [ "$updated" = no ] && [ -n "$update" ]; then
+    say "$as_root${as_root:+ }$update"
+    $as_root $update >/dev/null 2>&1 || say 'the package lists could not be renewed; trying with those that are there'
+    updated=yes
+  fi
+  say "$as_root${as_root:+ }$install $*"
+  if [ "$manager" = apt-get ]; then
+    $as_root env DEBIAN_FRONTEND=noninteractive $install "$@" </dev/null
+  else
+    $as_root $install "$@" </dev/null
+  fi
+}
+
+if [ -n "$need" ]; then
+  # shellcheck disable=SC2086
+  names=$(packages $need)
+  if [ "$can_install" = yes ]; then
+    say "missing:$need; installing: $names"
+    # shellcheck disable=SC2086
+    install_packages $names || { say "the installation failed; amp needs: $names"; exit 1; }
+  else
+    say "missing:$need"
+    if [ -z "$manager" ]; then
+      say "no package manager known here (apt-get, dnf, apk, pacman): install them, then run this again"
+    else
+      say "install them as root, then run this again:"
+      if has sudo; then printf '  sudo '; else printf '  '; fi
+      # shellcheck disable=SC2086
+      printf '%s %s\n' "$install" "$(packages $need $want)"
+    fi
+    exit 1
+  fi
+fi
+if [ -n "$want" ]; then
+  name=$(package "$want")
+  if [ "$can_install" = yes ]; then
+    say "oneDNN makes products and convolutions faster; installing: $name"
+    install_packages "$name" >/dev/null 2>&1 || say "$name could not be installed; going on without it, slower"
+  else
+    say "oneDNN ($name) is not installed; going on without it, slower"
+  fi
+fi
+
+# -- Build -----------------------------------------------------------------------
+build="$root/build"
+generator=''
+if [ ! -e "$build/CMakeCache.txt" ] && has ninja; then generator='-G Ninja'; fi
+log="$build/quickstart.log"
+mkdir -p "$build"
+say "building in $build"
+# shellcheck disable=SC2086
+if ! cmake -S "$root" -B "$build" $generator -DCMAKE_BUILD_TYPE=Release >"$log" 2>&1 ||
+   ! cmake --build "$build" --parallel "$(nproc 2>/dev/null || echo 2)" >>"$log" 2>&1; then
+  tail -n 30 "$log"
+  say "the build failed; the whole log is $log"
+  exit 1
+fi
+
+# -- Train -----------------------------------------------------------------------
+LUA_PATH="$root/lua/?.lua;$root/lua/?/init.lua;;"
+AMP_LIBRARY="$build/amp/libamp.so"
+export LUA_PATH AMP_LIBRARY
+exec luajit "$root/examples/quickstart.lua" "$@"

@@ -1,0 +1,258 @@
+--- Autocast: regions, the plain switch, policies, wrappers for functions.
+--     amp.autocast(function() ... end)
+--     amp.autocast({dtype = 'bfloat16', enabled = use_amp}, fn, arg1, arg2)
+--     step = amp.autocast.wrap(function(x, y) ... end, {dtype = 'float16'})
+-- What is cast is decided in the library by the op's class; a region only sets the state's
+-- fields, through amp.region, so it ends as it began whatever happens inside.
+-- @module amp.autocast
+local ffi = require 'ffi'
+local core = require 'amp.ffi'
+local err = require 'amp.error'
+local region = require 'amp.region'
+local types = require 'amp.types'
+local util = require 'amp.util'
+local warn = require 'amp.warn'
+local C, S = core.C, core.S
+
+local M = {}
+
+-- amp_autocast_state is four bytes: a word each for the CPU and for CUDA
+local word = ffi.cast('int32_t *', S.autocast)
+local DEFAULT = { [0] = types.dtype_code.bfloat16, [1] = types.dtype_code.float16 }
+
+local scratch = ffi.new 'amp_autocast_state[1]'
+local scratch_word = ffi.cast('int32_t *', scratch)
+
+local function pack(enabled, dtype, cache, verbose)
+  local s = scratch[0]
+  s.enabled, s.dtype, s.cache, s.verbose = enabled and 1 or 0, dtype, cache and 1 or 0, verbose and 1 or 0
+  return scratch_word[0]
+end
+
+-- -- Regions -----------------------------------------------------------------------------------
+
+local kind = region.kind(function(rec)
+  rec.o0, rec.o1, rec.oon, rec.odepth = word[0], word[1], S.autocast_on, S.autocast_depth
+  word[0], word[1], S.autocast_on, S.autocast_depth = rec.i0, rec.i1, rec.ion, rec.idepth
+end, function(rec)
+  rec.i0, rec.i1, rec.ion, rec.idepth = word[0], word[1], S.autocast_on, S.autocast_depth
+  word[0], word[1], S.autocast_on, S.autocast_depth = rec.o0, rec.o1, rec.oon, rec.odepth
+end, function()
+  if S.autocast_depth == 0 then C.amp_autocast_leave(S) end
+end)
+
+local option_names = { 'dtype', 'enabled', 'device', 'cache_enabled', 'verbose' }
+
+local function device_type(op, device)
+  if type(device) ~= 'string' then err.throw_code('device', op, "a device must be a string like 'cuda', got %s", util.show(device)) end
+  local code = types.device_code[device]
+  if code == nil then
+    err.throw_code('device', op, "%s is no device: 'cpu', 'cuda' or 'cuda:1' (counted from 1)", util.show(device))
+  end
+  return math.floor(code / 256)
+end
+
+local function need_boolean(op, name, v)
+  if v ~= nil and type(v) ~= 'boolean' then err.throw(op, "option '%s' must be true or false, got %s", name, util.show(v)) end
+end
+
+-- What options ask for: words by device, nil where a device is left as it is.
+local function parse(op, o)
+  if o == nil then o = {} end
+  for k in pairs(o) do
+    local known = false
+    for i = 1, #option_names do known = known or option_names[i] == k end
+    if not known then
+      err.throw(op, 'unknown option %s%s (there are %s)', util.show(k), util.hint(k, option_names), table.concat(option_names, ', '))
+    end
+  end
+  need_boolean(op, 'enabled', o.enabled)
+  need_boolean(op, 'cache_enabled', o.cache_enabled)
+  need_boolean(op, 'verbose', o.verbose)
+  local enabled = o.enabled ~= false
+  local dtype
+  if o.dtype ~= nil then
+    dtype = types.dtype(o.dtype, op)
+    if dtype ~= types.dtype_code.float16 and dtype ~= types.dtype_code.bfloat16 then
+      if enabled then
+        warn.once(("amp.autocast: dtype '%s' is not supported, only float16 and bfloat16 are; the region runs without autocast")
+          :format(types.dtype_name[dtype]), 'autocast dtype ' .. types.dtype_name[dtype])
+      end
+      enabled, dtype = false, nil
+    end
+  end
+  local words = {}
+  local only = o.device ~= nil and device_type(op, o.device) or nil
+  if only and enabled and C.amp_device_available(only) == 0 then
+    local why = C.amp_device_reason(only)
+    warn.once(("amp.autocast: device '%s' is not there%s; the region runs without autocast"):format(o.device,
+      why ~= nil and ' (' .. ffi.string(why) .. ')' or ''), 'autocast device ' .. only)
+    enabled = false
+  end
+  for d = 0, 1 do
+    if only == nil or only == d then words[d] = pack(enabled, dtype or DEFAULT[d], o.cache_enabled ~= false, o.verbose) end
+  end
+  words.on = { [0] = enabled and words[0] ~= nil, [1] = enabled and words[1] ~= nil }
+  words.verbose = o.verbose
+  return words
+end
+
+local function record(words)
+  local i0, i1 = words[0] or word[0], words[1] or word[1]
+  if words.verbose == nil then -- verbosity is inherited
+    local v0, v1 = S.autocast[0].verbose, S.autocast[1].verbose
+    if v0 ~= 0 or v1 ~= 0 then
+      scratch_word[0] = i0
+      scratch[0].verbose = v0
+      i0 = scratch_word[0]
+      scratch_word[0] = i1
+      scratch[0].verbose = v1
+      i1 = scratch_word[0]
+    end
+  end
+  local e0, e1 = words.on[0], words.on[1]
+  if words[0] == nil then e0 = S.autocast[0].enabled ~= 0 end
+  if words[1] == nil then e1 = S.autocast[1].enabled ~= 0 end
+  return { i0 = i0, i1 = i1, ion = (e0 or e1) and 1 or 0, idepth = S.autocast_depth + 1 }
+end
+
+local default_words = parse('autocast', nil)
+
+local function is_callable(fn)
+  if type(fn) == 'function' then return true end
+  local m = getmetatable(fn)
+  return type(m) == 'table' and m.__call ~= nil
+end
+
+local function need_function(op, place, fn)
+  if not is_callable(fn) then err.throw(op, 'argument %d must be a function, got %s', place, util.show(fn)) end
+end
+
+local function run(_, a, b, ...)
+  if type(a) == 'function' or is_callable(a) then return region.run(kind, record(default_words), a, b, ...) end
+  if type(a) ~= 'table' then
+    err.throw('autocast', 'argument 1 must be a function, or options before it, got %s', util.show(a))
+  end
+  local words = parse('autocast', a)
+  need_function('autocast', 2, b)
+  return region.run(kind, record(words), b, ...)
+end
+
+--- A function that runs fn in a region each time it is called.
+-- @tparam function fn
+-- @tparam ?table options as of autocast, in either order with fn
+function M.wrap(fn, options)
+  if type(fn) == 'table' and not is_callable(fn) then fn, options = options, fn end
+  need_function('autocast.wrap', 1, fn)
+  if options ~= nil and type(options) ~= 'table' then
+    err.throw('autocast.wrap', 'options must be a table, got %s', util.show(options))
+  end
+  local words = parse('autocast.wrap', options)
+  return function(...) return region.run(kind, record(words), fn, ...) end
+end
+
+--- The autocast state as a value, for `with`.
+function M.snapshot()
+  return { i0 = word[0], i1 = word[1], ion = S.autocast_on, idepth = S.autocast_depth }
+end
+
+--- Run fn(...) in the state that `snapshot` gave.
+function M.with(state, fn, ...)
+  return region.run(kind, { i0 = state.i0, i1 = state.i1, ion = state.ion, idepth = state.idepth }, fn, ...)
+end
+
+local off_words = parse('autocast', { enabled = false })
+
+--- Run fn(...) with autocast off: as amp.autocast({enabled = false}, fn, ...).
+function M.off(fn, ...)
+  if S.autocast_on == 0 then return fn(...) end
+  return region.run(kind, record(off_words), fn, ...)
+end
+
+-- -- Switch and queries -------------------------------------------------------------------------
+
+local function query_device(op, device)
+  if device == nil then return S.default_device end
+  return device_type(op, device)
+end
+
+--- amp.enabled
+function M.is_enabled() return S.autocast_on ~= 0 end
+
+--- amp.enabled = b
+function M.set_enabled(on)
+  if type(on) ~= 'boolean' then err.throw('enabled', 'must be true or false, got %s', util.show(on)) end
+  for d = 0, 1 do S.autocast[d].enabled = on and 1 or 0 end
+  S.autocast_on = on and 1 or 0
+  if not on and S.autocast_depth == 0 then C.amp_autocast_leave(S) end
+end
+
+--- @tparam ?string device default: the default device
+function M.is_autocast_enabled(device)
+  local d = query_device('is_autocast_enabled', device)
+  return S.autocast_on ~= 0 and S.autocast[d].enabled ~= 0
+end
+
+function M.get_autocast_dtype(device)
+  return types.dtype_name[S.autocast[query_device('get_autocast_dtype', device)].dtype]
+end
+
+function M.clear_autocast_cache() C.amp_clear_autocast_cache(S) end
+
+--- host_waits, casts, cached_casts since this Lua state began, plain numbers
+function M.counters()
+  return { host_waits = tonumber(S.host_waits), casts = tonumber(S.casts), cached_casts = tonumber(S.cached_casts) }
+end
+
+-- -- Policy ----------------------------------------------------------------------------------------
+
+local classes = {}
+for i = 0, tonumber(C.AMP_POLICY_COUNT) - 1 do
+  local name = ffi.string(C.amp_policy_name(i))
+  classes[name] = i
+  classes[i] = name
+end
+
+local function op_id(fname, op)
+  if type(op) ~= 'string' then err.throw(fname, "argument 1 must be an op's name, got %s", util.show(op)) end
+  local ops = require 'amp.ops'
+  local id = ops.by_name[op]
+  if id == nil and op:sub(-1) == '_' then id = ops.by_name[op:sub(1, -2)] end
+  if id == nil then err.throw(fname, 'there is no op %s%s', util.show(op), util.hint(op, util.keys(ops.by_name))) end
+  return id
+end
+
+--- Autocast class of an op: 'lower', 'fp32', 'fp32_unless_dtype', 'promote', 'special', 'banned', 'passthrough'.
+function M.policy(op) return classes[C.amp_policy_get(op_id('policy', op))] end
+
+--- Give an op another class, in the whole process.
+function M.set_policy(op, class)
+  local id = op_id('set_policy', op)
+  local code = type(class) == 'string' and classes[class]
+  if not code then
+    err.throw('set_policy', 'there is no class %s%s (there are %s)', util.show(class), util.hint(class, util.keys(classes)),
+      table.concat(util.keys(classes), ', '))
+  end
+  C.amp_policy_set(id, code)
+end
+
+--- The classes as built, of one op or of all.
+function M.reset_policy(op)
+  if op ~= nil then
+    C.amp_policy_set(op_id('reset_policy', op), -1)
+  else
+    for id = 0, C.amp_op_count() - 1 do C.amp_policy_set(id, -1) end
+  end
+end
+
+-- -- Wrappers for functions, in a file of their own ---------------------------------------------------
+
+local here = M
+return setmetatable(M, {
+  __call = run,
+  __index = function(_, k)
+    local v = require 'amp.custom'(here)[k]
+    if v ~= nil then rawset(here, k, v) end
+    return v
+  end,
+})

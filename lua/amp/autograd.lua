@@ -1,0 +1,332 @@
+--- Gradients: backward, amp.grad, grad mode, hooks.
+-- The engine is the library's; it stops where a function or hook lives in Lua, which is run
+-- here, outside any call of C, and may raise or yield.
+-- @module amp.autograd
+local ffi = require 'ffi'
+local core = require 'amp.ffi'
+local call = require 'amp.call'
+local err = require 'amp.error'
+local region = require 'amp.region'
+local util = require 'amp.util'
+local C, S, ref_t = core.C, core.S, core.ref_t
+local istype = ffi.istype
+
+local M = {}
+M.methods = {}
+
+local CREATE_GRAPH, RETAIN_GRAPH, ACCUMULATE, ALLOW_UNUSED = 1, 2, 4, 8
+local FUNCTION = 1
+
+-- -- Grad mode ---------------------------------------------------------------------------------
+
+local mode = region.kind(function(rec)
+  rec.outer = S.grad_mode
+  S.grad_mode = rec.inner
+end, function(rec)
+  rec.inner = S.grad_mode
+  S.grad_mode = rec.outer
+end)
+
+local function need_function(op, fn)
+  if type(fn) == 'function' then return end
+  local m = getmetatable(fn)
+  if type(m) == 'table' and m.__call then return end
+  err.throw(op, 'argument 1 must be a function, got %s', util.show(fn))
+end
+
+--- Run fn(...) without recording; gives its results.
+function M.no_grad(fn, ...)
+  need_function('no_grad', fn)
+  return region.run(mode, { inner = 0 }, fn, ...)
+end
+
+--- Run fn(...) recording, also inside no_grad.
+function M.enable_grad(fn, ...)
+  need_function('enable_grad', fn)
+  return region.run(mode, { inner = 1 }, fn, ...)
+end
+
+--- Run fn(...) with recording on or off.
+function M.set_grad_enabled(on, fn, ...)
+  if type(on) ~= 'boolean' then err.throw('set_grad_enabled', 'argument 1 must be true or false, got %s', util.show(on)) end
+  if fn == nil then
+    S.grad_mode = on and 1 or 0
+    return
+  end
+  need_function('set_grad_enabled', fn)
+  return region.run(mode, { inner = on and 1 or 0 }, fn, ...)
+end
+
+function M.is_grad_enabled() return S.grad_mode ~= 0 end
+
+-- -- The engine's stops ---------------------------------------------------------------------------
+
+local closures = call.closures -- id -> function's record or list of hooks
+
+-- What Lua functions see during backward: recording only for create_graph, no autocast.
+local during = region.kind(function(rec)
+  rec.grad_mode, rec.autocast_on = S.grad_mode, S.autocast_on
+  rec.enabled0, rec.enabled1 = S.autocast[0].enabled, S.autocast[1].enabled
+  S.grad_mode, S.autocast_on = rec.inner_mode, rec.inner_on
+  S.autocast[0].enabled, S.autocast[1].enabled = rec.inner0, rec.inner1
+end, function(rec)
+  rec.inner_mode, rec.inner_on = S.grad_mode, S.autocast_on
+  rec.inner0, rec.inner1 = S.autocast[0].enabled, S.autocast[1].enabled
+  S.grad_mode, S.autocast_on = rec.grad_mode, rec.autocast_on
+  S.autocast[0].enabled, S.autocast[1].enabled = rec.enabled0, rec.enabled1
+end)
+
+local function argument(e, i)
+  local g = call.make('backward', C.amp_backward_arg, e, i)
+  if g.ptr_ ~= nil then return g end
+end
+
+local function run_hooks(e, hooks)
+  local g = argument(e, 0)
+  local changed = false
+  local list = {} -- a hook may remove itself
+  for i = 1, #hooks do list[i] = hooks[i] end
+  for i = 1, #list do
+    local r = list[i].fn(g)
+    if type(r) ~= 'nil' then
+      if not istype(ref_t, r) then
+        err.throw('register_hook', 'a hook must give a tensor or nil, got %s', util.show(r))
+      end
+      g, changed = r, true
+    end
+  end
+  call.check(C.amp_backward_supply(S, e, 0, changed and g or nil), 'register_hook')
+end
+
+local function serve(e, flags)
+  while true do
+    local id, n, wanted = tonumber(e.id), e.n, e.wanted
+    local record = closures[id]
+    if e.request == FUNCTION then
+      if record == nil then
+        err.throw_code('autograd', 'backward', 'the graph of a Function was freed; pass retain_graph = true to the earlier backward')
+      end
+      local g = {}
+      for i = 1, n do g[i] = argument(e, i - 1) end
+      local back = record.backward(record, g, n, flags)
+      for i = 1, wanted do
+        if back[i] then call.check(C.amp_backward_supply(S, e, i - 1, back[i]), 'Function') end
+      end
+      if flags % (2 * RETAIN_GRAPH) < RETAIN_GRAPH and flags % 2 == 0 then closures[id] = nil end
+    elseif record then
+      run_hooks(e, record)
+    end
+    local rc = C.amp_backward_run(S, e)
+    if rc < 0 then
+      call.again(rc)
+      err.raise 'backward'
+    end
+    if S.attention ~= 0 then call.attend() end
+    if rc == 0 then return end
+  end
+end
+
+-- Engines in use, each with a token that its coroutine holds: one whose token is collected was
+-- left in the middle of a yield for ever, and is ended.
+local tokens = setmetatable({}, { __mode = 'v' })
+local engines = {}
+
+local function sweep()
+  for address, e in pairs(engines) do
+    if tokens[address] == nil then
+      engines[address] = nil
+      C.amp_backward_end(S, e)
+    end
+  end
+end
+
+local function address_of(e) return tonumber(ffi.cast('intptr_t', ffi.cast('void *', e))) end
+
+local function end_engine(e)
+  engines[address_of(e)] = nil
+  C.amp_backward_end(S, e)
+end
+
+-- On an error the engine ends before the error goes on.
+local stopped = region.kind(during.push, during.pop, function(rec, failed)
+  if failed then end_engine(rec.e) end
+end)
+
+--- Run an engine from begin to the end; `results(e)` reads it before it goes.
+local function drive(e, flags, results)
+  local rc = C.amp_backward_run(S, e)
+  if rc < 0 then -- a failed run can't go on: leaves have their shares already
+    C.amp_backward_end(S, e)
+    call.again(rc) -- what the collector holds back is there for the caller's next try
+    err.raise 'backward'
+  end
+  if rc == 1 then
+    if next(engines) then sweep() end
+    local token, address = {}, address_of(e)
+    engines[address], tokens[address] = e, token
+    local rec = { inner_mode = flags % 2, inner_on = 0, inner0 = 0, inner1 = 0, e = e, token = token }
+    region.run(stopped, rec, serve, e, flags)
+    engines[address] = nil
+  end
+  local ok, out = true, nil
+  if results then ok, out = pcall(results, e) end
+  C.amp_backward_end(S, e)
+  if S.attention ~= 0 then call.attend() end
+  if not ok then error(out, 0) end
+  return out
+end
+
+-- -- Begin ------------------------------------------------------------------------------------------
+
+local pointers = ffi.typeof 'amp_tensor *[?]'
+
+local function tensor_list(op, list, what)
+  if istype(ref_t, list) then list = { list } end
+  if type(list) ~= 'table' then err.throw(op, '%s must be a tensor or a list of tensors, got %s', what, util.show(list)) end
+  for i = 1, #list do
+    if not istype(ref_t, list[i]) then err.throw(op, 'element %d of %s must be a tensor, got %s', i, what, util.show(list[i])) end
+    if list[i].ptr_ == nil then err.throw(op, 'element %d of %s was freed', i, what) end
+  end
+  if #list == 0 then err.throw(op, '%s is an empty list', what) end
+  return list
+end
+
+-- Gradients beside roots; holes (nil or false) mean: none given.
+local function gradient_list(op, grads, n)
+  if grads == nil then return nil end
+  if istype(ref_t, grads) then grads = { grads } end
+  if type(grads) ~= 'table' then err.throw(op, 'gradients must be a tensor or a list of tensors, got %s', util.show(grads)) end
+  for k, g in pairs(grads) do
+    if type(k) ~= 'number' or k < 1 or k > n then
+      err.throw(op, '%d gradients are expected, but there is one at %s', n, util.show(k))
+    end
+    if g and not istype(ref_t, g) then err.throw(op, 'gradient %d must be a tensor, got %s', k, util.show(g)) end
+    if g and g.ptr_ == nil then err.throw(op, 'gradient %d was freed', k) end
+  end
+  return grads
+end
+
+local function options(op, o, known)
+  o = o or {}
+  if type(o) ~= 'table' then err.throw(op, 'options must be a table, got %s', util.show(o)) end
+  for k in pairs(o) do
+    local found = false
+    for i = 1, #known do found = found or known[i] == k end
+    if not found then
+      err.throw(op, 'unknown option %s%s (there are %s)', util.show(k), util.hint(k, known), table.concat(known, ', '))
+    end
+  end
+  return o
+end
+
+local function begin(op, roots, grads, inputs, flags, results)
+  if next(engines) then sweep() end
+  local n = #roots
+  local root, grad, input = pointers(n), nil, nil
+  if grads then
+    grad = pointers(n)
+    for i = 1, n do if grads[i] then grad[i - 1] = grads[i].ptr_ end end
+  end
+  for i = 1, n do root[i - 1] = roots[i].ptr_ end
+  if inputs then
+    input = pointers(#inputs)
+    for i = 1, #inputs do input[i - 1] = inputs[i].ptr_ end
+  end
+  local e = C.amp_backward_begin(S, root, grad, n, input, inputs and #inputs or 0, flags)
+  if e == nil then err.raise(op) end
+  return drive(e, flags, results)
+end
+
+local function flags_of(o)
+  local create = o.create_graph and true or false
+  local retain = o.retain_graph
+  if retain == nil then retain = create end
+  return (create and CREATE_GRAPH or 0) + (retain and RETAIN_GRAPH or 0)
+end
+
+--- Backward from several roots, into the leaves.
+-- @tparam table|Tensor list roots
+-- @tparam ?table o {grad_tensors = list, retain_graph, create_graph, inputs = only these leaves}
+function M.backward(list, o)
+  list = tensor_list('backward', list, 'argument 1')
+  o = options('backward', o, { 'grad_tensors', 'retain_graph', 'create_graph', 'inputs' })
+  local grads = gradient_list('backward', o.grad_tensors, #list)
+  local inputs = o.inputs ~= nil and tensor_list('backward', o.inputs, "option 'inputs'") or nil
+  begin('backward', list, grads, inputs, flags_of(o) + ACCUMULATE)
+end
+
+--- t:backward(gradient, {retain_graph, create_graph}); gradient may be left out for one value.
+function M.methods.backward(t, gradient, o)
+  if not istype(ref_t, t) then err.throw('backward', 'is a method of tensors, called as t:backward(); got %s', util.show(t)) end
+  if t.ptr_ == nil then err.throw('backward', 'the tensor was freed') end
+  if type(gradient) == 'table' and o == nil then gradient, o = nil, gradient end
+  if type(gradient) == 'number' then gradient = require('amp.create').full_like(t:detach(), gradient) end
+  if type(gradient) ~= 'nil' and not istype(ref_t, gradient) then
+    err.throw('backward', "argument 2 'gradient' must be a tensor, got %s", util.show(gradient))
+  end
+  o = options('backward', o, { 'retain_graph', 'create_graph', 'inputs' })
+  local inputs = o.inputs ~= nil and tensor_list('backward', o.inputs, "option 'inputs'") or nil
+  begin('backward', { t }, type(gradient) ~= 'nil' and gradient_list('backward', { gradient }, 1) or nil, inputs, flags_of(o) + ACCUMULATE)
+end
+
+--- Gradients of outputs in inputs, as a list; leaves keep their `grad`.
+-- @tparam table|Tensor outputs
+-- @tparam table|Tensor inputs
+-- @tparam ?table o {grad_outputs, create_graph, retain_graph, allow_unused}
+-- @treturn table one gradient per input (false... nil where unused and allowed)
+function M.grad(outputs, inputs, o)
+  outputs = tensor_list('grad', outputs, "argument 1 'outputs'")
+  inputs = tensor_list('grad', inputs, "argument 2 'inputs'")
+  o = options('grad', o, { 'grad_outputs', 'create_graph', 'retain_graph', 'allow_unused' })
+  local grads = gradient_list('grad', o.grad_outputs, #outputs)
+  local n = #inputs
+  return begin('grad', outputs, grads, inputs, flags_of(o) + (o.allow_unused and ALLOW_UNUSED or 0), function(e)
+    local list = {}
+    for i = 1, n do
+      local g = call.make('grad', C.amp_backward_result, e, i - 1)
+      if g.ptr_ ~= nil then list[i] = g end
+    end
+    return list
+  end)
+end
+
+-- -- Hooks ----------------------------------------------------------------------------------------------
+
+local Handle = {}
+Handle.__index = Handle
+
+--- The hook is not called any more. Twice is harmless.
+function Handle:remove()
+  local hooks = closures[self.id]
+  if not hooks then return end
+  for i = 1, #hooks do
+    if hooks[i] == self then
+      table.remove(hooks, i)
+      return
+    end
+  end
+end
+
+--- fn(grad) is called when the tensor's gradient is complete; what it gives replaces it.
+-- @tparam function fn
+-- @treturn table handle with :remove()
+function M.methods.register_hook(t, fn)
+  if not istype(ref_t, t) then err.throw('register_hook', 'is a method of tensors, called as t:register_hook(fn); got %s', util.show(t)) end
+  need_function('register_hook', fn)
+  local id = tonumber(C.amp_hook(S, t))
+  if id < 0 then err.raise 'register_hook' end
+  local hooks = closures[id]
+  if hooks == nil then
+    hooks = {}
+    closures[id] = hooks
+  end
+  local handle = setmetatable({ id = id, fn = fn }, Handle)
+  hooks[#hooks + 1] = handle
+  return handle
+end
+
+M.need_function = need_function
+M.mode = mode -- kind of region; its record is {inner = 0 or 1}
+M.begin = begin
+
+return M

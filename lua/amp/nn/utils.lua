@@ -1,0 +1,113 @@
+--- Helpers for gradients and parameters: clipping, flattening.
+-- Under a scaler call scaler:unscale_(opt) first: norms are of unscaled values then.
+-- @module amp.nn.utils
+local ffi = require 'ffi'
+local amp = require 'amp'
+local core = require 'amp.ffi'
+local call = require 'amp.call'
+local err = require 'amp.error'
+local options = require 'amp.options'
+local util = require 'amp.util'
+local C, S, ref_t = core.C, core.S, core.ref_t
+local istype = ffi.istype
+
+local M = {}
+
+local buffer_t = ffi.typeof 'amp_tensor *[?]'
+
+-- one tensor or a list of them
+local function tensors(op, params)
+  if istype(ref_t, params) then return { params } end
+  if type(params) ~= 'table' then err.throw(op, 'takes a list of tensors, got %s', util.show(params)) end
+  if type(params.parameters) == 'function' then err.throw(op, 'got a module; give its parameters: net:parameters()') end
+  for i = 1, #params do
+    if not istype(ref_t, params[i]) then err.throw(op, 'element %d must be a tensor, got %s', i, util.show(params[i])) end
+    if params[i].ptr_ == nil then err.throw(op, 'tensor %d was freed', i) end
+  end
+  return params
+end
+
+--- Scale gradients so that their total norm is at most max_norm, without waiting for it.
+-- The factor stays pending on 16-bit gradients; the step applies it.
+-- @param params tensors, as a list
+-- @tparam number max_norm
+-- @tparam ?number|table norm_type p of the norm (2; math.huge: largest), or {norm_type, error_if_nonfinite}
+-- @treturn Tensor total norm before clipping, a float32 scalar
+-- @usage scaler:unscale_(opt); nn.utils.clip_grad_norm_(net:parameters(), 1.0); scaler:step(opt)
+function M.clip_grad_norm_(params, max_norm, norm_type, more)
+  local op = 'nn.utils.clip_grad_norm_'
+  local given = type(norm_type) == 'table' and norm_type or more
+  local o = options.read(op, given, { 'norm_type', 'error_if_nonfinite' }, { norm_type = 2, error_if_nonfinite = false })
+  if type(norm_type) == 'number' then o.norm_type = norm_type end
+  local p = o.norm_type == 'inf' and math.huge or o.norm_type
+  if type(max_norm) ~= 'number' or max_norm ~= max_norm or max_norm < 0 then
+    err.throw(op, 'max_norm must be a number of at least 0, got %s', util.show(max_norm))
+  end
+  if type(p) ~= 'number' or not (p > 0) then err.throw(op, 'norm_type must be a positive number or math.huge, got %s', util.show(p)) end
+  local list = tensors(op, params)
+  local n = #list
+  local buffer = buffer_t(n)
+  for i = 1, n do buffer[i - 1] = list[i].ptr_ end
+  if o.error_if_nonfinite then
+    local norm = call.make(op, C.amp_clip_grad_norm, buffer, n, -1, p)
+    local v = norm:item()
+    if v ~= v or v == math.huge then
+      err.throw_code('value', op, 'the total norm of the gradients is %s; they are unchanged (error_if_nonfinite)', v ~= v and 'NaN' or 'infinite')
+    end
+  end
+  return call.make(op, C.amp_clip_grad_norm, buffer, n, max_norm, p)
+end
+
+--- Total norm of the gradients; nothing is changed.
+-- @treturn Tensor a float32 scalar
+function M.get_total_norm(params, norm_type)
+  local op = 'nn.utils.get_total_norm'
+  local list = tensors(op, params)
+  local n = #list
+  local buffer = buffer_t(n)
+  for i = 1, n do buffer[i - 1] = list[i].ptr_ end
+  return call.make(op, C.amp_clip_grad_norm, buffer, n, -1, norm_type or 2)
+end
+
+--- Limit every element of the gradients to [-clip_value, clip_value].
+function M.clip_grad_value_(params, clip_value)
+  local op = 'nn.utils.clip_grad_value_'
+  if type(clip_value) ~= 'number' or not (clip_value >= 0) then
+    err.throw(op, 'clip_value must be a number of at least 0, got %s', util.show(clip_value))
+  end
+  local list = tensors(op, params)
+  amp.no_grad(function()
+    for i = 1, #list do
+      local g = list[i].grad
+      if g ~= nil then g:clamp_(-clip_value, clip_value) end
+    end
+  end)
+end
+
+--- All elements of the tensors, one after the other, as a vector with history.
+-- @treturn Tensor vector
+function M.parameters_to_vector(params)
+  local list, flat = tensors('nn.utils.parameters_to_vector', params), {}
+  if #list == 0 then err.throw('nn.utils.parameters_to_vector', 'an empty list') end
+  for i = 1, #list do flat[i] = list[i]:reshape(-1) end
+  return amp.cat(flat, 1)
+end
+
+--- Copy a vector's elements into the tensors.
+function M.vector_to_parameters(vector, params)
+  local op = 'nn.utils.vector_to_parameters'
+  if not istype(ref_t, vector) then err.throw(op, 'the first argument must be a tensor, got %s', util.show(vector)) end
+  local list, total = tensors(op, params), 0
+  for i = 1, #list do total = total + list[i]:numel() end
+  if vector:numel() ~= total then err.throw(op, 'the vector has %d elements, the parameters %d', vector:numel(), total) end
+  amp.no_grad(function()
+    local at = 1
+    for i = 1, #list do
+      local n = list[i]:numel()
+      list[i]:copy_(vector:narrow(1, at, n):reshape(list[i].shape))
+      at = at + n
+    end
+  end)
+end
+
+return M

@@ -1,0 +1,386 @@
+--- Learning rate schedules. Each is made on an optimizer (or any table with param_groups),
+-- sets its first rate at once, and `sched:step()` goes to the next:
+--   StepLR(opt, {step_size, gamma = 0.1})          MultiStepLR(opt, {milestones, gamma = 0.1})
+--   ExponentialLR(opt, {gamma})                    CosineAnnealingLR(opt, {T_max, eta_min = 0})
+--   LinearLR(opt, {start_factor = 1/3, end_factor = 1, total_iters = 5})    (warm-up)
+--   OneCycleLR(opt, {max_lr, total_steps, pct_start = 0.3, anneal_strategy = 'cos', div_factor = 25,
+--     final_div_factor = 1e4, three_phase = false, cycle_momentum = true, base_momentum = 0.85, max_momentum = 0.95})
+--   LambdaLR(opt, {lr_lambda})                     SequentialLR(opt, {schedulers, milestones})
+--   ReduceLROnPlateau(opt, {mode = 'min', factor = 0.1, patience = 10, threshold = 1e-4,
+--     threshold_mode = 'rel', cooldown = 0, min_lr = 0, eps = 1e-8})   and `sched:step(metric)`
+-- Rates are closed forms of the step count, so a resumed run repeats them exactly.
+-- Under a scaler hold the schedule back where the step was skipped:
+--   scaler:step(opt); local skipped = scaler:found_inf(opt); scaler:update()
+--   if not skipped then sched:step() end
+-- @module amp.optim.lr_scheduler
+local err = require 'amp.error'
+local options = require 'amp.options'
+local util = require 'amp.util'
+local warn = require 'amp.warn'
+
+local M = {}
+
+local Scheduler = {}
+Scheduler.__index = Scheduler
+
+local function check_optimizer(op, opt)
+  if type(opt) ~= 'table' or type(opt.param_groups) ~= 'table' then
+    err.throw(op, 'the first argument must be an optimizer, got %s', util.show(opt))
+  end
+  for i, g in ipairs(opt.param_groups) do
+    if type(g.lr) ~= 'number' then err.throw(op, 'group %d of the optimizer has no lr', i) end
+  end
+end
+
+local function number(op, o, name, low, integer)
+  local v = o[name]
+  if type(v) ~= 'number' or v ~= v or (low and v < low) or (integer and v % 1 ~= 0) then
+    err.throw(op, '%s must be %s%s, got %s', name, integer and 'an integer' or 'a number', low and (' of at least ' .. low) or '', util.show(v))
+  end
+  return v
+end
+
+--- Rates now, one a group.
+function Scheduler:get_last_lr()
+  local out = {}
+  for i, g in ipairs(self.optimizer.param_groups) do out[i] = g.lr end
+  return out
+end
+
+local function apply(self)
+  for i, g in ipairs(self.optimizer.param_groups) do
+    local base = self.base_lrs[i]
+    if base == nil then -- a group that was added later
+      base = g.initial_lr or g.lr
+      g.initial_lr, self.base_lrs[i] = base, base
+    end
+    g.lr = self:rate(base, self.last_epoch, g, i)
+  end
+end
+
+--- Go to the next rate (or to that of a given step).
+-- @tparam ?number epoch
+-- @return self
+function Scheduler:step(epoch)
+  local op = self.op .. '.step'
+  if epoch ~= nil and (type(epoch) ~= 'number' or epoch % 1 ~= 0 or epoch < 0) then
+    err.throw(op, 'a step is an integer from 0, got %s', util.show(epoch))
+  end
+  if self.optimizer._calls == 0 and epoch == nil and self.last_epoch == 0 then
+    warn.once(('%s: sched:step() came before the first opt:step(), so the first rate is skipped; call it after')
+      :format(self.op), 'scheduler before optimizer')
+  end
+  self.last_epoch = epoch or self.last_epoch + 1
+  apply(self)
+  return self
+end
+
+--- Where the schedule stands, as plain numbers.
+function Scheduler:state_dict()
+  local s = { last_epoch = self.last_epoch, base_lrs = { unpack(self.base_lrs) }, lrs = self:get_last_lr() }
+  return s
+end
+
+--- Go on from a state dict; sets the rates.
+-- @return self
+function Scheduler:load_state_dict(s)
+  local op = self.op .. '.load_state_dict'
+  if type(s) ~= 'table' or type(s.last_epoch) ~= 'number' or type(s.base_lrs) ~= 'table' then
+    err.throw(op, "a scheduler's state has last_epoch and base_lrs, got %s", util.show(s))
+  end
+  if #s.base_lrs ~= #self.optimizer.param_groups then
+    err.throw(op, 'the state is of %d groups, the optimizer has %d', #s.base_lrs, #self.optimizer.param_groups)
+  end
+  self.last_epoch = s.last_epoch
+  self.base_lrs = { unpack(s.base_lrs) }
+  for i, g in ipairs(self.optimizer.param_groups) do
+    g.initial_lr = s.base_lrs[i]
+    if s.lrs and s.lrs[i] then g.lr = s.lrs[i] end
+  end
+  return self
+end
+
+-- A class: known option names, defaults, a check, and rate(self, base, step, group, index).
+local function define(name, known, defaults, setup, rate)
+  local op = 'lr_scheduler.' .. name
+  local class = setmetatable({ op = op, rate = rate, __tostring = function() return op end }, Scheduler)
+  class.__index = class
+  M[name] = setmetatable(class, {
+    __index = Scheduler,
+    __call = function(_, opt, given)
+      check_optimizer(op, opt)
+      if type(given) == 'number' and known[1] then given = { [known[1]] = given } end
+      if type(given) == 'function' and name == 'LambdaLR' then given = { lr_lambda = given } end
+      local o = options.read(op, given, known, defaults)
+      local self = setmetatable({ optimizer = opt, last_epoch = 0, base_lrs = {}, options = o }, class)
+      if setup then setup(self, op, o) end
+      for i, g in ipairs(opt.param_groups) do
+        if g.initial_lr == nil then g.initial_lr = g.lr end
+        self.base_lrs[i] = g.initial_lr
+      end
+      apply(self)
+      return self
+    end,
+  })
+  return class
+end
+
+-- -- Closed forms ----------------------------------------------------------------------
+
+define('StepLR', { 'step_size', 'gamma' }, { gamma = 0.1 }, function(_, op, o)
+  number(op, o, 'step_size', 1, true)
+  number(op, o, 'gamma', 0)
+end, function(self, base, n)
+  return base * self.options.gamma ^ math.floor(n / self.options.step_size)
+end)
+
+local function check_milestones(op, list)
+  if type(list) ~= 'table' then err.throw(op, 'milestones must be a list of integers, got %s', util.show(list)) end
+  for i = 1, #list do
+    local v = list[i]
+    if type(v) ~= 'number' or v % 1 ~= 0 or v < 0 or i > 1 and v < list[i - 1] then
+      err.throw(op, 'milestones must be integers in ascending order; number %d is %s', i, util.show(v))
+    end
+  end
+end
+
+define('MultiStepLR', { 'milestones', 'gamma' }, { gamma = 0.1 }, function(_, op, o)
+  check_milestones(op, o.milestones)
+  number(op, o, 'gamma', 0)
+end, function(self, base, n)
+  local passed = 0
+  for _, m in ipairs(self.options.milestones) do
+    if n >= m then passed = passed + 1 end
+  end
+  return base * self.options.gamma ^ passed
+end)
+
+define('ExponentialLR', { 'gamma' }, {}, function(_, op, o)
+  number(op, o, 'gamma', 0)
+end, function(self, base, n)
+  return base * self.options.gamma ^ n
+end)
+
+define('CosineAnnealingLR', { 'T_max', 'eta_min' }, { eta_min = 0 }, function(_, op, o)
+  number(op, o, 'T_max', 1)
+  number(op, o, 'eta_min')
+end, function(self, base, n)
+  local o = self.options
+  return o.eta_min + (base - o.eta_min) * (1 + math.cos(math.pi * n / o.T_max)) / 2
+end)
+
+define('LinearLR', { 'start_factor', 'end_factor', 'total_iters' }, { start_factor = 1 / 3, end_factor = 1, total_iters = 5 },
+  function(_, op, o)
+    number(op, o, 'start_factor', 0)
+    number(op, o, 'end_factor', 0)
+    number(op, o, 'total_iters', 1, true)
+    if o.start_factor == 0 or o.start_factor > 1 then err.throw(op, 'start_factor must be in (0, 1], got %g', o.start_factor) end
+    if o.end_factor > 1 then err.throw(op, 'end_factor must be in [0, 1], got %g', o.end_factor) end
+  end, function(self, base, n)
+    local o = self.options
+    return base * (o.start_factor + (o.end_factor - o.start_factor) * math.min(n, o.total_iters) / o.total_iters)
+  end)
+
+define('LambdaLR', { 'lr_lambda' }, {}, function(self, op, o)
+  local f = o.lr_lambda
+  if type(f) == 'table' then
+    if #f ~= #self.optimizer.param_groups then
+      err.throw(op, '%d functions for %d parameter groups', #f, #self.optimizer.param_groups)
+    end
+  elseif type(f) ~= 'function' then
+    err.throw(op, 'lr_lambda must be a function of the step, or a list of them, got %s', util.show(f))
+  end
+end, function(self, base, n, _, i)
+  local f = self.options.lr_lambda
+  return base * (type(f) == 'table' and f[i] or f)(n)
+end)
+
+-- -- One cycle ----------------------------------------------------------------------------
+
+local function anneal(self, from, to, pct)
+  if self.options.anneal_strategy == 'linear' then return from + (to - from) * pct end
+  return to + (from - to) / 2 * (1 + math.cos(math.pi * pct))
+end
+
+-- where step n lies: from, to (1 initial, 2 top, 3 final) and the part gone
+local function phase(self, n)
+  local o = self.options
+  local first = o.pct_start * o.total_steps - 1
+  local ends, marks
+  if o.three_phase then
+    ends, marks = { first, 2 * o.pct_start * o.total_steps - 2, o.total_steps - 1 }, { { 1, 2 }, { 2, 1 }, { 1, 3 } }
+  else
+    ends, marks = { first, o.total_steps - 1 }, { { 1, 2 }, { 2, 3 } }
+  end
+  local start = 0
+  for i = 1, #ends do
+    if n <= ends[i] or i == #ends then
+      local length = ends[i] - start
+      return marks[i], length > 0 and (n - start) / length or 1
+    end
+    start = ends[i]
+  end
+end
+
+define('OneCycleLR', { 'max_lr', 'total_steps', 'epochs', 'steps_per_epoch', 'pct_start', 'anneal_strategy', 'div_factor', 'final_div_factor',
+  'three_phase', 'cycle_momentum', 'base_momentum', 'max_momentum' },
+  { pct_start = 0.3, anneal_strategy = 'cos', div_factor = 25, final_div_factor = 1e4, three_phase = false, cycle_momentum = true,
+    base_momentum = 0.85, max_momentum = 0.95 },
+  function(self, op, o)
+    if o.total_steps == nil and o.epochs and o.steps_per_epoch then o.total_steps = o.epochs * o.steps_per_epoch end
+    number(op, o, 'total_steps', 1, true)
+    number(op, o, 'pct_start', 0)
+    if o.pct_start > 1 then err.throw(op, 'pct_start must be in [0, 1], got %g', o.pct_start) end
+    if o.anneal_strategy ~= 'cos' and o.anneal_strategy ~= 'linear' then
+      err.throw(op, "anneal_strategy must be 'cos' or 'linear', got %s", util.show(o.anneal_strategy))
+    end
+    local groups = self.optimizer.param_groups
+    local tops = o.max_lr
+    if type(tops) == 'number' then
+      tops = {}
+      for i = 1, #groups do tops[i] = o.max_lr end
+    end
+    if type(tops) ~= 'table' or #tops ~= #groups then err.throw(op, 'max_lr must be a number or one a group, got %s', util.show(o.max_lr)) end
+    self.tops = tops
+    for i, g in ipairs(groups) do
+      g.initial_lr = tops[i] / o.div_factor
+      if o.cycle_momentum and rawget(g, 'momentum') == nil and rawget(g, 'betas') == nil then
+        err.throw(op, 'cycle_momentum needs an optimizer with momentum or betas; give cycle_momentum = false')
+      end
+    end
+  end, function(self, base, n, g, i)
+    local o = self.options
+    if n >= o.total_steps then
+      err.throw(self.op, 'step %d of a schedule of total_steps %d', n + 1, o.total_steps)
+    end
+    local mark, pct = phase(self, n)
+    local rates = { base, self.tops[i], base / o.final_div_factor }
+    if o.cycle_momentum then
+      local m = { o.max_momentum, o.base_momentum, o.max_momentum }
+      local v = anneal(self, m[mark[1]], m[mark[2]], pct)
+      if rawget(g, 'betas') then g.betas = { v, g.betas[2] } else g.momentum = v end
+    end
+    return anneal(self, rates[mark[1]], rates[mark[2]], pct)
+  end)
+
+-- -- Schedules after one another -----------------------------------------------------------
+
+local Sequential = define('SequentialLR', { 'schedulers', 'milestones' }, {}, function(self, op, o)
+  if type(o.schedulers) ~= 'table' or #o.schedulers == 0 then
+    err.throw(op, 'schedulers must be a list of schedulers, got %s', util.show(o.schedulers))
+  end
+  check_milestones(op, o.milestones)
+  if #o.milestones ~= #o.schedulers - 1 then
+    err.throw(op, '%d schedulers need %d milestones, got %d', #o.schedulers, #o.schedulers - 1, #o.milestones)
+  end
+  for i, s in ipairs(o.schedulers) do
+    if type(s) ~= 'table' or type(s.rate) ~= 'function' then err.throw(op, 'scheduler %d has no closed form to join (%s)', i, tostring(s)) end
+    if s.optimizer ~= self.optimizer then err.throw(op, 'scheduler %d is of another optimizer', i) end
+  end
+end, function(self, _, n, g, i)
+  local which, start = 1, 0
+  for k, m in ipairs(self.options.milestones) do
+    if n >= m then which, start = k + 1, m end
+  end
+  local s = self.options.schedulers[which]
+  s.last_epoch = n - start
+  return s:rate(s.base_lrs[i] or g.initial_lr, n - start, g, i)
+end)
+
+function Sequential:state_dict()
+  local s = Scheduler.state_dict(self)
+  s.schedulers = {}
+  for i, inner in ipairs(self.options.schedulers) do s.schedulers[i] = inner:state_dict() end
+  return s
+end
+
+function Sequential:load_state_dict(s)
+  Scheduler.load_state_dict(self, s)
+  for i, inner in ipairs(self.options.schedulers) do
+    if s.schedulers and s.schedulers[i] then
+      inner.last_epoch = s.schedulers[i].last_epoch
+      inner.base_lrs = { unpack(s.schedulers[i].base_lrs) }
+    end
+  end
+  return self
+end
+
+-- -- By what a metric does --------------------------------------------------------------------
+
+local Plateau = {}
+Plateau.__index = Plateau
+Plateau.op = 'lr_scheduler.ReduceLROnPlateau'
+Plateau.get_last_lr = Scheduler.get_last_lr
+local kept = { 'last_epoch', 'best', 'bad', 'cooling' }
+
+M.ReduceLROnPlateau = setmetatable(Plateau, {
+  __call = function(_, opt, given)
+    local op = Plateau.op
+    check_optimizer(op, opt)
+    local o = options.read(op, given, { 'mode', 'factor', 'patience', 'threshold', 'threshold_mode', 'cooldown', 'min_lr', 'eps' },
+      { mode = 'min', factor = 0.1, patience = 10, threshold = 1e-4, threshold_mode = 'rel', cooldown = 0, min_lr = 0, eps = 1e-8 })
+    if o.mode ~= 'min' and o.mode ~= 'max' then err.throw(op, "mode must be 'min' or 'max', got %s", util.show(o.mode)) end
+    if o.threshold_mode ~= 'rel' and o.threshold_mode ~= 'abs' then
+      err.throw(op, "threshold_mode must be 'rel' or 'abs', got %s", util.show(o.threshold_mode))
+    end
+    number(op, o, 'factor', 0)
+    if o.factor >= 1 then err.throw(op, 'factor must be below 1, got %g', o.factor) end
+    number(op, o, 'patience', 0, true)
+    number(op, o, 'cooldown', 0, true)
+    number(op, o, 'threshold', 0)
+    number(op, o, 'eps', 0)
+    if type(o.min_lr) ~= 'table' then number(op, o, 'min_lr', 0) end
+    return setmetatable({ optimizer = opt, options = o, last_epoch = 0, bad = 0, cooling = 0,
+      best = o.mode == 'min' and math.huge or -math.huge }, Plateau)
+  end,
+})
+
+local function better(self, v)
+  local o, best = self.options, self.best
+  local margin = o.threshold_mode == 'abs' and o.threshold or o.threshold * math.abs(best)
+  if math.abs(best) == math.huge then margin = 0 end
+  if o.mode == 'min' then return v < best - margin end
+  return v > best + margin
+end
+
+--- Look at a metric: after `patience` looks without progress the rates are multiplied by `factor`.
+-- @param metric a number, or a tensor of one element (then this waits for it)
+-- @return self
+function Plateau:step(metric)
+  if type(metric) == 'cdata' then metric = metric:item() end
+  if type(metric) ~= 'number' then err.throw(self.op .. '.step', 'takes the metric, a number, got %s', util.show(metric)) end
+  local o = self.options
+  self.last_epoch = self.last_epoch + 1
+  if better(self, metric) then
+    self.best, self.bad = metric, 0
+  else
+    self.bad = self.bad + 1
+  end
+  if self.cooling > 0 then self.cooling, self.bad = self.cooling - 1, 0 end
+  if self.bad > o.patience then
+    for i, g in ipairs(self.optimizer.param_groups) do
+      local low = type(o.min_lr) == 'table' and o.min_lr[i] or o.min_lr
+      local lr = math.max(g.lr * o.factor, low)
+      if g.lr - lr > o.eps then g.lr = lr end
+    end
+    self.cooling, self.bad = o.cooldown, 0
+  end
+  return self
+end
+
+function Plateau:state_dict()
+  local s = { lrs = self:get_last_lr() }
+  for _, k in ipairs(kept) do s[k] = self[k] end
+  return s
+end
+
+function Plateau:load_state_dict(s)
+  if type(s) ~= 'table' or type(s.best) ~= 'number' then err.throw(self.op .. '.load_state_dict', "not a state of this scheduler: %s", util.show(s)) end
+  for _, k in ipairs(kept) do self[k] = s[k] end
+  for i, g in ipairs(self.optimizer.param_groups) do
+    if s.lrs and s.lrs[i] then g.lr = s.lrs[i] end
+  end
+  return self
+end
+
+return M

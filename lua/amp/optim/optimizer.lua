@@ -1,0 +1,417 @@
+--- Base of the optimizers whose step is one fused kernel of the library (SGD, Adam, AdamW).
+-- Parameters, state and step counts live in the library; hyper-parameters live in
+-- `param_groups`, plain tables that may be edited and are read anew at each step.
+-- A step leaves everything alone if a gradient's check found an overflow; parameters without
+-- a gradient are untouched. It does not know loss scaling: the gradients carry their checks.
+-- @module amp.optim.optimizer
+local ffi = require 'ffi'
+local core = require 'amp.ffi'
+local call = require 'amp.call'
+local err = require 'amp.error'
+local util = require 'amp.util'
+local C, S, ref_t = core.C, core.S, core.ref_t
+local istype, band = ffi.istype, require('bit').band
+
+local buffer_t = ffi.typeof 'amp_tensor *[?]'
+local hyper_t = ffi.typeof 'amp_hyper[?]'
+
+local M = {}
+
+local HISTORY = 2 -- amp_tensor.flags
+
+-- -- Options -----------------------------------------------------------------------
+
+-- Torch7's names and halves of a pair; read and written through to the real field.
+local function group_metatable(class)
+  local aliases = class.aliases
+  local pair = { beta1 = 1, beta2 = 2 }
+  return {
+    __index = function(g, k)
+      if aliases[k] then return rawget(g, aliases[k]) end
+      local betas = pair[k] and rawget(g, 'betas')
+      return betas and betas[pair[k]] or nil
+    end,
+    __newindex = function(g, k, v)
+      if aliases[k] then
+        rawset(g, aliases[k], v)
+      elseif pair[k] and rawget(g, 'betas') then
+        local b = rawget(g, 'betas')
+        rawset(g, 'betas', { k == 'beta1' and v or b[1], k == 'beta2' and v or b[2] })
+      else
+        rawset(g, k, v)
+      end
+    end,
+  }
+end
+
+local function known_names(class, more)
+  local names = {}
+  for k in pairs(class.defaults) do names[#names + 1] = k end
+  if class.defaults.betas then names[#names + 1] = 'beta1' names[#names + 1] = 'beta2' end
+  for _, k in ipairs(more) do names[#names + 1] = k end
+  table.sort(names)
+  return names
+end
+
+-- given options over defaults, with real names
+local function read_options(class, given, defaults, extra)
+  local out = {}
+  for k, v in pairs(defaults) do out[k] = type(v) == 'table' and { unpack(v) } or v end
+  for k, v in pairs(given) do
+    local real = class.aliases[k] or k
+    if k == 'beta1' or k == 'beta2' then
+      if not class.defaults.betas then real = nil end
+    elseif class.defaults[real] == nil and not extra[real] then
+      real = nil
+    end
+    if real == nil then
+      local names = known_names(class, util.keys(extra))
+      local all = {}
+      for _, n in ipairs(names) do all[#all + 1] = n end
+      for n in pairs(class.aliases) do all[#all + 1] = n end
+      err.throw(class.op, 'unknown option %s%s (there are %s)', util.show(k), util.hint(k, all), table.concat(names, ', '))
+    end
+    if real ~= k and given[real] ~= nil then err.throw(class.op, "'%s' and '%s' are one option; give one of them", k, real) end
+    if k == 'beta1' then out.betas = { v, out.betas[2] }
+    elseif k == 'beta2' then out.betas = { out.betas[1], v }
+    elseif not extra[real] then out[real] = v end
+  end
+  return out
+end
+
+local function number(class, name, v)
+  if type(v) ~= 'number' or v ~= v then err.throw(class.op, '%s must be a number, got %s', name, util.show(v)) end
+  return v
+end
+
+-- Types here, ranges in the library's words.
+local function check_group(class, g, place)
+  for k, default in pairs(class.defaults) do
+    local v = g[k]
+    if type(default) == 'number' then
+      number(class, k, v)
+      if v < 0 then err.throw(class.op, '%s must be 0 or more, got %g%s', k, v, place) end
+    elseif type(default) == 'boolean' then
+      if type(v) ~= 'boolean' then err.throw(class.op, '%s must be true or false, got %s%s', k, util.show(v), place) end
+    elseif k == 'betas' then
+      if type(v) ~= 'table' or #v ~= 2 then err.throw(class.op, 'betas must be a pair of numbers, got %s%s', util.show(v), place) end
+      for i = 1, 2 do
+        number(class, 'beta' .. i, v[i])
+        if v[i] < 0 or v[i] >= 1 then err.throw(class.op, 'beta%d must be in [0, 1), got %g%s', i, v[i], place) end
+      end
+    end
+  end
+  if g.nesterov and (g.momentum == 0 or g.dampening ~= 0) then
+    err.throw(class.op, 'nesterov needs a momentum and no dampening, got momentum %g, dampening %g', g.momentum, g.dampening)
+  end
+end
+
+local function fill(h, g)
+  h.lr, h.weight_decay = g.lr, g.weight_decay
+  h.momentum, h.dampening = g.momentum or 0, g.dampening or 0
+  local b = g.betas
+  if b then h.beta1, h.beta2, h.eps = b[1], b[2], g.eps end
+  h.nesterov = g.nesterov and 1 or 0
+  h.maximize = g.maximize and 1 or 0
+  h.amsgrad = g.amsgrad and 1 or 0
+end
+
+-- -- Parameters ---------------------------------------------------------------------
+
+local function describe(t)
+  return ('%s %s'):format(t.dtype, util.shape(t.shape))
+end
+
+local function check_params(self, params)
+  local op = self.class.op
+  local list = istype(ref_t, params) and { params } or params
+  if type(list) ~= 'table' then
+    err.throw(op, 'parameters are a list of tensors or of groups {params = {...}, lr = ...}, got %s', util.show(list))
+  end
+  if #list == 0 then err.throw(op, 'an empty list of parameters') end
+  local seen = {}
+  for i = 1, #list do
+    local t = list[i]
+    if not istype(ref_t, t) then err.throw(op, 'parameter %d must be a tensor, got %s', i, util.show(t)) end
+    local p = t.ptr_
+    if p == nil then err.throw(op, 'parameter %d was freed', i) end
+    if p.dtype > 3 then err.throw(op, 'parameter %d is %s; only float tensors can be optimized', i, describe(t)) end
+    if band(p.flags, HISTORY) ~= 0 then
+      err.throw(op, 'parameter %d (%s) was made by an op; only leaves can be optimized: use t:detach()', i, describe(t))
+    end
+    local id = tonumber(p.id)
+    if seen[id] then err.throw(op, 'parameter %d (%s) is given twice, also as number %d', i, describe(t), seen[id]) end
+    if self._ids[id] then err.throw(op, 'parameter %d (%s) is in the optimizer already, in group %d', i, describe(t), self._ids[id]) end
+    seen[id] = i
+  end
+  return list
+end
+
+-- -- Methods -------------------------------------------------------------------------
+
+local Optimizer = {}
+M.Optimizer = Optimizer
+
+--- Add a group of parameters with options of its own.
+-- @tparam table group {params = {...}, lr = ..., ...}; what is not given is as at creation
+-- @return self
+function Optimizer:add_param_group(group)
+  local class = self.class
+  if type(group) ~= 'table' or group.params == nil then
+    err.throw(class.op, "a group is a table with 'params', got %s", util.show(group))
+  end
+  local list = check_params(self, group.params)
+  local g = read_options(class, group, self.defaults, { params = true, name = true })
+  check_group(class, g, '')
+  g.name = group.name
+  g.params = {}
+  for i = 1, #list do g.params[i] = list[i] end
+  local n = #list
+  local buffer = buffer_t(n)
+  for i = 1, n do buffer[i - 1] = list[i].ptr_ end
+  local index = C.amp_optim_add_group(S, self._handle, buffer, n)
+  if index < 0 then err.raise(class.op) end
+  index = index + 1
+  for i = 1, n do self._ids[tonumber(list[i].ptr_.id)] = index end
+  self._sizes[index] = n
+  self.param_groups[index] = setmetatable(g, class.group_mt)
+  self._hyper = hyper_t(index)
+  -- all parameters, for whoever checks gradients
+  local all = buffer_t(self._count + n)
+  if self._count > 0 then ffi.copy(all, self._all, ffi.sizeof('amp_tensor *') * self._count) end
+  for i = 1, n do all[self._count + i - 1] = list[i].ptr_ end
+  self._all, self._count = all, self._count + n
+  return self
+end
+
+-- Hyper-parameters as the library takes them.
+local function hyper(self, op)
+  local groups, h = self.param_groups, self._hyper
+  local n = #self._sizes
+  if #groups ~= n then
+    err.throw(op, 'param_groups has %d groups, the optimizer %d; groups are added with opt:add_param_group{params = ...}', #groups, n)
+  end
+  for i = 1, n do
+    local g = groups[i]
+    if #g.params ~= self._sizes[i] then
+      err.throw(op, 'the list of parameters of group %d was changed; parameters are added with opt:add_param_group{params = ...}', i)
+    end
+    if type(g.lr) ~= 'number' or g.lr ~= g.lr then err.throw(op, 'lr of group %d must be a number, got %s', i, util.show(g.lr)) end
+    fill(h[i - 1], g)
+  end
+  return h, n
+end
+
+--- Update every parameter that has a gradient.
+-- @tparam ?function closure called first; its results are returned instead of self
+-- @return self
+-- @usage opt:step():clear_grad()
+function Optimizer:step(closure)
+  local op = self.class.op .. '.step'
+  if closure ~= nil then
+    if type(closure) ~= 'function' then err.throw(op, 'takes a function that computes the loss, or nothing; got %s', util.show(closure)) end
+    local results = util.pack(closure())
+    self:step()
+    return unpack(results, 1, results.n)
+  end
+  local h, n = hyper(self, op)
+  call.try(op, C.amp_optim_step, S, self._handle, h, n)
+  self._calls = self._calls + 1
+  return self
+end
+
+--- Gradients of all parameters become nil.
+-- @return self
+function Optimizer:clear_grad()
+  call.try(self.class.op .. '.clear_grad', C.amp_optim_clear_grad, S, self._handle, 0)
+  return self
+end
+
+--- Gradients become nil, or zeros with {set_to_none = false}.
+-- @return self
+function Optimizer:zero_grad(options)
+  local none = true
+  if type(options) == 'boolean' then
+    none = options
+  elseif options ~= nil then
+    local o = require('amp.options').read(self.class.op .. '.zero_grad', options, { 'set_to_none' }, { set_to_none = true })
+    if type(o.set_to_none) ~= 'boolean' then err.throw(self.class.op .. '.zero_grad', 'set_to_none must be true or false, got %s', util.show(o.set_to_none)) end
+    none = o.set_to_none
+  end
+  call.try(self.class.op .. '.zero_grad', C.amp_optim_clear_grad, S, self._handle, none and 0 or 1)
+  return self
+end
+
+--- Whether any parameter has a gradient.
+function Optimizer:has_grads()
+  for _, g in ipairs(self.param_groups) do
+    for i = 1, #g.params do
+      if C.amp_grad_defined(g.params[i]) ~= 0 then return true end
+    end
+  end
+  return false
+end
+
+-- -- State ------------------------------------------------------------------------------
+
+local steps = ffi.new 'double[1]'
+
+--- Everything needed to go on, as plain tables of tensors and numbers.
+-- `state[i]` belongs to the i-th parameter over all groups; tensors share memory with the optimizer.
+-- @treturn table {state = {...}, param_groups = {...}}
+function Optimizer:state_dict()
+  local op = self.class.op .. '.state_dict'
+  local out = { state = {}, param_groups = {} }
+  local kind, at = self.class.kind, 0
+  for gi, g in ipairs(self.param_groups) do
+    local copy = { params = {} }
+    for k, v in pairs(g) do
+      local t = type(v)
+      if t == 'number' or t == 'boolean' or t == 'string' then copy[k] = v
+      elseif k == 'betas' then copy[k] = { v[1], v[2] } end
+    end
+    for pi = 1, self._sizes[gi] do
+      at = at + 1
+      copy.params[pi] = at
+      call.check(C.amp_optim_get_steps(S, self._handle, gi - 1, pi - 1, steps), op)
+      if steps[0] > 0 then
+        local s = { step = steps[0] }
+        for w = 0, C.amp_optim_state_count(kind) - 1 do
+          local t = call.make(op, C.amp_optim_state, self._handle, gi - 1, pi - 1, w)
+          if t.ptr_ ~= nil then s[ffi.string(C.amp_optim_state_name(kind, w))] = t end
+        end
+        out.state[at] = s
+      end
+    end
+    out.param_groups[gi] = copy
+  end
+  return out
+end
+
+-- Errors before anything is changed.
+local function check_state(self, op, dict)
+  if type(dict) ~= 'table' or type(dict.state) ~= 'table' or type(dict.param_groups) ~= 'table' then
+    err.throw(op, "a state dict has 'state' and 'param_groups', got %s", util.show(dict))
+  end
+  if #dict.param_groups ~= #self.param_groups then
+    err.throw(op, 'the state has %d parameter groups, the optimizer %d', #dict.param_groups, #self.param_groups)
+  end
+  local kind = self.class.kind
+  local at = 0
+  for gi, g in ipairs(self.param_groups) do
+    local saved = dict.param_groups[gi]
+    if type(saved) ~= 'table' or type(saved.params) ~= 'table' or #saved.params ~= self._sizes[gi] then
+      err.throw(op, 'group %d has %d parameters in the state, %d in the optimizer', gi,
+        type(saved) == 'table' and type(saved.params) == 'table' and #saved.params or 0, self._sizes[gi])
+    end
+    local merged = {}
+    for k in pairs(self.class.defaults) do
+      merged[k] = saved[k]
+      if merged[k] == nil then merged[k] = g[k] end
+    end
+    check_group(self.class, merged, (' (group %d of the state)'):format(gi))
+    for pi = 1, self._sizes[gi] do
+      at = at + 1
+      local s = dict.state[saved.params[pi]]
+      if s ~= nil then
+        if type(s) ~= 'table' then err.throw(op, 'the state of parameter %d must be a table, got %s', at, util.show(s)) end
+        local p = g.params[pi]
+        if s.step ~= nil and (type(s.step) ~= 'number' or s.step < 0) and not istype(ref_t, s.step) then
+          err.throw(op, 'the step count of parameter %d must be a number, got %s', at, util.show(s.step))
+        end
+        for w = 0, C.amp_optim_state_count(kind) - 1 do
+          local name = ffi.string(C.amp_optim_state_name(kind, w))
+          local t = s[name]
+          if t ~= nil and not istype(ref_t, t) then err.throw(op, '%s of parameter %d must be a tensor, got %s', name, at, util.show(t)) end
+          if t ~= nil and util.shape(t.shape) ~= util.shape(p.shape) then
+            err.throw(op, '%s of parameter %d is of shape %s, the parameter of shape %s', name, at, util.shape(t.shape), util.shape(p.shape))
+          end
+        end
+      end
+    end
+  end
+end
+
+--- Go on from a state dict: hyper-parameters, step counts and state tensors (copied).
+-- @return self
+function Optimizer:load_state_dict(dict)
+  local op = self.class.op .. '.load_state_dict'
+  check_state(self, op, dict)
+  local kind = self.class.kind
+  for gi, g in ipairs(self.param_groups) do
+    local saved = dict.param_groups[gi]
+    for k, v in pairs(saved) do
+      if k ~= 'params' then g[k] = k == 'betas' and { v[1], v[2] } or v end
+    end
+    for pi = 1, self._sizes[gi] do
+      local s = dict.state[saved.params[pi]] or {}
+      local count = s.step or 0
+      if istype(ref_t, count) then count = count:item() end
+      call.try(op, C.amp_optim_set_steps, S, self._handle, gi - 1, pi - 1, count)
+      for w = 0, C.amp_optim_state_count(kind) - 1 do
+        call.try(op, C.amp_optim_state_set, S, self._handle, gi - 1, pi - 1, w, s[ffi.string(C.amp_optim_state_name(kind, w))])
+      end
+      if count == 0 and s.momentum_buffer ~= nil then call.try(op, C.amp_optim_set_steps, S, self._handle, gi - 1, pi - 1, 1) end
+    end
+  end
+  return self
+end
+
+--- Name for messages: option `name`, else class and the line that made it.
+function Optimizer:describe()
+  return self.name and ("'%s'"):format(self.name) or ('%s made at %s'):format(self.class.name, self.where or 'an unknown place')
+end
+
+function M.tostring(self)
+  local out = { ('%s (%d parameters in %d groups)'):format(self.class.name, self._count, #self.param_groups) }
+  for i, g in ipairs(self.param_groups) do
+    local parts = {}
+    for _, k in ipairs(known_names(self.class, {})) do
+      local v = rawget(g, k)
+      if type(v) == 'table' then v = ('{%s, %s}'):format(v[1], v[2]) end
+      if v ~= nil then parts[#parts + 1] = k .. ' = ' .. tostring(v) end
+    end
+    out[#out + 1] = ('  group %d: %s'):format(i, table.concat(parts, ', '))
+  end
+  return table.concat(out, '\n')
+end
+
+--- Whether a value is one of these optimizers.
+function M.is(v) return type(v) == 'table' and rawget(v, '_handle') ~= nil and rawget(v, 'class') ~= nil end
+
+--- Make a class.
+-- @tparam table class {name, kind, defaults, aliases}
+-- @treturn table callable: class(params, options)
+function M.class(class)
+  class.op = 'optim.' .. class.name
+  class.group_mt = group_metatable(class)
+  class.__name = class.name
+  local mt = { __index = Optimizer, __tostring = M.tostring }
+  local function new(_, params, options)
+    if params == nil then err.throw(class.op, 'parameters are missing: amp.%s(net:parameters(), {lr = 0.1})', class.op) end
+    if options ~= nil and type(options) ~= 'table' then
+      err.throw(class.op, 'options are a table, as in {lr = 0.1}, got %s', util.show(options))
+    end
+    if type(params) == 'table' and type(params.parameters) == 'function' then
+      err.throw(class.op, 'got a module; give its parameters: net:parameters()')
+    end
+    options = options or {}
+    local self = {
+      class = class, name = options.name, where = err.where(), param_groups = {}, _calls = 0,
+      _ids = {}, _sizes = {}, _count = 0,
+    }
+    if self.name ~= nil and type(self.name) ~= 'string' then err.throw(class.op, 'name must be a string, got %s', util.show(self.name)) end
+    self.defaults = read_options(class, options, class.defaults, { name = true })
+    check_group(class, self.defaults, '')
+    local handle = C.amp_optim_new(S, class.kind)
+    if handle == nil then err.raise(class.op) end
+    self._handle = ffi.gc(handle, C.amp_optim_free)
+    setmetatable(self, mt)
+    local groups = type(params) == 'table' and type(params[1]) == 'table' and params or { { params = params } }
+    for i = 1, #groups do self:add_param_group(groups[i]) end
+    return self
+  end
+  return setmetatable(class, { __call = new })
+end
+
+return M

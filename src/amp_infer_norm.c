@@ -1,0 +1,263 @@
+/*
+** amp_infer_norm.c: shape rules of normalisation, dropout, softmax and losses.
+** Statistics and sums that only backward reads are float32 (float64 for
+** float64) whatever the input is. Classes lie along dimension 2, or along the
+** only one; labels are any integer dtype.
+*/
+#include "amp_infer.h"
+
+/* -- Normalisation ------------------------------------------------------------- */
+
+static int channels(const amp_call *c, int i, const char *what, int64_t n)
+{
+  const amp_tensor *t = i < c->nin ? c->in[i] : NULL;
+  if (t == NULL || (t->ndim == 1 && t->size[0] == n)) return 0;
+  return amp__fail_arg(AMP_E_SHAPE, i + 1, "%s has shape %s, expected %lld (dimension 2 of the input)", what, SHAPE_OF(t), LL(n));
+}
+
+int amp__infer_batch_norm(amp_call *c)
+{
+  static const char *const name[] = { "", "running_mean", "running_var", "weight", "bias" };
+  const amp_tensor *x = c->in[0];
+  bool training = c->a[0].i != 0;
+  int rc;
+  if (x->ndim < 2) return amp__fail_arg(AMP_E_SHAPE, 1, "input has shape %s, expected at least 2 dimensions (N x C x ...)", SHAPE_OF(x));
+  int64_t n = x->size[1];
+  for (int i = 1; i < 5; i++) if ((rc = channels(c, i, name[i], n)) < 0) return rc;
+  if ((c->in[1] == NULL) != (c->in[2] == NULL)) return amp__fail(AMP_E_ARGUMENT, "running_mean and running_var come together");
+  if (!training && c->in[1] == NULL) return amp__fail(AMP_E_ARGUMENT, "without training, running_mean and running_var are needed");
+  if (training && n > 0 && x->numel == n)
+    return amp__fail_arg(AMP_E_SHAPE, 1, "training needs more than one value per channel, input has shape %s", SHAPE_OF(x));
+  if (!(c->a[2].f >= 0)) return amp__fail(AMP_E_VALUE, "eps %g must not be negative", c->a[2].f);
+  amp__like(c, 0, x, x->dtype);
+  amp__out(c, 1, amp__acc_dtype(x->dtype), 1, &n);
+  amp__out(c, 2, amp__acc_dtype(x->dtype), 1, &n);
+  return 0;
+}
+
+/* grad input weight? mean rstd */
+int amp__infer_batch_norm_backward(amp_call *c)
+{
+  const amp_tensor *g = c->in[0], *x = c->in[1], *w = c->in[2];
+  int rc;
+  if (x->ndim < 2) return amp__fail_arg(AMP_E_SHAPE, 2, "input has shape %s, expected at least 2 dimensions", SHAPE_OF(x));
+  int64_t n = x->size[1];
+  if ((rc = amp__want_shape(g, "grad", x->ndim, x->size)) < 0 || (rc = channels(c, 2, "weight", n)) < 0 || (rc = channels(c, 3, "mean", n)) < 0
+      || (rc = channels(c, 4, "rstd", n)) < 0) return rc;
+  int dtype = w ? w->dtype : c->in[3]->dtype;
+  amp__like(c, 0, x, x->dtype);
+  amp__out(c, 1, dtype, 1, &n);
+  amp__out(c, 2, dtype, 1, &n);
+  return 0;
+}
+
+/* The trailing dimensions of x that have the shape of attribute s; *lead: how many come before. */
+static int trailing(const amp_tensor *x, amp_slot *s, int *n, int64_t *shape, int *lead)
+{
+  int rc = amp__shape_attr(s, "shape", n, shape);
+  if (rc < 0) return rc;
+  *lead = x->ndim - *n;
+  if (*n == 0) return amp__fail(AMP_E_SHAPE, "shape is empty; at least one dimension is normalised");
+  if (*lead < 0 || memcmp(x->size + *lead, shape, sizeof *shape * (size_t)*n) != 0)
+    return amp__fail(AMP_E_SHAPE, "input has shape %s, whose last dimensions are not %s", SHAPE_OF(x), amp__shape_str(*n, shape));
+  return 0;
+}
+
+int amp__infer_layer_norm(amp_call *c)
+{
+  const amp_tensor *x = c->in[0];
+  int64_t shape[AMP_MAX_DIM];
+  int n, lead, rc = trailing(x, c->a, &n, shape, &lead);
+  if (rc < 0) return rc;
+  for (int i = 1; i < 3 && i < c->nin; i++)
+    if (c->in[i] && (rc = amp__want_shape(c->in[i], i == 1 ? "weight" : "bias", n, shape)) < 0) return rc;
+  if (!(c->a[9].f >= 0)) return amp__fail(AMP_E_VALUE, "eps %g must not be negative", c->a[9].f);
+  amp__out(c, 0, x->dtype, x->ndim, x->size);
+  amp__out(c, 1, amp__acc_dtype(x->dtype), lead, x->size);
+  amp__out(c, 2, amp__acc_dtype(x->dtype), lead, x->size);
+  return 0;
+}
+
+/* grad input mean rstd weight? */
+int amp__infer_layer_norm_backward(amp_call *c)
+{
+  const amp_tensor *g = c->in[0], *x = c->in[1], *w = c->nin > 4 ? c->in[4] : NULL;
+  int64_t shape[AMP_MAX_DIM];
+  int n, lead, rc = trailing(x, c->a, &n, shape, &lead);
+  if (rc < 0 || (rc = amp__want_shape(g, "grad", x->ndim, x->size)) < 0 || (rc = amp__want_shape(c->in[2], "mean", lead, x->size)) < 0
+      || (rc = amp__want_shape(c->in[3], "rstd", lead, x->size)) < 0) return rc;
+  if (w && (rc = amp__want_shape(w, "weight", n, shape)) < 0) return rc;
+  int dtype = w ? w->dtype : c->in[2]->dtype;
+  amp__out(c, 0, x->dtype, x->ndim, x->size);
+  amp__out(c, 1, dtype, n, shape);
+  amp__out(c, 2, dtype, n, shape);
+  return 0;
+}
+
+int amp__infer_dropout(amp_call *c)
+{
+  double p = c->a[0].f;
+  if (!(p >= 0 && p <= 1)) return amp__fail(AMP_E_VALUE, "p %g must lie in 0..1", p);
+  amp__like(c, 0, c->in[0], c->in[0]->dtype);
+  if (c->a[1].i && p > 0) amp__like(c, 1, c->in[0], AMP_UINT8);
+  return 0;
+}
+
+/* -- Softmax ----------------------------------------------------------------------- */
+
+int amp__infer_softmax(amp_call *c)
+{
+  const amp_tensor *x = c->in[0];
+  int dtype, rc = amp__norm_dim(&c->a[0], x->ndim, "dim");
+  if (rc < 0 || (rc = amp__dtype_attr(&c->a[1], x->dtype, &dtype)) < 0) return rc;
+  if (!amp__is_float(dtype)) return amp__fail(AMP_E_DTYPE, "the result has a float dtype, %s was asked for", amp_dtype_name(dtype));
+  amp__like(c, 0, x, dtype);
+  return 0;
+}
+
+int amp__infer_softmax_backward(amp_call *c)
+{
+  const amp_tensor *g = c->in[0], *y = c->in[1];
+  int rc = amp__norm_dim(&c->a[0], y->ndim, "dim");
+  if (rc < 0 || (rc = amp__want_shape(g, "grad", y->ndim, y->size)) < 0) return rc;
+  amp__like(c, 0, y, g->dtype);
+  return 0;
+}
+
+/* -- Losses ---------------------------------------------------------------------------- */
+
+enum { NONE, MEAN, SUM };
+
+static int reduction(const amp_slot *s)
+{
+  return s->i < NONE || s->i > SUM ? amp__fail(AMP_E_ARGUMENT, "there is no reduction number %lld", LL(s->i)) : 0;
+}
+
+static int64_t classes(int ndim, const int64_t *size) { return size[ndim > 1 ? 1 : 0]; }
+
+/* Shape of labels for an input of this shape: without the classes. */
+static int label_shape(int ndim, const int64_t *size, int64_t *out)
+{
+  int n = 0;
+  for (int d = 0; d < ndim; d++) if (d != (ndim > 1 ? 1 : 0)) out[n++] = size[d];
+  return n;
+}
+
+static int labels(const amp_tensor *target, int arg, int ndim, const int64_t *size, int *nrow, int64_t *rows)
+{
+  int rc = amp__want_index(target, arg, "target");
+  if (rc < 0) return rc;
+  if (ndim == 0) return amp__fail(AMP_E_SHAPE, "the input is a scalar, expected classes along a dimension");
+  *nrow = label_shape(ndim, size, rows);
+  if (target->ndim == *nrow && memcmp(target->size, rows, sizeof *rows * (size_t)*nrow) == 0) return 0;
+  return amp__fail_arg(AMP_E_SHAPE, arg, "target has shape %s, expected %s: that of the input %s without its classes (dimension %d)", SHAPE_OF(target),
+                       amp__shape_str(*nrow, rows), amp__shape_str(ndim, size), ndim > 1 ? 2 : 1);
+}
+
+static int class_weight(const amp_call *c, int i, int like, int64_t n)
+{
+  const amp_tensor *w = i < c->nin ? c->in[i] : NULL;
+  if (w == NULL) return 0;
+  if (w->dtype != c->in[like]->dtype)
+    return amp__fail_arg(AMP_E_DTYPE, i + 1, "dtypes %s and %s of input and weight differ; cast one of them or run it under amp.autocast",
+                         amp_dtype_name(c->in[like]->dtype), amp_dtype_name(w->dtype));
+  if (w->ndim == 1 && w->size[0] == n) return 0;
+  return amp__fail_arg(AMP_E_SHAPE, i + 1, "weight has shape %s, expected %lld, one a class", SHAPE_OF(w), LL(n));
+}
+
+static int want_float(const amp_tensor *t, int arg, const char *what)
+{
+  return amp__is_float(t->dtype) ? 0 : amp__fail_arg(AMP_E_DTYPE, arg, "%s has dtype %s, expected a float dtype", what, amp_dtype_name(t->dtype));
+}
+
+static int smoothing(double v) { return v >= 0 && v <= 1 ? 0 : amp__fail(AMP_E_VALUE, "label_smoothing %g must lie in 0..1", v); }
+
+int amp__infer_nll_loss(amp_call *c)
+{
+  const amp_tensor *x = c->in[0];
+  int64_t rows[AMP_MAX_DIM];
+  int n, rc;
+  if ((rc = want_float(x, 1, "input")) < 0 || (rc = reduction(&c->a[0])) < 0 || (rc = labels(c->in[1], 2, x->ndim, x->size, &n, rows)) < 0
+      || (rc = class_weight(c, 2, 0, classes(x->ndim, x->size))) < 0) return rc;
+  amp__out(c, 0, x->dtype, c->a[0].i == NONE ? n : 0, rows);
+  amp__out(c, 1, amp__acc_dtype(x->dtype), 0, NULL);
+  return 0;
+}
+
+static int want_scalar(const amp_tensor *t, int arg, const char *what)
+{
+  return t->numel == 1 ? 0 : amp__fail_arg(AMP_E_SHAPE, arg, "%s has shape %s, expected a scalar", what, SHAPE_OF(t));
+}
+
+static int loss_grad(const amp_tensor *g, int64_t how, int n, const int64_t *rows)
+{
+  return how == NONE ? amp__want_shape(g, "grad", n, rows) : want_scalar(g, 1, "grad");
+}
+
+/* grad target weight? total; the input's shape in slot 0 */
+int amp__infer_nll_loss_backward(amp_call *c)
+{
+  const amp_tensor *g = c->in[0];
+  int64_t shape[AMP_MAX_DIM], rows[AMP_MAX_DIM];
+  int ndim, n, rc;
+  if ((rc = want_float(g, 1, "grad")) < 0 || (rc = reduction(&c->a[9])) < 0 || (rc = amp__shape_attr(c->a, "shape", &ndim, shape)) < 0
+      || (rc = labels(c->in[1], 2, ndim, shape, &n, rows)) < 0 || (rc = loss_grad(g, c->a[9].i, n, rows)) < 0
+      || (rc = want_scalar(c->in[3], 4, "total")) < 0) return rc;
+  const amp_tensor *w = c->in[2];
+  if (w && (w->ndim != 1 || w->size[0] != classes(ndim, shape)))
+    return amp__fail_arg(AMP_E_SHAPE, 3, "weight has shape %s, expected %lld, one a class", SHAPE_OF(w), LL(classes(ndim, shape)));
+  amp__out(c, 0, g->dtype, ndim, shape);
+  return 0;
+}
+
+int amp__infer_cross_entropy_index(amp_call *c)
+{
+  const amp_tensor *x = c->in[0];
+  int64_t rows[AMP_MAX_DIM];
+  int n, rc;
+  if ((rc = want_float(x, 1, "input")) < 0 || (rc = reduction(&c->a[0])) < 0 || (rc = smoothing(c->a[2].f)) < 0
+      || (rc = labels(c->in[1], 2, x->ndim, x->size, &n, rows)) < 0 || (rc = class_weight(c, 2, 0, classes(x->ndim, x->size))) < 0) return rc;
+  amp__out(c, 0, x->dtype, c->a[0].i == NONE ? n : 0, rows);
+  amp__out(c, 1, amp__acc_dtype(x->dtype), n, rows);
+  amp__out(c, 2, amp__acc_dtype(x->dtype), 0, NULL);
+  return 0;
+}
+
+/* grad input target weight? lse total */
+int amp__infer_cross_entropy_backward(amp_call *c)
+{
+  const amp_tensor *x = c->in[1];
+  int64_t rows[AMP_MAX_DIM];
+  int n, rc;
+  if ((rc = want_float(x, 2, "input")) < 0 || (rc = want_float(c->in[0], 1, "grad")) < 0 || (rc = reduction(&c->a[0])) < 0 || (rc = smoothing(c->a[2].f)) < 0
+      || (rc = labels(c->in[2], 3, x->ndim, x->size, &n, rows)) < 0 || (rc = class_weight(c, 3, 1, classes(x->ndim, x->size))) < 0
+      || (rc = amp__want_shape(c->in[4], "lse", n, rows)) < 0 || (rc = want_scalar(c->in[5], 6, "total")) < 0 || (rc = loss_grad(c->in[0], c->a[0].i, n, rows)) < 0) return rc;
+  amp__like(c, 0, x, x->dtype);
+  return 0;
+}
+
+static int same_shapes(const amp_tensor *x, const amp_tensor *y)
+{
+  if (amp__same_size(x, y)) return 0;
+  return amp__fail(AMP_E_SHAPE, "input has shape %s and target %s; a loss wants equal shapes (reshape or expand one)", SHAPE_OF(x), SHAPE_OF(y));
+}
+
+int amp__infer_loss(amp_call *c)
+{
+  const amp_tensor *x = c->in[0];
+  int rc;
+  if ((rc = amp__equal_dtypes(c, 2)) < 0 || (rc = same_shapes(x, c->in[1])) < 0 || (rc = reduction(&c->a[0])) < 0) return rc;
+  if (c->a[0].i == NONE) amp__like(c, 0, x, x->dtype);
+  else amp__out(c, 0, x->dtype, 0, NULL);
+  return 0;
+}
+
+/* grad input target */
+int amp__infer_loss_backward(amp_call *c)
+{
+  const amp_tensor *x = c->in[1];
+  int rc;
+  if ((rc = same_shapes(x, c->in[2])) < 0 || (rc = reduction(&c->a[0])) < 0 || (rc = loss_grad(c->in[0], c->a[0].i, x->ndim, x->size)) < 0) return rc;
+  amp__like(c, 0, x, x->dtype);
+  return 0;
+}

@@ -1,0 +1,433 @@
+/*
+** cpu_batchnorm.c: rows batch_norm and batch_norm_backward.
+**
+** Data is N x C x the rest, seen in one of two shapes: runs of one channel
+** (NCHW), or runs of channels (channels-last, and N x C), else it is copied to
+** C order. Threads take channels, so sums don't depend on their number. A run's
+** mean and variance are taken while it is in cache and joined in double: one
+** trip to memory, no cancellation. 16-bit runs are widened on the way.
+*/
+#include "cpu_norm.h"
+
+typedef struct bn {
+  int dtype, type;                    /* of the data; of the computation */
+  int64_t n, c, s;                    /* images, channels, the rest */
+  bool inside;                        /* channels are contiguous */
+  const char *x, *g;
+  char *y;                            /* output, or input's gradient */
+  int64_t xn, xc, xs, gn, gc, gs, yn, yc, ys;  /* strides: image, channel, rest */
+  bool training;
+  double eps;
+  void *mean, *rstd;                  /* [c], in the computing type */
+  double *var;                        /* [c] biased */
+  const double *w, *b;                /* [c] or NULL */
+  double *gw, *gb;                    /* [c] */
+} bn;
+
+/* Channel, image and rest strides; false: no single stride walks the rest. */
+static bool strides(const amp_tensor *t, const int64_t *st, int64_t *n, int64_t *c, int64_t *s) {
+  *n = t->size[0] == 1 ? 0 : st[0];
+  *c = t->ndim > 1 ? st[1] : 1;
+  int64_t run = 1, step = 0;
+  for (int d = t->ndim - 1; d >= 2; d--) {
+    if (t->size[d] == 1) continue;
+    if (step == 0) step = st[d];
+    else if (st[d] != step * run) return false;
+    run *= t->size[d];
+  }
+  *s = step ? step : 1;
+  return true;
+}
+
+/* -- NCHW: runs of one channel ---------------------------------------------------------- */
+
+#define AT(p, e) ((p) + (e) * size)
+
+#define OUTER(T, S)                                                                                 \
+  static void outer_stats_##S(const bn *k, int64_t begin, int64_t end) {                            \
+    T buf[NORM_RUN];                                                                                \
+    int size = amp__dtype_size[k->dtype];                                                           \
+    for (int64_t c = begin; c < end; c++) {                                                         \
+      norm_stat st = {0, 0, 0};                                                                     \
+      for (int64_t n = 0; n < k->n; n++)                                                            \
+        for (int64_t i = 0; i < k->s; i += NORM_RUN) {                                              \
+          int64_t len = k->s - i < NORM_RUN ? k->s - i : NORM_RUN;                                  \
+          const T *x = norm_in_##S(AT(k->x, n * k->xn + c * k->xc + i), k->dtype, buf, len);        \
+          T mean = amp__row_sum_##S(x, len) / (T)len;                                               \
+          norm_join(&st, (double)len, mean, amp__row_dev_##S(x, mean, len));                        \
+        }                                                                                           \
+      k->var[c] = st.m2 / st.n;                                                                     \
+      ((T *)k->mean)[c] = (T)st.mean;                                                               \
+      ((T *)k->rstd)[c] = (T)(1 / sqrt(k->var[c] + k->eps));                                        \
+    }                                                                                               \
+  }                                                                                                 \
+  static void outer_apply_##S(const bn *k, int64_t begin, int64_t end) {                            \
+    T buf[NORM_RUN];                                                                                \
+    int size = amp__dtype_size[k->dtype];                                                           \
+    for (int64_t c = begin; c < end; c++) {                                                         \
+      double a = (double)((T *)k->rstd)[c] * (k->w ? k->w[c] : 1), b = (k->b ? k->b[c] : 0) - (double)((T *)k->mean)[c] * a; \
+      for (int64_t n = 0; n < k->n; n++)                                                            \
+        for (int64_t i = 0; i < k->s; i += NORM_RUN) {                                              \
+          int64_t len = k->s - i < NORM_RUN ? k->s - i : NORM_RUN;                                  \
+          const T *x = norm_in_##S(AT(k->x, n * k->xn + c * k->xc + i), k->dtype, buf, len);        \
+          char *y = AT(k->y, n * k->yn + c * k->yc + i);                                            \
+          if (k->dtype == k->type) amp__row_affine_##S((T *)y, x, (T)a, (T)b, len);                 \
+          else {                                                                                    \
+            amp__row_affine_##S(buf, x, (T)a, (T)b, len);                                           \
+            amp__nn_store_##S(y, k->dtype, 1, buf, len);                                            \
+          }                                                                                         \
+        }                                                                                           \
+    }                                                                                               \
+  }                                                                                                 \
+  static void outer_back_##S(const bn *k, int64_t begin, int64_t end) {                             \
+    T bx[NORM_RUN], bg[NORM_RUN];                                                                   \
+    int size = amp__dtype_size[k->dtype];                                                           \
+    for (int64_t c = begin; c < end; c++) {                                                         \
+      double sg = 0, sx = 0, mean = ((T *)k->mean)[c], r = ((T *)k->rstd)[c], w = k->w ? k->w[c] : 1; \
+      for (int pass = 0; pass < 2; pass++) {                                                        \
+        double m = (double)k->n * (double)k->s;                                                     \
+        double a = w * r, b = k->training ? -w * r * r * (sx * r) / m : 0, d = k->training ? -w * r * sg / m - b * mean : 0; \
+        for (int64_t n = 0; n < k->n; n++)                                                          \
+          for (int64_t i = 0; i < k->s; i += NORM_RUN) {                                            \
+            int64_t len = k->s - i < NORM_RUN ? k->s - i : NORM_RUN;                                \
+            const T *x = norm_in_##S(AT(k->x, n * k->xn + c * k->xc + i), k->dtype, bx, len);       \
+            const T *g = norm_in_##S(AT(k->g, n * k->gn + c * k->gc + i), k->dtype, bg, len);       \
+            if (pass == 0) {                                                                        \
+              T sum[2];                                                                             \
+              amp__row_sums_##S(g, x, (T)mean, len, sum);                                           \
+              sg += sum[0];                                                                         \
+              sx += sum[1];                                                                         \
+              continue;                                                                             \
+            }                                                                                       \
+            char *y = AT(k->y, n * k->yn + c * k->yc + i);                                          \
+            if (k->dtype == k->type) amp__row_affine2_##S((T *)y, g, x, (T)a, (T)b, (T)d, len);     \
+            else {                                                                                  \
+              amp__row_affine2_##S(bx, g, x, (T)a, (T)b, (T)d, len);                                \
+              amp__nn_store_##S(y, k->dtype, 1, bx, len);                                           \
+            }                                                                                       \
+          }                                                                                         \
+      }                                                                                             \
+      k->gb[c] = sg;                                                                                \
+      k->gw[c] = sx * r;                                                                            \
+    }                                                                                               \
+  }
+OUTER(float, f32)
+OUTER(double, f64)
+
+/* -- Channels inside: runs of channels --------------------------------------------------- */
+
+enum { LANE = 64 };                   /* channels taken at a time */
+enum { DEEP = NORM_RUN / LANE };      /* pixels taken at a time */
+
+#define INNER(T, S)                                                                                 \
+  AMP_CLONES static void lane_stats_##S(const T *x, int64_t ld, int64_t rows, int64_t n, T *mean, T *m2) { \
+    T s[LANE], q[LANE];                                                                             \
+    for (int64_t j = 0; j < n; j++) s[j] = q[j] = 0;                                                \
+    for (int64_t i = 0; i < rows; i++) for (int64_t j = 0; j < n; j++) s[j] += x[i * ld + j];       \
+    for (int64_t j = 0; j < n; j++) s[j] /= (T)rows;                                                \
+    for (int64_t i = 0; i < rows; i++) for (int64_t j = 0; j < n; j++) { T d = x[i * ld + j] - s[j]; q[j] += d * d; } \
+    for (int64_t j = 0; j < n; j++) { mean[j] = s[j]; m2[j] = q[j]; }                               \
+  }                                                                                                 \
+  AMP_CLONES static void lane_affine_##S(T *y, int64_t yld, const T *x, int64_t ld, int64_t rows, int64_t n, const T *a, const T *b) { \
+    for (int64_t i = 0; i < rows; i++)                                                              \
+      for (int64_t j = 0; j < n; j++) y[i * yld + j] = a[j] * x[i * ld + j] + b[j];                 \
+  }                                                                                                 \
+  AMP_CLONES static void lane_sums_##S(const T *g, int64_t gld, const T *x, int64_t ld, int64_t rows, int64_t n, const T *mean, T *sg, T *sx) { \
+    for (int64_t j = 0; j < n; j++) sg[j] = sx[j] = 0;                                              \
+    for (int64_t i = 0; i < rows; i++)                                                              \
+      for (int64_t j = 0; j < n; j++) { T u = g[i * gld + j]; sg[j] += u; sx[j] += u * (x[i * ld + j] - mean[j]); } \
+  }                                                                                                 \
+  AMP_CLONES static void lane_affine2_##S(T *y, int64_t yld, const T *g, int64_t gld, const T *x, int64_t ld, int64_t rows, int64_t n, \
+                                          const T *a, const T *b, const T *c) {                     \
+    for (int64_t i = 0; i < rows; i++)                                                              \
+      for (int64_t j = 0; j < n; j++) y[i * yld + j] = a[j] * g[i * gld + j] + (b[j] * x[i * ld + j] + c[j]); \
+  }                                                                                                 \
+  /* `rows` runs of n channels: the memory itself (*ld its stride) or widened (*ld = n) */          \
+  static const T *lane_in_##S(const bn *k, const char *p, int64_t stride, int64_t rows, int64_t n, T *buf, int64_t *ld) { \
+    int size = amp__dtype_size[k->dtype];                                                           \
+    *ld = stride;                                                                                   \
+    if (k->dtype == k->type) return (const T *)p;                                                   \
+    *ld = n;                                                                                        \
+    if (stride == n) amp__nn_load_##S(buf, p, k->dtype, 1, rows * n);                               \
+    else for (int64_t i = 0; i < rows; i++) amp__nn_load_##S(buf + i * n, AT(p, i * stride), k->dtype, 1, n); \
+    return buf;                                                                                     \
+  }                                                                                                 \
+  static void lane_out_##S(const bn *k, char *p, int64_t stride, int64_t rows, int64_t n, const T *buf) { \
+    int size = amp__dtype_size[k->dtype];                                                           \
+    if (stride == n) amp__nn_store_##S(p, k->dtype, 1, buf, rows * n);                              \
+    else for (int64_t i = 0; i < rows; i++) amp__nn_store_##S(AT(p, i * stride), k->dtype, 1, buf + i * n, n); \
+  }                                                                                                 \
+  static void inner_stats_##S(const bn *k, int64_t c, int64_t nc) {                                 \
+    T buf[NORM_RUN], mean[LANE], m2[LANE];                                                          \
+    norm_stat st[LANE];                                                                             \
+    int size = amp__dtype_size[k->dtype];                                                           \
+    memset(st, 0, sizeof st);                                                                       \
+    for (int64_t n = 0; n < k->n; n++)                                                              \
+      for (int64_t i = 0, rows; i < k->s; i += rows) {                                              \
+        int64_t ld;                                                                                 \
+        rows = k->s - i < DEEP ? k->s - i : DEEP;                                                   \
+        const T *x = lane_in_##S(k, AT(k->x, n * k->xn + c + i * k->xs), k->xs, rows, nc, buf, &ld); \
+        lane_stats_##S(x, ld, rows, nc, mean, m2);                                                  \
+        for (int64_t j = 0; j < nc; j++) norm_join(&st[j], (double)rows, mean[j], m2[j]);           \
+      }                                                                                             \
+    for (int64_t j = 0; j < nc; j++) {                                                              \
+      k->var[c + j] = st[j].m2 / st[j].n;                                                           \
+      ((T *)k->mean)[c + j] = (T)st[j].mean;                                                        \
+      ((T *)k->rstd)[c + j] = (T)(1 / sqrt(k->var[c + j] + k->eps));                                \
+    }                                                                                               \
+  }                                                                                                 \
+  static void inner_apply_##S(const bn *k, int64_t c, int64_t nc) {                                 \
+    T buf[NORM_RUN], a[LANE], b[LANE];                                                              \
+    int size = amp__dtype_size[k->dtype];                                                           \
+    for (int64_t j = 0; j < nc; j++) {                                                              \
+      double u = (double)((T *)k->rstd)[c + j] * (k->w ? k->w[c + j] : 1);                          \
+      a[j] = (T)u;                                                                                  \
+      b[j] = (T)((k->b ? k->b[c + j] : 0) - (double)((T *)k->mean)[c + j] * u);                     \
+    }                                                                                               \
+    for (int64_t n = 0; n < k->n; n++)                                                              \
+      for (int64_t i = 0, rows; i < k->s; i += rows) {                                              \
+        int64_t ld;                                                                                 \
+        rows = k->s - i < DEEP ? k->s - i : DEEP;                                                   \
+        const T *x = lane_in_##S(k, AT(k->x, n * k->xn + c + i * k->xs), k->xs, rows, nc, buf, &ld); \
+        char *y = AT(k->y, n * k->yn + c + i * k->ys);                                              \
+        if (k->dtype == k->type) lane_affine_##S((T *)y, k->ys, x, ld, rows, nc, a, b);             \
+        else {                                                                                      \
+          lane_affine_##S(buf, nc, x, ld, rows, nc, a, b);                                          \
+          lane_out_##S(k, y, k->ys, rows, nc, buf);                                                 \
+        }                                                                                           \
+      }                                                                                             \
+  }                                                                                                 \
+  static void inner_back_##S(const bn *k, int64_t c, int64_t nc) {                                  \
+    T bx[NORM_RUN], bg[NORM_RUN], a[LANE], b[LANE], d[LANE], ps[LANE], px[LANE];                    \
+    double sg[LANE] = {0}, sx[LANE] = {0}, m = (double)k->n * (double)k->s;                         \
+    int size = amp__dtype_size[k->dtype];                                                           \
+    const T *mean = (const T *)k->mean + c;                                                         \
+    for (int pass = 0; pass < 2; pass++) {                                                          \
+      for (int64_t j = 0; j < nc; j++) {                                                            \
+        double r = ((T *)k->rstd)[c + j], w = k->w ? k->w[c + j] : 1, u = k->training ? -w * r * r * (sx[j] * r) / m : 0; \
+        a[j] = (T)(w * r);                                                                          \
+        b[j] = (T)u;                                                                                \
+        d[j] = (T)(k->training ? -w * r * sg[j] / m - u * (double)mean[j] : 0);                     \
+      }                                                                                             \
+      for (int64_t n = 0; n < k->n; n++)                                                            \
+        for (int64_t i = 0, rows; i < k->s; i += rows) {                                            \
+          int64_t ld, gld;                                                                          \
+          rows = k->s - i < DEEP ? k->s - i : DEEP;                                                 \
+          const T *x = lane_in_##S(k, AT(k->x, n * k->xn + c + i * k->xs), k->xs, rows, nc, bx, &ld); \
+          const T *g = lane_in_##S(k, AT(k->g, n * k->gn + c + i * k->gs), k->gs, rows, nc, bg, &gld); \
+          if (pass == 0) {                                                                          \
+            lane_sums_##S(g, gld, x, ld, rows, nc, mean, ps, px);                                   \
+            for (int64_t j = 0; j < nc; j++) { sg[j] += ps[j]; sx[j] += px[j]; }                    \
+            continue;                                                                               \
+          }                                                                                         \
+          char *y = AT(k->y, n * k->yn + c + i * k->ys);                                            \
+          if (k->dtype == k->type) lane_affine2_##S((T *)y, k->ys, g, gld, x, ld, rows, nc, a, b, d); \
+          else {                                                                                    \
+            lane_affine2_##S(bx, nc, g, gld, x, ld, rows, nc, a, b, d);                             \
+            lane_out_##S(k, y, k->ys, rows, nc, bx);                                                \
+          }                                                                                         \
+        }                                                                                           \
+    }                                                                                               \
+    for (int64_t j = 0; j < nc; j++) { k->gb[c + j] = sg[j]; k->gw[c + j] = sx[j] * ((T *)k->rstd)[c + j]; } \
+  }
+INNER(float, f32)
+INNER(double, f64)
+
+/* -- Running over channels ----------------------------------------------------------------- */
+
+typedef struct job { const bn *k; int what; int64_t lane; } job;   /* what: 0 stats, 1 apply, 2 backward */
+
+static void body(void *ctx, int64_t begin, int64_t end, int thread) {
+  const job *j = ctx;
+  const bn *k = j->k;
+#define PICK(f, ...) (k->type == AMP_FLOAT64 ? f##_f64(__VA_ARGS__) : f##_f32(__VA_ARGS__))
+  if (!k->inside) {
+    if (j->what == 0) PICK(outer_stats, k, begin, end);
+    else if (j->what == 1) PICK(outer_apply, k, begin, end);
+    else PICK(outer_back, k, begin, end);
+    return;
+  }
+  for (int64_t i = begin; i < end; i++) {
+    int64_t c = i * j->lane, nc = k->c - c < j->lane ? k->c - c : j->lane;
+    if (j->what == 0) PICK(inner_stats, k, c, nc);
+    else if (j->what == 1) PICK(inner_apply, k, c, nc);
+    else PICK(inner_back, k, c, nc);
+  }
+}
+
+static void run(const bn *k, int what) {
+  job j = {k, what, LANE};
+  int64_t work = k->n * k->c * k->s;
+  int threads = amp__nn_threads(work, k->c);
+  if (k->inside && k->c / threads < LANE && threads > 1) j.lane = k->c / threads >= 16 ? k->c / threads / 16 * 16 : 16;
+  int64_t units = k->inside ? (k->c + j.lane - 1) / j.lane : k->c;
+  amp__nn_par(threads < units ? threads : (int)units, units, body, &j);
+}
+
+/* C values of any float dtype (absent: NULL stays) */
+static const double *vector(const amp_tensor *t, double *dst, int64_t c) {
+  if (!t) return NULL;
+  amp__nn_load_f64(dst, amp__data(t), t->dtype, t->ndim ? t->stride[0] : 1, c);
+  return dst;
+}
+
+/* The data in one of the two shapes, x and y (and g) alike. Copies sit in v. */
+typedef struct layout { amp__nn_view x, g, y; } layout;
+
+static bool same_way(bn *k, const amp_tensor *x, const amp_tensor *g, const amp_tensor *y, layout *v) {
+  bool ok = strides(x, v->x.stride, &k->xn, &k->xc, &k->xs) && strides(y, v->y.stride, &k->yn, &k->yc, &k->ys) &&
+            (!g || strides(g, v->g.stride, &k->gn, &k->gc, &k->gs));
+  if (!ok) return false;
+  bool in = (k->c == 1 || k->xc == 1) && (k->c == 1 || k->yc == 1) && (!g || k->c == 1 || k->gc == 1);
+  bool out = (k->s == 1 || k->xs == 1) && (k->s == 1 || k->ys == 1) && (!g || k->s == 1 || k->gs == 1);
+  k->inside = in && (k->s == 1 || !out);
+  if (!in && !out) return false;
+  if (k->inside && (k->s == 1 || (k->xn == k->s * k->xs && k->yn == k->s * k->ys && (!g || k->gn == k->s * k->gs)))) {
+    if (k->s == 1) { k->xs = k->xn; k->ys = k->yn; k->gs = k->gn; }  /* images are one long run of pixels */
+    k->s *= k->n;
+    k->n = 1;
+  }
+  return true;
+}
+
+static bool open_layout(bn *k, const amp_tensor *x, const amp_tensor *g, const amp_tensor *y, layout *v) {
+  k->dtype = x->dtype;
+  k->type = amp__nn_type(x->dtype);
+  k->n = x->size[0];
+  k->c = x->ndim > 1 ? x->size[1] : 1;
+  k->s = 1;
+  for (int d = 2; d < x->ndim; d++) k->s *= x->size[d];
+  if (!amp__nn_read(&v->x, x, x->dtype) || (g && !amp__nn_read(&v->g, g, g->dtype)) || !amp__nn_write(&v->y, y, x->dtype)) return false;
+  if ((g && g->dtype != x->dtype) || !same_way(k, x, g, y, v)) {
+    amp__nn_drop(&v->x); amp__nn_drop(&v->g); amp__nn_drop(&v->y);
+    int type = k->type;
+    k->dtype = type;
+    if (!amp__nn_read_c(&v->x, x, type) || (g && !amp__nn_read_c(&v->g, g, type)) || !amp__nn_write_c(&v->y, y, type)) return false;
+    same_way(k, x, g, y, v);
+  }
+  k->x = v->x.p;
+  k->g = g ? v->g.p : NULL;
+  k->y = v->y.p;
+  return true;
+}
+
+static void close_layout(layout *v) {
+  amp__nn_drop(&v->x);
+  amp__nn_drop(&v->g);
+  amp__nn_drop(&v->y);
+}
+
+/* -- batch_norm -------------------------------------------------------------------------------- */
+
+static void update_running(const bn *k, amp_tensor *t, bool variance, double momentum, double count) {
+  double buf[64];
+  if (!t) return;
+  for (int64_t c = 0; c < k->c; c += 64) {
+    int64_t n = k->c - c < 64 ? k->c - c : 64, step = t->ndim ? t->stride[0] : 1;
+    char *p = (char *)amp__data(t) + c * step * amp__dtype_size[t->dtype];
+    amp__nn_load_f64(buf, p, t->dtype, step, n);
+    for (int64_t j = 0; j < n; j++) {
+      double mean = k->type == AMP_FLOAT64 ? ((double *)k->mean)[c + j] : ((float *)k->mean)[c + j];
+      double v = variance ? k->var[c + j] * (count / (count - 1)) : mean;
+      buf[j] = (1 - momentum) * buf[j] + momentum * v;
+    }
+    amp__nn_store_f64(p, t->dtype, step, buf, n);
+  }
+  amp__bump(t);
+}
+
+int amp__cpu_batch_norm(amp_call *call) {
+  amp_tensor *x = call->in[0], *rm = amp__nn_arg(call, 1), *rv = amp__nn_arg(call, 2), *y = call->out[0], *om = call->out[1], *or = call->out[2];
+  double momentum = call->a[1].f, own[512];
+  bn k = {.training = call->a[0].i != 0, .eps = call->a[2].f};
+  layout v = {0};
+  amp__nn_view vm = {0}, vr = {0};
+  amp__nn_scratch s = {0};
+  int rc = AMP_E_MEMORY;
+  int64_t c = x->ndim > 1 ? x->size[1] : 1;
+  bool live = k.training || !rm || !rv;
+  if (c == 0) return 0;
+  if (!open_layout(&k, x, NULL, y, &v)) goto out;
+  if (!amp__nn_lend(&s, own, sizeof own, (size_t)c * 5 * sizeof(double))) goto out;
+  if (!amp__nn_write_c(&vm, om, k.type) || !amp__nn_write_c(&vr, or, k.type)) goto out;
+  double *d = s.p;
+  k.w = vector(amp__nn_arg(call, 3), d, c);
+  k.b = vector(amp__nn_arg(call, 4), d + c, c);
+  k.var = d + 2 * c;
+  k.mean = vm.p;
+  k.rstd = vr.p;
+  rc = 0;
+  if (live) {
+    double count = (double)x->numel / (double)c;
+    if (x->numel == 0) {
+      for (int64_t i = 0; i < c; i++) {
+        k.var[i] = NAN;
+        if (k.type == AMP_FLOAT64) ((double *)k.mean)[i] = ((double *)k.rstd)[i] = NAN;
+        else ((float *)k.mean)[i] = ((float *)k.rstd)[i] = NAN;
+      }
+    } else run(&k, 0);
+    bool finite = count > 1;
+    for (int64_t i = 0; i < c && finite; i++)
+      finite = isfinite(k.var[i]) && isfinite(k.type == AMP_FLOAT64 ? ((double *)k.mean)[i] : ((float *)k.mean)[i]);
+    if (k.training && finite) {   /* an overflowed batch must not poison what evaluation uses */
+      update_running(&k, rm, false, momentum, count);
+      update_running(&k, rv, true, momentum, count);
+    }
+  } else {
+    const double *m = vector(rm, d + 3 * c, c), *q = vector(rv, d + 4 * c, c);
+    for (int64_t i = 0; i < c; i++) {
+      double r = 1 / sqrt(q[i] + k.eps);
+      if (k.type == AMP_FLOAT64) { ((double *)k.mean)[i] = m[i]; ((double *)k.rstd)[i] = r; }
+      else { ((float *)k.mean)[i] = (float)m[i]; ((float *)k.rstd)[i] = (float)r; }
+    }
+  }
+  if (x->numel) run(&k, 1);
+  amp__nn_written(&v.y, y, k.dtype);
+  amp__nn_written(&vm, om, k.type);
+  amp__nn_written(&vr, or, k.type);
+out:
+  amp__nn_give(&s);
+  close_layout(&v);
+  amp__nn_drop(&vm);
+  amp__nn_drop(&vr);
+  return rc;
+}
+
+/* -- batch_norm_backward: grad input weight? mean rstd -> input's, weight's, bias's ----------------- */
+
+static void write_vector(const amp_tensor *t, const double *src, int64_t c) {
+  if (t) amp__nn_store_f64(amp__data(t), t->dtype, t->ndim ? t->stride[0] : 1, src, c);
+}
+
+int amp__cpu_batch_norm_backward(amp_call *call) {
+  amp_tensor *g = call->in[0], *x = call->in[1], *w = call->in[2], *y = call->out[0];
+  double own[512];
+  bn k = {.training = call->a[0].i != 0};
+  layout v = {0};
+  amp__nn_view vm = {0}, vr = {0};
+  amp__nn_scratch s = {0};
+  int rc = AMP_E_MEMORY;
+  int64_t c = x->ndim > 1 ? x->size[1] : 1;
+  if (c == 0) return 0;
+  if (!open_layout(&k, x, g, y, &v)) goto out;
+  if (!amp__nn_lend(&s, own, sizeof own, (size_t)c * 3 * sizeof(double))) goto out;
+  if (!amp__nn_read_c(&vm, call->in[3], k.type) || !amp__nn_read_c(&vr, call->in[4], k.type)) goto out;
+  double *d = s.p;
+  k.w = vector(w, d, c);
+  k.gw = d + c;
+  k.gb = d + 2 * c;
+  k.mean = vm.p;
+  k.rstd = vr.p;
+  if (x->numel) run(&k, 2);
+  else memset(k.gw, 0, (size_t)c * 2 * sizeof(double));
+  amp__nn_written(&v.y, y, k.dtype);
+  write_vector(call->out[1], k.gw, c);
+  write_vector(call->out[2], k.gb, c);
+  rc = 0;
+out:
+  amp__nn_give(&s);
+  close_layout(&v);
+  amp__nn_drop(&vm);
+  amp__nn_drop(&vr);
+  return rc;
+}

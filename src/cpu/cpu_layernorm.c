@@ -1,0 +1,186 @@
+/*
+** cpu_layernorm.c: rows layer_norm and layer_norm_backward. A row (the last
+** dimensions) is contiguous, or the data is copied to C order; threads take
+** rows. The gradients of weight and bias are summed by blocks of rows, joined
+** in order, so they don't depend on the number of threads.
+*/
+#include "cpu_norm.h"
+
+enum { BLOCKS = 64 };                 /* of rows, at most; each has its own sums of weight and bias */
+
+typedef struct ln {
+  int type;
+  int64_t rows, n, per;               /* per: rows of a block */
+  const char *x, *g;
+  char *y;
+  int xdt, gdt, ydt;
+  void *mean, *rstd, *w, *b;          /* in the computing type, contiguous; w, b NULL: 1, 0 */
+  double eps;
+  double *sums;                       /* [block][2][n] */
+  char *buf;                          /* [thread][3][n] */
+} ln;
+
+#define LAYER(T, S)                                                                                 \
+  AMP_CLONES static void scale_##S(T *y, const T *x, T m, T r, const T *w, const T *b, int64_t n) { \
+    if (w && b) AMP_IVDEP for (int64_t i = 0; i < n; i++) y[i] = (x[i] - m) * r * w[i] + b[i];      \
+    else if (w) AMP_IVDEP for (int64_t i = 0; i < n; i++) y[i] = (x[i] - m) * r * w[i];             \
+    else if (b) AMP_IVDEP for (int64_t i = 0; i < n; i++) y[i] = (x[i] - m) * r + b[i];             \
+    else AMP_IVDEP for (int64_t i = 0; i < n; i++) y[i] = (x[i] - m) * r;                           \
+  }                                                                                                 \
+  AMP_CLONES static void sums_##S(const T *g, const T *x, T m, T r, const T *w, T *h, double *gw, double *gb, int64_t n) { \
+    for (int64_t i = 0; i < n; i++) {                                                               \
+      h[i] = w ? g[i] * w[i] : g[i];                                                                \
+      gw[i] += g[i] * ((x[i] - m) * r);                                                             \
+      gb[i] += g[i];                                                                                \
+    }                                                                                               \
+  }                                                                                                 \
+  static void forward_##S(const ln *k, int64_t begin, int64_t end, int thread) {                    \
+    T *buf = (T *)k->buf + (size_t)thread * 3 * k->n;                                               \
+    int64_t n = k->n;                                                                               \
+    for (int64_t i = begin; i < end; i++) {                                                         \
+      const T *x = norm_in_##S(k->x + i * n * amp__dtype_size[k->xdt], k->xdt, buf, n);             \
+      norm_stat st = {0, 0, 0};                                                                     \
+      for (int64_t j = 0; j < n; j += NORM_RUN) {                                                   \
+        int64_t len = n - j < NORM_RUN ? n - j : NORM_RUN;                                          \
+        T mean = amp__row_sum_##S(x + j, len) / (T)len;                                             \
+        norm_join(&st, (double)len, mean, amp__row_dev_##S(x + j, mean, len));                      \
+      }                                                                                             \
+      T m = (T)st.mean, r = (T)(1 / sqrt(st.m2 / st.n + k->eps));                                   \
+      ((T *)k->mean)[i] = m;                                                                        \
+      ((T *)k->rstd)[i] = r;                                                                        \
+      char *y = k->y + i * n * amp__dtype_size[k->ydt];                                             \
+      bool direct = k->ydt == k->type;                                                              \
+      T *d = direct ? (T *)y : buf;                                                                 \
+      scale_##S(d, x, m, r, k->w, k->b, n);                                                         \
+      if (!direct) amp__nn_store_##S(y, k->ydt, 1, buf, n);                                         \
+    }                                                                                               \
+  }                                                                                                 \
+  static void backward_##S(const ln *k, int64_t begin, int64_t end, int thread) {                   \
+    int64_t n = k->n;                                                                               \
+    T *bx = (T *)k->buf + (size_t)thread * 3 * n, *bg = bx + n, *h = bg + n;                        \
+    for (int64_t blk = begin; blk < end; blk++) {                                                   \
+      double *gw = k->sums + blk * 2 * n, *gb = gw + n;                                             \
+      for (int64_t j = 0; j < 2 * n; j++) gw[j] = 0;                                                \
+      for (int64_t i = blk * k->per; i < (blk + 1) * k->per && i < k->rows; i++) {                  \
+        const T *x = norm_in_##S(k->x + i * n * amp__dtype_size[k->xdt], k->xdt, bx, n);            \
+        const T *g = norm_in_##S(k->g + i * n * amp__dtype_size[k->gdt], k->gdt, bg, n);            \
+        T m = ((T *)k->mean)[i], r = ((T *)k->rstd)[i], s[2];                                       \
+        double s0 = 0, s1 = 0;                                                                      \
+        sums_##S(g, x, m, r, k->w, h, gw, gb, n);                                                   \
+        for (int64_t j = 0; j < n; j += NORM_RUN) {                                                 \
+          amp__row_sums_##S(h + j, x + j, m, n - j < NORM_RUN ? n - j : NORM_RUN, s);               \
+          s0 += s[0];                                                                               \
+          s1 += s[1];                                                                               \
+        }                                                                                           \
+        double b = -(double)r * r * (s1 * r) / (double)n, c = -(double)r * s0 / (double)n - b * m;  \
+        char *y = k->y + i * n * amp__dtype_size[k->ydt];                                           \
+        bool direct = k->ydt == k->type;                                                            \
+        T *d = direct ? (T *)y : h;                                                                 \
+        amp__row_affine2_##S(d, h, x, r, (T)b, (T)c, n);                                            \
+        if (!direct) amp__nn_store_##S(y, k->ydt, 1, h, n);                                         \
+      }                                                                                             \
+    }                                                                                               \
+  }
+LAYER(float, f32)
+LAYER(double, f64)
+
+static void forward_body(void *ctx, int64_t begin, int64_t end, int thread) {
+  const ln *k = ctx;
+  if (k->type == AMP_FLOAT64) forward_f64(k, begin, end, thread);
+  else forward_f32(k, begin, end, thread);
+}
+static void backward_body(void *ctx, int64_t begin, int64_t end, int thread) {
+  const ln *k = ctx;
+  if (k->type == AMP_FLOAT64) backward_f64(k, begin, end, thread);
+  else backward_f32(k, begin, end, thread);
+}
+
+/* Data in C order: as it is (any float dtype), or copied in the computing type */
+static bool open_rows(amp__nn_view *v, const amp_tensor *t, int type, int *dtype) {
+  bool as_is = (t->flags & AMP_T_CONTIGUOUS) != 0;
+  *dtype = as_is ? t->dtype : type;
+  return as_is ? amp__nn_read(v, t, t->dtype) : amp__nn_read_c(v, t, type);
+}
+static bool open_out(amp__nn_view *v, const amp_tensor *t, int type, int *dtype) {
+  bool as_is = (t->flags & AMP_T_CONTIGUOUS) != 0;
+  *dtype = as_is ? t->dtype : type;
+  return as_is ? amp__nn_write(v, t, t->dtype) : amp__nn_write_c(v, t, type);
+}
+
+static void shape(ln *k, const amp_slot *a, const amp_tensor *x) {
+  k->n = 1;
+  for (int64_t d = 0; d < a[0].i; d++) k->n *= a[1 + d].i;
+  k->rows = k->n ? x->numel / k->n : 0;
+}
+
+int amp__cpu_layer_norm(amp_call *c) {
+  amp_tensor *x = c->in[0], *w = amp__nn_arg(c, 1), *b = amp__nn_arg(c, 2), *y = c->out[0];
+  char own[16 << 10] __attribute__((aligned(64)));
+  ln k = {.type = amp__nn_type(x->dtype), .eps = c->a[9].f};
+  amp__nn_view vx = {0}, vy = {0}, vw = {0}, vb = {0}, vm = {0}, vr = {0};
+  amp__nn_scratch s = {0};
+  int rc = AMP_E_MEMORY;
+  if (y->dtype == AMP_FLOAT64) k.type = AMP_FLOAT64;
+  shape(&k, c->a, x);
+  if (x->numel == 0) return 0;
+  if (!open_rows(&vx, x, k.type, &k.xdt) || !open_out(&vy, y, k.type, &k.ydt) || (w && !amp__nn_read_c(&vw, w, k.type)) ||
+      (b && !amp__nn_read_c(&vb, b, k.type)) || !amp__nn_write_c(&vm, c->out[1], k.type) || !amp__nn_write_c(&vr, c->out[2], k.type)) goto out;
+  int threads = amp__nn_threads(x->numel, k.rows);
+  if (!amp__nn_lend(&s, own, sizeof own, (size_t)threads * 3 * (size_t)k.n * amp__dtype_size[k.type])) goto out;
+  k.x = vx.p; k.y = vy.p; k.w = w ? vw.p : NULL; k.b = b ? vb.p : NULL; k.mean = vm.p; k.rstd = vr.p; k.buf = s.p;
+  amp__nn_par(threads, k.rows, forward_body, &k);
+  amp__nn_written(&vy, y, k.ydt);
+  amp__nn_written(&vm, c->out[1], k.type);
+  amp__nn_written(&vr, c->out[2], k.type);
+  rc = 0;
+out:
+  amp__nn_give(&s);
+  amp__nn_drop(&vx); amp__nn_drop(&vy); amp__nn_drop(&vw); amp__nn_drop(&vb); amp__nn_drop(&vm); amp__nn_drop(&vr);
+  return rc;
+}
+
+/* One sum over blocks, into a tensor of the row's shape */
+static bool gradient(const ln *k, int64_t blocks, int which, const amp_tensor *t) {
+  amp__nn_view v = {0};
+  if (!t) return true;
+  if (!amp__nn_write_c(&v, t, k->type)) return false;
+  for (int64_t i = 0; i < k->n; i++) {
+    double s = 0;
+    for (int64_t b = 0; b < blocks; b++) s += k->sums[(b * 2 + which) * k->n + i];
+    if (k->type == AMP_FLOAT64) ((double *)v.p)[i] = s;
+    else ((float *)v.p)[i] = (float)s;
+  }
+  amp__nn_written(&v, t, k->type);
+  return true;
+}
+
+int amp__cpu_layer_norm_backward(amp_call *c) { /* grad input mean rstd weight? */
+  amp_tensor *g = c->in[0], *x = c->in[1], *w = amp__nn_arg(c, 4), *y = c->out[0];
+  char own[16 << 10] __attribute__((aligned(64)));
+  ln k = {.type = amp__nn_type(x->dtype)};
+  amp__nn_view vx = {0}, vg = {0}, vy = {0}, vw = {0}, vm = {0}, vr = {0};
+  amp__nn_scratch s = {0};
+  int rc = AMP_E_MEMORY;
+  if (c->in[2]->dtype == AMP_FLOAT64) k.type = AMP_FLOAT64;
+  shape(&k, c->a, x);
+  if (k.n == 0) return 0;
+  if (!open_rows(&vx, x, k.type, &k.xdt) || !open_rows(&vg, g, k.type, &k.gdt) || !open_out(&vy, y, k.type, &k.ydt) ||
+      (w && !amp__nn_read_c(&vw, w, k.type)) || !amp__nn_read_c(&vm, c->in[2], k.type) || !amp__nn_read_c(&vr, c->in[3], k.type)) goto out;
+  k.per = (k.rows + BLOCKS - 1) / BLOCKS;
+  if (k.per < 8) k.per = 8;
+  int64_t blocks = (k.rows + k.per - 1) / k.per;
+  int threads = amp__nn_threads(2 * x->numel, blocks);
+  size_t bytes = (size_t)blocks * 2 * (size_t)k.n * sizeof(double);
+  if (!amp__nn_lend(&s, own, sizeof own, bytes + (size_t)threads * 3 * (size_t)k.n * amp__dtype_size[k.type])) goto out;
+  k.x = vx.p; k.g = vg.p; k.y = vy.p; k.w = w ? vw.p : NULL; k.mean = vm.p; k.rstd = vr.p;
+  k.sums = s.p;
+  k.buf = (char *)s.p + bytes;
+  amp__nn_par(threads, blocks, backward_body, &k);
+  if (!gradient(&k, blocks, 0, c->out[1]) || !gradient(&k, blocks, 1, c->out[2])) goto out;
+  amp__nn_written(&vy, y, k.ydt);
+  rc = 0;
+out:
+  amp__nn_give(&s);
+  amp__nn_drop(&vx); amp__nn_drop(&vg); amp__nn_drop(&vy); amp__nn_drop(&vw); amp__nn_drop(&vm); amp__nn_drop(&vr);
+  return rc;
+}

@@ -1,0 +1,17 @@
+/*
+** cpu_random.h: counter-based random numbers (Philox 4x32, 10 rounds).
+**
+** A value depends on the state's seed and on its place in the sequence only, so
+** results are the same for any number of threads. A block is 64 counters: 256
+** words, laid out word by word (word w of counter i at w * 64 + i).
+*/
+#ifndef AMP_CPU_RANDOM_H
+#define AMP_CPU_RANDOM_H
+#include "amp_core.h"
+
+enum { AMP_RNG_BLOCK = 256 };
+/* Claim n blocks of the current state's sequence; the counter of the first */
+uint64_t amp__rng_take(int64_t n);
+void amp__philox_block(uint32_t *out, uint64_t seed, uint64_t counter);
+
+#endif

@@ -1,0 +1,76 @@
+/*
+** cpu_rows.c: the runs of cpu_rows.h. Sums go down four quarters of a run at
+** once: four chains of vectors hide the adder's latency.
+*/
+#include "cpu_rows.h"
+
+static inline __attribute__((always_inline)) float exp_f32(float x) { return amp__expf(x); }
+static inline __attribute__((always_inline)) double exp_f64(double x) { return exp(x); }
+
+#define ROWS(T, S)                                                                                  \
+  AMP_CLONES T amp__row_sum_##S(const T *x, int64_t n) {                                            \
+    T a = 0, b = 0, c = 0, d = 0;                                                                   \
+    int64_t q = n / 4;                                                                              \
+    const T *x1 = x + q, *x2 = x1 + q, *x3 = x2 + q;                                                \
+    _Pragma("omp simd reduction(+ : a, b, c, d)") for (int64_t i = 0; i < q; i++) {                 \
+      a += x[i]; b += x1[i]; c += x2[i]; d += x3[i];                                                \
+    }                                                                                               \
+    for (int64_t i = 4 * q; i < n; i++) a += x[i];                                                  \
+    return (a + b) + (c + d);                                                                       \
+  }                                                                                                 \
+  AMP_CLONES T amp__row_dev_##S(const T *x, T m, int64_t n) {                                       \
+    T a = 0, b = 0, c = 0, d = 0;                                                                   \
+    int64_t q = n / 4;                                                                              \
+    const T *x1 = x + q, *x2 = x1 + q, *x3 = x2 + q;                                                \
+    _Pragma("omp simd reduction(+ : a, b, c, d)") for (int64_t i = 0; i < q; i++) {                 \
+      T u = x[i] - m, v = x1[i] - m, w = x2[i] - m, z = x3[i] - m;                                  \
+      a += u * u; b += v * v; c += w * w; d += z * z;                                               \
+    }                                                                                               \
+    for (int64_t i = 4 * q; i < n; i++) a += (x[i] - m) * (x[i] - m);                               \
+    return (a + b) + (c + d);                                                                       \
+  }                                                                                                 \
+  AMP_CLONES void amp__row_sums_##S(const T *g, const T *x, T m, int64_t n, T *sum2) {              \
+    T a = 0, b = 0, c = 0, d = 0;                                                                   \
+    int64_t q = n / 2;                                                                              \
+    const T *g1 = g + q, *x1 = x + q;                                                               \
+    _Pragma("omp simd reduction(+ : a, b, c, d)") for (int64_t i = 0; i < q; i++) {                 \
+      a += g[i]; b += g1[i]; c += g[i] * (x[i] - m); d += g1[i] * (x1[i] - m);                      \
+    }                                                                                               \
+    for (int64_t i = 2 * q; i < n; i++) { a += g[i]; c += g[i] * (x[i] - m); }                      \
+    sum2[0] = a + b;                                                                                \
+    sum2[1] = c + d;                                                                                \
+  }                                                                                                 \
+  AMP_CLONES void amp__row_affine_##S(T *y, const T *x, T a, T b, int64_t n) {                      \
+    AMP_IVDEP for (int64_t i = 0; i < n; i++) y[i] = a * x[i] + b;                                  \
+  }                                                                                                 \
+  AMP_CLONES void amp__row_affine2_##S(T *y, const T *g, const T *x, T a, T b, T c, int64_t n) {    \
+    AMP_IVDEP for (int64_t i = 0; i < n; i++) y[i] = a * g[i] + (b * x[i] + c);                     \
+  }                                                                                                 \
+  AMP_CLONES void amp__row_shift_##S(T *y, const T *x, T a, T b, int64_t n) {                       \
+    AMP_IVDEP for (int64_t i = 0; i < n; i++) y[i] = (x[i] - a) - b;                                \
+  }                                                                                                 \
+  AMP_CLONES T amp__row_max_##S(const T *x, int64_t n) {                                            \
+    T m[16], r = -INFINITY;                                                                         \
+    for (int l = 0; l < 16; l++) m[l] = r;                                                          \
+    int64_t i = 0;                                                                                  \
+    for (; i + 16 <= n; i += 16)                                                                    \
+      for (int l = 0; l < 16; l++) m[l] = x[i + l] > m[l] ? x[i + l] : m[l];                        \
+    for (; i < n; i++) r = x[i] > r ? x[i] : r;                                                     \
+    for (int l = 0; l < 16; l++) r = m[l] > r ? m[l] : r;                                           \
+    return r;                                                                                       \
+  }                                                                                                 \
+  AMP_CLONES T amp__row_exp_##S(T *y, const T *x, T m, int64_t n) {                                 \
+    T s = 0;                                                                                        \
+    if (y) {                                                                                        \
+      _Pragma("omp simd reduction(+ : s)") for (int64_t i = 0; i < n; i++) {                        \
+        T e = exp_##S(x[i] - m);                                                                    \
+        y[i] = e;                                                                                   \
+        s += e;                                                                                     \
+      }                                                                                             \
+    } else {                                                                                        \
+      _Pragma("omp simd reduction(+ : s)") for (int64_t i = 0; i < n; i++) s += exp_##S(x[i] - m);  \
+    }                                                                                               \
+    return s;                                                                                       \
+  }
+ROWS(float, f32)
+ROWS(double, f64)
