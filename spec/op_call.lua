@@ -53,7 +53,7 @@ local function put_list(slots, at, v)
 end
 
 local function slots_of(row, attrs)
-  local slots = ffi.new('amp_slot[24]')
+  local slots = ffi.new('amp_slot[' .. tonumber(C.AMP_MAX_SLOT) .. ']')
   local at = 0
   local known = {}
   for _, a in ipairs(row.attrs) do
@@ -73,7 +73,7 @@ local function slots_of(row, attrs)
         at = at + 1
       end
     else
-      if v == nil and a.default then v = t:sub(1, 1) == 'e' and a.default or tonumber(a.default) end
+      if v == nil and a.default then v = tonumber(a.default) end
       if t:sub(1, 1) == 'e' and type(v) == 'string' then
         local k = 0
         for word in t:sub(2):gmatch('[^,]+') do

@@ -11,7 +11,7 @@
 ** state's `err` says what was asked and got. Every call takes the amp_state of
 ** its caller first: it holds grad mode, autocast, seed, counters and the last
 ** error, one a Lua state (or thread). Results are written to an amp_ref, which
-** owns one count and is given back by amp_release. Indices and dimensions
+** follows the state, owns one count and is given back by amp_release. Indices and dimensions
 ** count from 1, negative ones from the end. Nothing here calls back.
 **
 ** The text between the markers is also what LuaJIT's FFI parses (amp_cdef).
@@ -89,10 +89,10 @@ typedef struct amp_tensor {
   int64_t id;          /* unique in the process, never reused */
   int64_t numel;
   int64_t offset;
+  struct amp_storage *storage;
+  struct amp_ag *ag;   /* autograd side; NULL on plain tensors. All a release reads lies in one cache line. */
   int64_t size[8];
   int64_t stride[8];
-  struct amp_storage *storage;
-  struct amp_ag *ag;   /* autograd side; NULL on plain tensors */
 } amp_tensor;
 
 enum amp_tensor_flag {
@@ -251,7 +251,8 @@ AMP_API void amp_fail_allocation(int64_t n); /* tests: the n-th allocation from 
 enum amp_backward_flag {
   AMP_B_CREATE_GRAPH = 1, AMP_B_RETAIN_GRAPH = 2,
   AMP_B_ACCUMULATE = 4,   /* into leaves; else results are asked for one by one */
-  AMP_B_ALLOW_UNUSED = 8
+  AMP_B_ALLOW_UNUSED = 8,
+  AMP_B_STOP = 16         /* gradients go no further back than the inputs */
 };
 enum amp_request_kind { AMP_R_NONE, AMP_R_FUNCTION, AMP_R_HOOK };
 
@@ -275,10 +276,12 @@ AMP_API int64_t amp_dead_next(amp_state *S);  /* next id whose node is gone, 0: 
 AMP_API amp_engine *amp_backward_begin(amp_state *S, amp_tensor *const *root, amp_tensor *const *grad, int nroot,
                                        amp_tensor *const *input, int ninput, int flags);
 AMP_API int amp_backward_run(amp_state *S, amp_engine *e);  /* 0 done, 1 see e->request, <0 error */
-AMP_API int amp_backward_arg(amp_state *S, amp_engine *e, int i, amp_ref *out);  /* i from 0; empty: no gradient came */
+AMP_API int amp_backward_arg(amp_state *S, amp_ref *out, amp_engine *e, int i);  /* i from 0; empty: no gradient came */
 AMP_API int amp_backward_supply(amp_state *S, amp_engine *e, int i, const amp_ref *g); /* NULL: none */
-AMP_API int amp_backward_result(amp_state *S, amp_engine *e, int i, amp_ref *out);
+AMP_API int amp_backward_result(amp_state *S, amp_ref *out, amp_engine *e, int i);
 AMP_API void amp_backward_end(amp_state *S, amp_engine *e);  /* always, also after an error */
+/* Leaves that the graph of n roots reaches: their number; the first `cap` as handles in out. */
+AMP_API int amp_graph_leaves(amp_state *S, amp_tensor *const *root, int n, amp_ref *out, int cap);
 AMP_API const char *amp_node_name(const amp_ref *a);  /* op that made it, NULL: a leaf */
 
 /* -- Autocast ------------------------------------------------------------- */
@@ -302,7 +305,7 @@ typedef struct amp_scaler_options {
 AMP_API amp_scaler *amp_scaler_new(amp_state *S, const amp_scaler_options *o);
 AMP_API void amp_scaler_free(amp_scaler *s);
 AMP_API int amp_scaler_set(amp_state *S, amp_scaler *s, const amp_scaler_options *o); /* constants; not the scale */
-AMP_API int amp_scaler_scale_tensor(amp_state *S, amp_scaler *s, int device, int index, amp_ref *out); /* float32 cell, a copy */
+AMP_API int amp_scaler_scale_tensor(amp_state *S, amp_ref *out, amp_scaler *s, int device, int index); /* float32 cell, a copy */
 AMP_API int amp_scaler_get(amp_state *S, amp_scaler *s, double *scale, int64_t *tracker, int64_t *hysteresis_left); /* waits */
 AMP_API int amp_scaler_put(amp_state *S, amp_scaler *s, double scale, int64_t tracker, int64_t hysteresis_left); /* -1: as it is */
 AMP_API amp_check *amp_check_new(amp_state *S, amp_scaler *s);
@@ -313,11 +316,11 @@ AMP_API void amp_check_free(amp_check *k);  /* drops one count */
 ** 8 where somebody else will unscale. */
 AMP_API int amp_check_grads(amp_state *S, amp_check *k, amp_tensor *const *leaf, int n, int unscale);
 AMP_API int amp_check_devices(const amp_check *k);  /* bit 1 << device type: has looked there */
-AMP_API int amp_check_tensor(amp_state *S, amp_check *k, int device, int index, amp_ref *out); /* found-inf, a copy: 0 or more */
+AMP_API int amp_check_tensor(amp_state *S, amp_ref *out, amp_check *k, int device, int index); /* found-inf, a copy: 0 or more */
 AMP_API int amp_check_found(amp_state *S, amp_check *k);  /* waits: 1, 0, <0 error */
 AMP_API int amp_scaler_update(amp_state *S, amp_scaler *s, amp_check *const *k, int n); /* on the device */
 /* Total norm of unscaled gradients (p-norm; p = infinity allowed) into *norm, then, if max_norm >= 0, multiply them. */
-AMP_API int amp_clip_grad_norm(amp_state *S, amp_tensor *const *leaf, int n, double max_norm, double p, amp_ref *norm);
+AMP_API int amp_clip_grad_norm(amp_state *S, amp_ref *norm, amp_tensor *const *leaf, int n, double max_norm, double p);
 
 /* -- Optimizers ----------------------------------------------------------- */
 
@@ -338,7 +341,7 @@ AMP_API int amp_optim_step(amp_state *S, amp_optim *o, const amp_hyper *hyper, i
 AMP_API int amp_optim_clear_grad(amp_state *S, amp_optim *o, int to_zero);
 AMP_API int amp_optim_state_count(int kind);
 AMP_API const char *amp_optim_state_name(int kind, int which);
-AMP_API int amp_optim_state(amp_state *S, amp_optim *o, int group, int param, int which, amp_ref *out); /* empty: none yet */
+AMP_API int amp_optim_state(amp_state *S, amp_ref *out, amp_optim *o, int group, int param, int which); /* empty: none yet */
 AMP_API int amp_optim_state_set(amp_state *S, amp_optim *o, int group, int param, int which, const amp_ref *v);
 AMP_API int amp_optim_get_steps(amp_state *S, amp_optim *o, int group, int param, double *steps);
 AMP_API int amp_optim_set_steps(amp_state *S, amp_optim *o, int group, int param, double steps);

@@ -17,7 +17,8 @@
 
 static size_t line(size_t bytes) { return (bytes + 63) & ~(size_t)63; }
 
-static bool fits(const amp__param *p) {
+static bool fits(const amp__param *p)
+{
   const amp_tensor *t = p->t;
   const amp_storage *s = t->storage;
   return !p->shared && (t->flags & AMP_T_DENSE) && t->offset == 0 && t->numel > 0 &&
@@ -25,19 +26,22 @@ static bool fits(const amp__param *p) {
          s->bytes == (size_t)t->numel * amp__dtype_size[t->dtype];
 }
 
-static bool same_class(const amp_tensor *a, const amp_tensor *b) {
+static bool same_class(const amp_tensor *a, const amp_tensor *b)
+{
   return a->dtype == b->dtype && a->device == b->device && a->device_index == b->device_index;
 }
 
 /* The shadow that moves along, NULL: none. */
-static amp_tensor *shadow_of(const amp_tensor *t) {
+static amp_tensor *shadow_of(const amp_tensor *t)
+{
   amp_tensor *s = t->ag ? t->ag->shadow : NULL;
   if (!s || s->offset != 0 || (s->storage->flags & (AMP_S_EXPOSED | AMP_S_ARENA | AMP_S_FOREIGN))) return NULL;
   return s;
 }
 
 /* State w of p as a zeroed slice. */
-static int state_in(amp__param *p, int w, amp_block *b, size_t at) {
+static int state_in(amp__param *p, int w, amp_block *b, size_t at)
+{
   amp_meta m;
   amp__optim_meta(p->t, amp__optim_dtype(p->t), &m);
   amp_storage *s = amp__storage_in(b, at, (size_t)p->t->numel * amp__dtype_size[m.dtype]);
@@ -51,7 +55,8 @@ static int state_in(amp__param *p, int w, amp_block *b, size_t at) {
   return rc;
 }
 
-static int join_class(amp__param **p, int n, unsigned need) {
+static int join_class(amp__param **p, int n, unsigned need)
+{
   size_t total = 0;
   for (int i = 0; i < n; i++) {
     const amp_tensor *t = p[i]->t, *s = shadow_of(t);
@@ -80,7 +85,8 @@ static int join_class(amp__param **p, int n, unsigned need) {
   return rc;
 }
 
-int amp__arena_join(amp__param *const *p, int n, unsigned need) {
+int amp__arena_join(amp__param *const *p, int n, unsigned need)
+{
   amp__param **cls = malloc(sizeof *cls * (size_t)(n ? n : 1));
   if (!cls) return amp__nomem(sizeof *cls * (size_t)n);
   int rc = 0;

@@ -9,6 +9,7 @@
 ** input were contiguous. as_strided and as_strided_sum are each other's
 ** derivative.
 */
+#include <math.h>
 #include "amp_bwd.h"
 
 /* -- Copies and dtype ------------------------------------------------------- */
@@ -190,8 +191,8 @@ static amp_tensor *pow_in_exponent(amp_tensor *x, amp_tensor *e, amp_tensor *out
   if (!x || !e || !out) return NULL;
   if (amp__is_number(x)) {
     double v = amp__element(x, 0);
-    amp_tensor *t = XN(mul, out, __builtin_log(v));
-    return v == 0 ? amp__xmask_not(XN(ge, e, 0), t) : t;
+    if (v != 0) return XN(mul, out, log(v));
+    return amp__xmask_not(XN(ge, e, 0), XN(mul, amp__xdetach(out), -INFINITY));
   }
   amp_tensor *zero = XN(eq, x, 0);
   if (amp__is_number(e)) {

@@ -59,7 +59,7 @@ int amp__bwd_cross_entropy_backward(amp_bwd *b) {
   amp_tensor *W = X1(neg, nll(ones, target, w, NONE, ignore));
   if (smooth != 0) {
     double each = smooth / (double)h->size[cd];
-    amp_tensor *t = amp__xcast(XN(ne, target, (double)ignore), x->dtype);
+    amp_tensor *t = w ? X1(neg, nll(ones, target, NULL, NONE, ignore)) : W; /* 1, 0 where ignored */
     OR_FAIL(valid = XN(mul, t, each));
     W = X2(add, XN(mul, W, 1 - smooth), w ? mul(valid, amp__xsum(w, -1, NULL, false)) : XN(mul, t, smooth));
   }

@@ -343,6 +343,9 @@ int amp_opl(amp_state *S, int op, amp_ref *o1, amp_ref *o2, amp_ref *o3, amp_ten
 {
   amp_ref *o[3] = { o1, o2, o3 };
   AMP_ENTER(S);
-  for (int i = 0; i < n; i++) if (in[i] == NULL) return released(i + 1);
+  int id = op & 0xffff; /* of a list nothing may be missing */
+  if (amp_unlikely(id >= AMP_OP_COUNT)) return bad_op(op);
+  if (amp__ops[id].info.flags & AMP_F_LIST)
+    for (int i = 0; i < n; i++) if (in[i] == NULL) return released(i + 1);
   return call(op, o, in, n, attrs);
 }

@@ -453,7 +453,7 @@ static int advance(engine *e)
     if (v && !accumulates(e)) { amp__retain(v); e->targets[t].grad = v; }
     else if (v && e->targets[t].t) { amp__retain(v); rc = amp__grad_accumulate(e->targets[t].t, v, false, NULL); }
   }
-  if (rc == 0 && e->only && x->state != 2) goto done;
+  if (rc == 0 && e->only && (x->state != 2 || ((e->flags & AMP_B_STOP) && x->target >= 0))) goto done;
   if (rc == 0 && (n->flags & AMP_N_FREED))
     rc = amp__fail(AMP_E_AUTOGRAD, "the graph of %s was freed by an earlier backward; pass retain_graph = true to that one", amp__node_name(n));
   if (rc == 0 && (n->flags & AMP_N_LUA)) {
@@ -607,7 +607,7 @@ amp_engine *amp_backward_begin(amp_state *S, amp_tensor *const *root, amp_tensor
   return &e->head;
 }
 
-int amp_backward_arg(amp_state *S, amp_engine *head, int i, amp_ref *out)
+int amp_backward_arg(amp_state *S, amp_ref *out, amp_engine *head, int i)
 {
   engine *e = (engine *)head;
   AMP_ENTER(S);
@@ -629,7 +629,7 @@ int amp_backward_supply(amp_state *S, amp_engine *head, int i, const amp_ref *g)
   return 0;
 }
 
-int amp_backward_result(amp_state *S, amp_engine *head, int i, amp_ref *out)
+int amp_backward_result(amp_state *S, amp_ref *out, amp_engine *head, int i)
 {
   engine *e = (engine *)head;
   AMP_ENTER(S);

@@ -26,13 +26,15 @@ static const struct { const char *name[AMP_OPTIM_STATES]; int n; } kinds[AMP_OPT
 
 int amp_optim_state_count(int kind) { return kind >= 0 && kind < AMP_OPTIM_COUNT ? kinds[kind].n : 0; }
 
-const char *amp_optim_state_name(int kind, int which) {
+const char *amp_optim_state_name(int kind, int which)
+{
   return which >= 0 && which < amp_optim_state_count(kind) ? kinds[kind].name[which] : NULL;
 }
 
 /* -- Life ---------------------------------------------------------------------- */
 
-amp_optim *amp_optim_new(amp_state *S, int kind) {
+amp_optim *amp_optim_new(amp_state *S, int kind)
+{
   AMP_ENTER(S);
   if (kind < 0 || kind >= AMP_OPTIM_COUNT) { amp__fail(AMP_E_ARGUMENT, "there is no optimizer kind %d", kind); return NULL; }
   amp_optim *o = calloc(1, sizeof *o);
@@ -41,7 +43,8 @@ amp_optim *amp_optim_new(amp_state *S, int kind) {
   return o;
 }
 
-void amp_optim_free(amp_optim *o) {
+void amp_optim_free(amp_optim *o)
+{
   if (!o) return;
   for (int g = 0; g < o->ngroup; g++) {
     for (int i = 0; i < o->group[g].n; i++) {
@@ -57,13 +60,15 @@ void amp_optim_free(amp_optim *o) {
   free(o);
 }
 
-static int by_storage(const void *a, const void *b) {
+static int by_storage(const void *a, const void *b)
+{
   const amp_storage *x = (*(amp__param *const *)a)->t->storage, *y = (*(amp__param *const *)b)->t->storage;
   return x < y ? -1 : x > y;
 }
 
 /* Mark parameters that lie in one storage with another: they step one after the other. */
-static int mark_shared(amp_optim *o) {
+static int mark_shared(amp_optim *o)
+{
   int n = 0, k = 0;
   for (int g = 0; g < o->ngroup; g++) n += o->group[g].n;
   amp__param **all = malloc(sizeof *all * (size_t)(n ? n : 1));
@@ -77,7 +82,8 @@ static int mark_shared(amp_optim *o) {
   return 0;
 }
 
-int amp_optim_add_group(amp_state *S, amp_optim *o, amp_tensor *const *param, int n) {
+int amp_optim_add_group(amp_state *S, amp_optim *o, amp_tensor *const *param, int n)
+{
   AMP_ENTER(S);
   if (n < 0) return amp__fail(AMP_E_ARGUMENT, "a group of %d parameters", n);
   for (int i = 0; i < n; i++) {
@@ -107,21 +113,24 @@ int amp_optim_add_group(amp_state *S, amp_optim *o, amp_tensor *const *param, in
 
 /* -- Layout --------------------------------------------------------------------- */
 
-void amp__optim_meta(const amp_tensor *t, int dtype, amp_meta *m) {
+void amp__optim_meta(const amp_tensor *t, int dtype, amp_meta *m)
+{
   amp__meta_of(t, m);
   m->dtype = (uint8_t)dtype;
   m->strides = (t->flags & AMP_T_DENSE) != 0 && !(t->flags & AMP_T_CONTIGUOUS);
   if (!m->strides) amp__contiguous_strides(m->ndim, m->size, m->stride);
 }
 
-static bool lies_as(const amp_tensor *a, const amp_meta *m) {
+static bool lies_as(const amp_tensor *a, const amp_meta *m)
+{
   for (int i = 0; i < m->ndim; i++)
     if (m->size[i] > 1 && a->stride[i] != m->stride[i]) return false;
   return true;
 }
 
 /* Run an op of one result, or in place on in[0] (then in[0] itself, counted). */
-static amp_tensor *run(int op, unsigned flags, amp_tensor **in, int n, const amp_sl *a) {
+static amp_tensor *run(int op, unsigned flags, amp_tensor **in, int n, const amp_sl *a)
+{
   amp_tensor *out[AMP_MAX_OUT] = {0};
   if (amp__dispatch(op, flags, in, n, out, a ? a->v : NULL)) return NULL;
   if (!(flags & AMP_INPLACE)) return out[0];
@@ -129,7 +138,8 @@ static amp_tensor *run(int op, unsigned flags, amp_tensor **in, int n, const amp
   return in[0];
 }
 
-int amp__optim_zero(amp_tensor *t) {
+int amp__optim_zero(amp_tensor *t)
+{
   if (t->device == AMP_CPU && (t->flags & AMP_T_DENSE)) {
     memset(amp__data(t), 0, (size_t)t->numel * amp__dtype_size[t->dtype]);
     return 0;
@@ -142,7 +152,8 @@ int amp__optim_zero(amp_tensor *t) {
 }
 
 /* v in the shape, dtype, device and layout of m: itself if it is so. Counted. */
-static amp_tensor *as(amp_tensor *v, const amp_meta *m) {
+static amp_tensor *as(amp_tensor *v, const amp_meta *m)
+{
   bool here = v->device == m->device && v->device_index == m->device_index;
   if (here && v->dtype == m->dtype && lies_as(v, m)) { amp__retain(v); return v; }
   amp_tensor *there = NULL, *r = amp__tensor_new(m);
@@ -169,7 +180,8 @@ static int replace(amp_tensor **slot, amp_tensor *v) { /* takes v's count */
 static bool has_grad(const amp__param *p) { return p->t->ag && p->t->ag->grad.value; }
 
 /* Step cells and the states of `need`, where and as the parameter lies. */
-static int prepare_state(amp__param *p, unsigned need) {
+static int prepare_state(amp__param *p, unsigned need)
+{
   const amp_tensor *t = p->t;
   amp_meta m;
   int rc = 0;
@@ -205,12 +217,14 @@ typedef struct work { /* of one parameter in this step */
 typedef struct place { uint8_t device, index; const float **found; amp_tensor **copy; int ncopy; } place;
 enum { MAX_PLACES = 17 };
 
-static unsigned states_of(int kind, const amp_hyper *h) {
+static unsigned states_of(int kind, const amp_hyper *h)
+{
   if (kind == AMP_SGD) return h->momentum != 0;
   return h->amsgrad ? 7 : 3;
 }
 
-static int check_hyper(int kind, const amp_hyper *h) {
+static int check_hyper(int kind, const amp_hyper *h)
+{
   if (!(h->lr >= 0)) return amp__fail(AMP_E_VALUE, "lr must be 0 or more, got %g", h->lr);
   if (!(h->weight_decay >= 0)) return amp__fail(AMP_E_VALUE, "weight_decay must be 0 or more, got %g", h->weight_decay);
   if (kind == AMP_SGD) {
@@ -225,7 +239,8 @@ static int check_hyper(int kind, const amp_hyper *h) {
 }
 
 /* Gradient, state and shadow of one parameter, ready for a chunk. */
-static int prepare(work *k, unsigned need) {
+static int prepare(work *k, unsigned need)
+{
   amp_tensor *t = k->p->t;
   amp_grad *g = &t->ag->grad;
   if (!amp__same_size(g->value, t) || g->value->device != t->device || g->value->device_index != t->device_index)
@@ -246,7 +261,8 @@ static int prepare(work *k, unsigned need) {
   return 0;
 }
 
-static void fill_chunk(amp_optim_chunk *c, const work *k, unsigned need) {
+static void fill_chunk(amp_optim_chunk *c, const work *k, unsigned need)
+{
   const amp__param *p = k->p;
   const amp_grad *g = &p->t->ag->grad;
   amp_tensor *t = k->temp ? k->temp : p->t;
@@ -265,7 +281,8 @@ static void fill_chunk(amp_optim_chunk *c, const work *k, unsigned need) {
 }
 
 /* The found-inf cells, as pointers that device may read. */
-static place *place_of(place *pl, int *n, const amp_tensor *t, amp_tensor **found, int nfound) {
+static place *place_of(place *pl, int *n, const amp_tensor *t, amp_tensor **found, int nfound)
+{
   for (int i = 0; i < *n; i++)
     if (pl[i].device == t->device && pl[i].index == t->device_index) return &pl[i];
   if (*n == MAX_PLACES) { amp__fail(AMP_E_UNSUPPORTED, "parameters on more than %d devices", MAX_PLACES); return NULL; }
@@ -284,13 +301,15 @@ static place *place_of(place *pl, int *n, const amp_tensor *t, amp_tensor **foun
 }
 
 /* Copy a stepped stand-in back; new versions; the shadow is the new master's. */
-static int finish(work *k) {
+static int finish(work *k)
+{
   amp_tensor *t = k->p->t;
   int rc = 0;
   if (k->temp) {
     amp_tensor *in[2] = {t, k->temp};
     rc = amp__dispatch(AMP_OP_copy, AMP_INPLACE, in, 2, NULL, NULL);
   } else amp__bump(t);
+  t->ag->shadow_owned = 1; /* another optimizer of t may have gone */
   if (k->shadow) {
     amp__bump(k->shadow);
     t->ag->shadow_version = amp__version(t);
@@ -299,7 +318,8 @@ static int finish(work *k) {
 }
 
 /* Distinct found-inf cells of the gradients' checks. */
-static int collect_found(amp_optim *o, amp_tensor ***list, int *count, amp_check **fresh) {
+static int collect_found(amp_optim *o, amp_tensor ***list, int *count, amp_check **fresh)
+{
   int cap = 0;
   for (int g = 0; g < o->ngroup; g++)
     for (int i = 0; i < o->group[g].n; i++) {
@@ -323,7 +343,8 @@ static int collect_found(amp_optim *o, amp_tensor ***list, int *count, amp_check
 }
 
 /* Step a group's n works, device by device; shared storages one at a time. */
-static int step_group(amp_optim *o, const amp_hyper *h, work *k, int n, place *pl, int *npl, amp_tensor **found, int nfound, amp_optim_chunk *chunk) {
+static int step_group(amp_optim *o, const amp_hyper *h, work *k, int n, place *pl, int *npl, amp_tensor **found, int nfound, amp_optim_chunk *chunk)
+{
   unsigned need = states_of(o->kind, h);
   for (int i = 0; i < n; i++) {
     place *q = place_of(pl, npl, k[i].p->t, found, nfound);
@@ -344,7 +365,8 @@ static int step_group(amp_optim *o, const amp_hyper *h, work *k, int n, place *p
   return 0;
 }
 
-int amp_optim_step(amp_state *S, amp_optim *o, const amp_hyper *hyper, int ngroup) {
+int amp_optim_step(amp_state *S, amp_optim *o, const amp_hyper *hyper, int ngroup)
+{
   AMP_ENTER(S);
   if (ngroup != o->ngroup) return amp__fail(AMP_E_ARGUMENT, "%d groups of hyper-parameters for an optimizer of %d groups", ngroup, o->ngroup);
   amp__plain plain = amp__plain_begin();
@@ -404,7 +426,8 @@ out:
   return rc;
 }
 
-int amp_optim_clear_grad(amp_state *S, amp_optim *o, int to_zero) {
+int amp_optim_clear_grad(amp_state *S, amp_optim *o, int to_zero)
+{
   AMP_ENTER(S);
   amp__plain plain = amp__plain_begin();
   int rc = 0;
@@ -429,7 +452,8 @@ int amp_optim_clear_grad(amp_state *S, amp_optim *o, int to_zero) {
 
 /* -- State as the user sees it ----------------------------------------------------- */
 
-static amp__param *param_of(amp_optim *o, int group, int param) {
+static amp__param *param_of(amp_optim *o, int group, int param)
+{
   if (group < 0 || group >= o->ngroup || param < 0 || param >= o->group[group].n) {
     amp__fail(AMP_E_INDEX, "the optimizer has no parameter %d in group %d", param + 1, group + 1);
     return NULL;
@@ -437,7 +461,8 @@ static amp__param *param_of(amp_optim *o, int group, int param) {
   return &o->group[group].p[param];
 }
 
-static int read_steps(const amp__param *p, double v[2]) {
+static int read_steps(const amp__param *p, double v[2])
+{
   v[0] = v[1] = 0;
   if (!p->steps) return 0;
   if (p->steps->device == AMP_CPU) { memcpy(v, amp__data(p->steps), sizeof(double) * 2); return 0; }
@@ -445,7 +470,8 @@ static int read_steps(const amp__param *p, double v[2]) {
   return amp_read(amp__S, &r, v, 2);
 }
 
-static int write_steps(amp__param *p, const double v[2]) {
+static int write_steps(amp__param *p, const double v[2])
+{
   int64_t two = 2;
   amp_ref host = {0};
   int rc = amp_from_double(amp__S, &host, v, 1, &two, AMP_FLOAT64);
@@ -456,7 +482,8 @@ static int write_steps(amp__param *p, const double v[2]) {
   return rc;
 }
 
-int amp_optim_state(amp_state *S, amp_optim *o, int group, int param, int which, amp_ref *out) {
+int amp_optim_state(amp_state *S, amp_ref *out, amp_optim *o, int group, int param, int which)
+{
   AMP_ENTER(S);
   amp__param *p = param_of(o, group, param);
   double steps[2];
@@ -468,7 +495,8 @@ int amp_optim_state(amp_state *S, amp_optim *o, int group, int param, int which,
   return (out->t = amp__tensor_alias(p->state[which])) ? 0 : S->err.code;
 }
 
-int amp_optim_state_set(amp_state *S, amp_optim *o, int group, int param, int which, const amp_ref *v) {
+int amp_optim_state_set(amp_state *S, amp_optim *o, int group, int param, int which, const amp_ref *v)
+{
   AMP_ENTER(S);
   amp__param *p = param_of(o, group, param);
   double steps[2];
@@ -496,7 +524,8 @@ int amp_optim_state_set(amp_state *S, amp_optim *o, int group, int param, int wh
   return o->kind == AMP_SGD ? write_steps(p, steps) : 0;
 }
 
-int amp_optim_get_steps(amp_state *S, amp_optim *o, int group, int param, double *steps) {
+int amp_optim_get_steps(amp_state *S, amp_optim *o, int group, int param, double *steps)
+{
   AMP_ENTER(S);
   amp__param *p = param_of(o, group, param);
   double v[2];
@@ -506,7 +535,8 @@ int amp_optim_get_steps(amp_state *S, amp_optim *o, int group, int param, double
   return rc;
 }
 
-int amp_optim_set_steps(amp_state *S, amp_optim *o, int group, int param, double steps) {
+int amp_optim_set_steps(amp_state *S, amp_optim *o, int group, int param, double steps)
+{
   AMP_ENTER(S);
   amp__param *p = param_of(o, group, param);
   double v[2];

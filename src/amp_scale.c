@@ -14,8 +14,7 @@
 ** Unscaling reads a gradient once, for its finite check, and leaves `inv` on its
 ** record as the pending factor; only a tensor that the user already holds is
 ** multiplied in place. A check stands until the gradient's storage changes.
-** Norms and clipping work on the same records. This file decides nothing about
-** steps: amp_optim.c asks amp__check_cell.
+** amp_clip.c clips the same records; amp_optim.c asks amp__check_cell and steps.
 */
 #include <float.h>
 #include <math.h>
@@ -47,19 +46,22 @@ struct amp_check {
 
 /* -- Cells ------------------------------------------------------------------ */
 
-amp__plain amp__plain_begin(void) {
+amp__plain amp__plain_begin(void)
+{
   amp__plain p = {amp__S->grad_mode, amp__S->autocast_on};
   amp__S->grad_mode = 0;
   amp__S->autocast_on = 0;
   return p;
 }
 
-void amp__plain_end(amp__plain p) {
+void amp__plain_end(amp__plain p)
+{
   amp__S->grad_mode = p.grad_mode;
   amp__S->autocast_on = p.autocast_on;
 }
 
-amp_tensor *amp__cell(int dtype, int device, int index, double value) {
+amp_tensor *amp__cell(int dtype, int device, int index, double value)
+{
   amp_tensor *t;
   if (device == AMP_CPU) {
     t = amp__tensor_make(dtype, device, index, 0, NULL);
@@ -77,7 +79,8 @@ amp_tensor *amp__cell(int dtype, int device, int index, double value) {
   return amp__dispatch(AMP_OP_full, 0, NULL, 0, out, a.v) ? NULL : out[0];
 }
 
-amp_tensor *amp__cell_copy(amp_tensor *t, int device, int index) {
+amp_tensor *amp__cell_copy(amp_tensor *t, int device, int index)
+{
   if (t->device == AMP_CPU && device == AMP_CPU) {
     amp_tensor *c = amp__tensor_make(t->dtype, AMP_CPU, 0, 0, NULL);
     if (c) memcpy(amp__data(c), amp__data(t), amp__dtype_size[t->dtype]);
@@ -91,7 +94,8 @@ amp_tensor *amp__cell_copy(amp_tensor *t, int device, int index) {
 }
 
 /* The number in a cell; waits for a device. */
-static int cell_read(amp_tensor *t, double *v) {
+static int cell_read(amp_tensor *t, double *v)
+{
   if (t->device == AMP_CPU) {
     *v = t->dtype == AMP_FLOAT64 ? *AMP_DATA(double, t) : *AMP_DATA(float, t);
     return 0;
@@ -100,7 +104,8 @@ static int cell_read(amp_tensor *t, double *v) {
   return amp_item(amp__S, &r, v);
 }
 
-static amp_tensor *cell_mul(amp_tensor *a, amp_tensor *b) {
+static amp_tensor *cell_mul(amp_tensor *a, amp_tensor *b)
+{
   if (a->device == AMP_CPU) return amp__cell(AMP_FLOAT32, AMP_CPU, 0, (double)*AMP_DATA(float, a) * *AMP_DATA(float, b));
   amp_tensor *out[AMP_MAX_OUT] = {0}, *in[2] = {a, b};
   return amp__dispatch(AMP_OP_mul, 0, in, 2, out, NULL) ? NULL : out[0];
@@ -108,7 +113,8 @@ static amp_tensor *cell_mul(amp_tensor *a, amp_tensor *b) {
 
 /* -- Scaler ------------------------------------------------------------------ */
 
-static int check_options(const amp_scaler_options *o) {
+static int check_options(const amp_scaler_options *o)
+{
   if (!(o->growth_factor >= 1) || isinf(o->growth_factor)) return amp__fail(AMP_E_VALUE, "growth_factor must be at least 1, got %g", o->growth_factor);
   if (!(o->backoff_factor > 0 && o->backoff_factor <= 1)) return amp__fail(AMP_E_VALUE, "backoff_factor must be in (0, 1], got %g", o->backoff_factor);
   if (o->growth_interval < 0) return amp__fail(AMP_E_VALUE, "growth_interval must be 0 (static) or more, got %lld", (long long)o->growth_interval);
@@ -117,12 +123,14 @@ static int check_options(const amp_scaler_options *o) {
   return 0;
 }
 
-static int check_scale_value(double v) {
+static int check_scale_value(double v)
+{
   if (!(v > 0) || v > FLT_MAX || (float)v == 0) return amp__fail(AMP_E_VALUE, "a scale must be a positive float32 number, got %g", v);
   return 0;
 }
 
-amp_scaler *amp_scaler_new(amp_state *S, const amp_scaler_options *o) {
+amp_scaler *amp_scaler_new(amp_state *S, const amp_scaler_options *o)
+{
   AMP_ENTER(S);
   if (check_options(o) || check_scale_value(o->init_scale)) return NULL;
   amp_scaler *s = calloc(1, sizeof *s);
@@ -134,24 +142,28 @@ amp_scaler *amp_scaler_new(amp_state *S, const amp_scaler_options *o) {
   return s;
 }
 
-static void drop_copies(amp_scaler *s) {
+static void drop_copies(amp_scaler *s)
+{
   for (int i = 0; i < s->nplace; i++) { amp__free(s->place[i].scale); amp__free(s->place[i].inv); }
   s->nplace = 0;
 }
 
-static void drop_cells(amp_scaler *s) {
+static void drop_cells(amp_scaler *s)
+{
   drop_copies(s);
   amp__free(s->scale); amp__free(s->inv); amp__free(s->tracker); amp__free(s->hyst);
   s->scale = s->inv = s->tracker = s->hyst = NULL;
 }
 
-void amp_scaler_free(amp_scaler *s) {
+void amp_scaler_free(amp_scaler *s)
+{
   if (!s || atomic_fetch_sub(&s->refs, 1) != 1) return;
   drop_cells(s);
   free(s);
 }
 
-int amp_scaler_set(amp_state *S, amp_scaler *s, const amp_scaler_options *o) {
+int amp_scaler_set(amp_state *S, amp_scaler *s, const amp_scaler_options *o)
+{
   AMP_ENTER(S);
   int rc = check_options(o);
   if (rc) return rc;
@@ -162,7 +174,8 @@ int amp_scaler_set(amp_state *S, amp_scaler *s, const amp_scaler_options *o) {
 }
 
 /* Make the cells, on the device that asks first. */
-static int make_cells(amp_scaler *s, int device, int index) {
+static int make_cells(amp_scaler *s, int device, int index)
+{
   if (s->scale) return 0;
   s->scale = amp__cell(AMP_FLOAT32, device, index, s->scale0);
   s->inv = amp__cell(AMP_FLOAT32, device, index, 1.0 / s->scale0);
@@ -174,7 +187,8 @@ static int make_cells(amp_scaler *s, int device, int index) {
 }
 
 /* Scale and 1/scale as cells of a device, borrowed. */
-static int cells_on(amp_scaler *s, int device, int index, amp_tensor **scale, amp_tensor **inv) {
+static int cells_on(amp_scaler *s, int device, int index, amp_tensor **scale, amp_tensor **inv)
+{
   int rc = make_cells(s, device, index);
   if (rc) return rc;
   if (s->scale->device == device && s->scale->device_index == index) { *scale = s->scale; *inv = s->inv; return 0; }
@@ -193,7 +207,8 @@ static int cells_on(amp_scaler *s, int device, int index, amp_tensor **scale, am
   return 0;
 }
 
-int amp_scaler_scale_tensor(amp_state *S, amp_scaler *s, int device, int index, amp_ref *out) {
+int amp_scaler_scale_tensor(amp_state *S, amp_ref *out, amp_scaler *s, int device, int index)
+{
   AMP_ENTER(S);
   amp__plain p = amp__plain_begin();
   amp_tensor *scale = NULL, *inv = NULL;
@@ -203,7 +218,8 @@ int amp_scaler_scale_tensor(amp_state *S, amp_scaler *s, int device, int index, 
   return rc;
 }
 
-int amp_scaler_get(amp_state *S, amp_scaler *s, double *scale, int64_t *tracker, int64_t *hysteresis_left) {
+int amp_scaler_get(amp_state *S, amp_scaler *s, double *scale, int64_t *tracker, int64_t *hysteresis_left)
+{
   AMP_ENTER(S);
   double v = s->scale0, t = s->tracker0, h = s->hyst0;
   int rc = 0;
@@ -221,7 +237,8 @@ int amp_scaler_get(amp_state *S, amp_scaler *s, double *scale, int64_t *tracker,
   return 0;
 }
 
-static int put_cell(amp_tensor *cell, double v) {
+static int put_cell(amp_tensor *cell, double v)
+{
   if (cell->device == AMP_CPU) {
     if (cell->dtype == AMP_FLOAT64) *AMP_DATA(double, cell) = v;
     else *AMP_DATA(float, cell) = (float)v;
@@ -232,7 +249,8 @@ static int put_cell(amp_tensor *cell, double v) {
   return amp__dispatch(AMP_OP_fill, AMP_INPLACE, &cell, 1, NULL, a.v);
 }
 
-int amp_scaler_put(amp_state *S, amp_scaler *s, double scale, int64_t tracker, int64_t hysteresis_left) {
+int amp_scaler_put(amp_state *S, amp_scaler *s, double scale, int64_t tracker, int64_t hysteresis_left)
+{
   AMP_ENTER(S);
   int rc = check_scale_value(scale);
   if (rc) return rc;
@@ -250,7 +268,8 @@ int amp_scaler_put(amp_state *S, amp_scaler *s, double scale, int64_t tracker, i
   return rc;
 }
 
-int amp_scaler_update(amp_state *S, amp_scaler *s, amp_check *const *k, int n) {
+int amp_scaler_update(amp_state *S, amp_scaler *s, amp_check *const *k, int n)
+{
   AMP_ENTER(S);
   const float **found = NULL;
   amp_tensor **moved = NULL;
@@ -287,7 +306,8 @@ out:
 
 /* -- Checks ------------------------------------------------------------------ */
 
-static amp_check *check_new(amp_scaler *s) {
+static amp_check *check_new(amp_scaler *s)
+{
   amp_check *k = calloc(1, sizeof *k);
   if (!k) { amp__nomem(sizeof *k); return NULL; }
   k->refs = 1;
@@ -297,14 +317,16 @@ static amp_check *check_new(amp_scaler *s) {
   return k;
 }
 
-amp_check *amp_check_new(amp_state *S, amp_scaler *s) {
+amp_check *amp_check_new(amp_state *S, amp_scaler *s)
+{
   AMP_ENTER(S);
   return check_new(s);
 }
 
 void amp__check_retain(amp_check *k) { if (k) atomic_fetch_add_explicit(&k->refs, 1, memory_order_relaxed); }
 
-void amp_check_free(amp_check *k) {
+void amp_check_free(amp_check *k)
+{
   if (!k || atomic_fetch_sub(&k->refs, 1) != 1) return;
   for (int i = 0; i < k->nplace; i++) { amp__free(k->place[i].inv); amp__free(k->place[i].found); }
   amp_scaler_free(k->s);
@@ -312,7 +334,8 @@ void amp_check_free(amp_check *k) {
 }
 
 /* The check's cells of a device: a snapshot of 1/scale at first use, found-inf 0. */
-static int check_place(amp_check *k, int device, int index) {
+static int check_place(amp_check *k, int device, int index)
+{
   for (int i = 0; i < k->nplace; i++)
     if (k->place[i].device == device && k->place[i].index == index) return i;
   if (k->nplace == MAX_PLACES) return amp__fail(AMP_E_UNSUPPORTED, "a check serves at most %d devices", MAX_PLACES);
@@ -329,11 +352,13 @@ static int check_place(amp_check *k, int device, int index) {
   return i;
 }
 
-bool amp__check_valid(const amp_grad *g) {
+bool amp__check_valid(const amp_grad *g)
+{
   return g->value && g->check && g->version == amp__version(g->value);
 }
 
-static amp_tensor *found_of(const amp_grad *g) {
+static amp_tensor *found_of(const amp_grad *g)
+{
   for (int i = 0; i < g->check->nplace; i++)
     if (g->check->place[i].device == g->value->device && g->check->place[i].index == g->value->device_index) return g->check->place[i].found;
   return NULL;
@@ -341,7 +366,8 @@ static amp_tensor *found_of(const amp_grad *g) {
 
 amp_tensor *amp__check_cell(const amp_grad *g) { return amp__check_valid(g) ? found_of(g) : NULL; }
 
-static void set_check(amp_grad *g, amp_check *k) {
+static void set_check(amp_grad *g, amp_check *k)
+{
   if (g->check != k) {
     amp__check_retain(k);
     amp_check_free(g->check);
@@ -350,14 +376,9 @@ static void set_check(amp_grad *g, amp_check *k) {
   g->version = amp__version(g->value);
 }
 
-static void set_factor(amp_grad *g, amp_tensor *f) { /* takes f's count */
-  amp__free(g->factor);
-  g->factor = f;
-}
-
-/* factor * c as a cell, the last product kept: most gradients share theirs. Counted. */
-typedef struct product { amp_tensor *a, *c, *ac; } product;
-static amp_tensor *times(product *m, amp_tensor *factor, amp_tensor *c) {
+/* factor * c as a cell. */
+static amp_tensor *times(amp__product *m, amp_tensor *factor, amp_tensor *c)
+{
   if (!factor) { amp__retain(c); return c; }
   if (m->a != factor || m->c != c) {
     amp_tensor *ac = cell_mul(factor, c);
@@ -369,12 +390,23 @@ static amp_tensor *times(product *m, amp_tensor *factor, amp_tensor *c) {
   amp__retain(m->ac);
   return m->ac;
 }
-static void product_end(product *m) { amp__free(m->a); amp__free(m->ac); }
+void amp__product_end(amp__product *m)
+{
+  amp__free(m->a);
+  amp__free(m->ac);
+}
 
-/* value *= *c at once, where a pending factor would not do: the user holds the tensor, or it is float64. */
-static bool at_once(const amp_grad *g) { return g->visible || g->value->dtype == AMP_FLOAT64; }
+int amp__grad_pend(amp_grad *g, amp_tensor *c, amp__product *m)
+{
+  amp_tensor *f = times(m, g->factor, c);
+  if (!f) return amp__S->err.code;
+  amp__free(g->factor);
+  g->factor = f;
+  return 0;
+}
 
-static int check_one(amp_check *k, amp_tensor *leaf, bool unscale, product *m) {
+static int check_one(amp_check *k, amp_tensor *leaf, bool unscale, amp__product *m)
+{
   amp_grad *g = &leaf->ag->grad;
   amp_tensor *v = g->value;
   if (g->check == k && g->version == amp__version(v)) return 0;
@@ -383,59 +415,60 @@ static int check_one(amp_check *k, amp_tensor *leaf, bool unscale, product *m) {
   int i = check_place(k, v->device, v->device_index);
   if (i < 0) return i;
   amp_tensor *inv = k->place[i].inv;
-  bool now = unscale && at_once(g);
-  amp_tensor *factor = NULL;
-  if (unscale && !now && !(factor = times(m, g->factor, inv))) return amp__S->err.code;
+  bool now = unscale && amp__grad_at_once(g);
   int rc = amp__devices[v->device].check_scale(v, now ? AMP_DATA(float, inv) : NULL, AMP_DATA(float, k->place[i].found));
-  if (rc) { amp__free(factor); return rc; }
+  if (!rc && unscale && !now) rc = amp__grad_pend(g, inv, m);
+  if (rc) return rc;
   if (now) amp__bump(v);
-  if (factor) set_factor(g, factor);
   set_check(g, k);
   return 0;
 }
 
-static amp_grad *grad_of(amp_tensor *leaf) { return leaf && leaf->ag && leaf->ag->grad.value ? &leaf->ag->grad : NULL; }
-
-int amp_check_grads(amp_state *S, amp_check *k, amp_tensor *const *leaf, int n, int unscale) {
+int amp_check_grads(amp_state *S, amp_check *k, amp_tensor *const *leaf, int n, int unscale)
+{
   AMP_ENTER(S);
   if ((unscale & (AMP_UNSCALE | AMP_UNSCALE_HALF)) == AMP_UNSCALE)
     for (int i = 0; i < n; i++)
-      if (grad_of(leaf[i]) && leaf[i]->dtype == AMP_FLOAT16)
+      if (amp__grad_of(leaf[i]) && leaf[i]->dtype == AMP_FLOAT16)
         return amp__fail_arg(AMP_E_DTYPE, i + 1, "can't unscale float16 gradients of a float16 parameter (%s): keep parameters in float32, "
                              "autocast makes their float16 copies (only opt_level O3 keeps them in float16)", amp__tensor_str(leaf[i]));
   amp__plain p = amp__plain_begin();
-  product m = {0};
+  amp__product m = {0};
   int rc = 0;
   if (unscale & AMP_CHECK_RAW) k->raw = true;
   if (unscale & AMP_CHECK_DROP) k->drop = true;
   for (int i = 0; i < n && !rc; i++)
-    if (grad_of(leaf[i])) rc = check_one(k, leaf[i], (unscale & AMP_UNSCALE) != 0, &m);
-  product_end(&m);
+    if (amp__grad_of(leaf[i])) rc = check_one(k, leaf[i], (unscale & AMP_UNSCALE) != 0, &m);
+  amp__product_end(&m);
   amp__plain_end(p);
   return rc;
 }
 
-int amp__check_again(amp_tensor *leaf, amp_check **fresh) {
+int amp__check_again(amp_tensor *leaf, amp_check **fresh)
+{
   amp_grad *g = &leaf->ag->grad;
   if (!g->check || amp__check_valid(g)) return 0;
   if (!*fresh && !(*fresh = check_new(g->check->s))) return amp__S->err.code;
   return check_one(*fresh, leaf, false, NULL);
 }
 
-bool amp__grad_dropped(amp_tensor *leaf, bool wait) {
+bool amp__grad_dropped(amp_tensor *leaf, bool wait)
+{
   if (!leaf->ag || !leaf->ag->grad.check || !leaf->ag->grad.check->drop) return false;
   amp_tensor *f = amp__check_cell(&leaf->ag->grad);
   double v = 0;
   return f && (wait || f->device == AMP_CPU) && !cell_read(f, &v) && v != 0;
 }
 
-int amp_check_devices(const amp_check *k) {
+int amp_check_devices(const amp_check *k)
+{
   int bits = 0;
   for (int i = 0; i < k->nplace; i++) bits |= 1 << k->place[i].device;
   return bits;
 }
 
-int amp_check_tensor(amp_state *S, amp_check *k, int device, int index, amp_ref *out) {
+int amp_check_tensor(amp_state *S, amp_ref *out, amp_check *k, int device, int index)
+{
   AMP_ENTER(S);
   amp__plain p = amp__plain_begin();
   amp_tensor *sum = NULL;
@@ -457,7 +490,8 @@ int amp_check_tensor(amp_state *S, amp_check *k, int device, int index, amp_ref 
   return rc;
 }
 
-int amp_check_found(amp_state *S, amp_check *k) {
+int amp_check_found(amp_state *S, amp_check *k)
+{
   AMP_ENTER(S);
   amp__plain p = amp__plain_begin();
   int rc = 0;
@@ -467,159 +501,5 @@ int amp_check_found(amp_state *S, amp_check *k) {
     if (!rc) rc = v != 0;
   }
   amp__plain_end(p);
-  return rc;
-}
-
-/* -- Norm and clipping --------------------------------------------------------- */
-
-/* |value * factor|^p summed up (p infinite: the largest) as a 0-d cell of the value's device. Counted. */
-static amp_tensor *norm_part(const amp_grad *g, double p) {
-  amp_tensor *v = g->value;
-  if (v->device == AMP_CPU) {
-    double acc = amp__cpu_norm_part(v, p);
-    double f = g->factor ? fabs((double)*AMP_DATA(float, g->factor)) : 1;
-    if (!isinf(p)) f = p == 2 ? f * f : p == 1 ? f : pow(f, p);
-    return amp__cell(AMP_FLOAT64, AMP_CPU, 0, isinf(p) && acc == 0 ? 0 : acc * f);
-  }
-  int mark = amp__pool_mark();
-  amp_sl a = amp__sl();
-  amp__sl_f(&a, p);
-  amp__sl_nolist(&a);
-  amp__sl_i(&a, 0);
-  amp__sl_i(&a, AMP_FLOAT32);
-  amp_tensor *t = amp__x(AMP_OP_norm, &a, 1, &v);
-  if (t && g->factor) t = X2(mul, t, g->factor);
-  t = t ? amp__keep(amp__xcast(t, AMP_FLOAT64)) : NULL;
-  if (t && !isinf(p)) { amp_tensor *q = amp__keep(XN(pow, t, p)); amp__free(t); t = q; }
-  amp__pool_release(mark);
-  return t;
-}
-
-/* Multiply one gradient by the coefficient cell c; a check that was right stays so. */
-static int clip_one(amp_tensor *leaf, amp_tensor *c, product *m) {
-  amp_grad *g = &leaf->ag->grad;
-  if (!at_once(g)) {
-    amp_tensor *f = times(m, g->factor, c);
-    if (!f) return amp__S->err.code;
-    set_factor(g, f);
-    return 0;
-  }
-  bool valid = amp__check_valid(g);
-  int rc;
-  if (g->value->dtype == AMP_FLOAT64) {
-    amp_tensor *in[2] = {g->value, c};
-    rc = amp__dispatch(AMP_OP_mul, AMP_INPLACE, in, 2, NULL, NULL);
-  } else {
-    float ignored = 0, *f = &ignored;
-    amp_tensor *bin = NULL;
-    if (g->value->device != AMP_CPU) {
-      if (!(bin = amp__cell(AMP_FLOAT32, g->value->device, g->value->device_index, 0))) return amp__S->err.code;
-      f = AMP_DATA(float, bin);
-    }
-    rc = amp__devices[g->value->device].check_scale(g->value, AMP_DATA(float, c), f);
-    amp__bump(g->value);
-    amp__free(bin);
-  }
-  if (valid && !rc) g->version = amp__version(g->value);
-  return rc;
-}
-
-/* min(1, max_norm / (norm + 1e-6)) as a float32 and a float64 cell on norm's device. */
-static int coefficient(amp_tensor *norm, double max_norm, amp_tensor **c32, amp_tensor **c64) {
-  if (norm->device == AMP_CPU) {
-    double c = max_norm / (*AMP_DATA(double, norm) + 1e-6);
-    if (c > 1) c = 1;
-    *c32 = amp__cell(AMP_FLOAT32, AMP_CPU, 0, c);
-    *c64 = amp__cell(AMP_FLOAT64, AMP_CPU, 0, c);
-  } else {
-    int mark = amp__pool_mark();
-    amp_sl a = amp__sl();
-    a.v[a.n++].i = AMP_NONE;
-    amp__sl_f(&a, 1);
-    amp_tensor *c = XN(add, norm, 1e-6);
-    if (c) c = NX(div, max_norm, c);
-    if (c) c = amp__x(AMP_OP_clamp, &a, 1, &c);
-    *c64 = amp__keep(c);
-    *c32 = c ? amp__keep(amp__xcast(c, AMP_FLOAT32)) : NULL;
-    amp__pool_release(mark);
-  }
-  return *c32 && *c64 ? 0 : amp__S->err.code;
-}
-
-int amp_clip_grad_norm(amp_state *S, amp_tensor *const *leaf, int n, double max_norm, double p, amp_ref *norm) {
-  AMP_ENTER(S);
-  if (!(p > 0)) return amp__fail(AMP_E_VALUE, "the norm's p must be positive, got %g", p);
-  if (isnan(max_norm)) return amp__fail(AMP_E_VALUE, "max_norm is not a number");
-  amp__plain plain = amp__plain_begin();
-  amp_tensor *total = NULL, *part = NULL, *c32 = NULL, *c64 = NULL;
-  amp_tensor *on32[MAX_PLACES] = {0}, *on64[MAX_PLACES] = {0};
-  product m = {0};
-  int non = 0, rc = 0, mark = amp__pool_mark();
-  bool infinite = isinf(p);
-  for (int i = 0; i < n; i++) {
-    amp_grad *g = grad_of(leaf[i]);
-    if (!g) continue;
-    if (!(part = norm_part(g, p))) goto fail;
-    if (!total) { total = part; part = NULL; continue; }
-    if (part->device == AMP_CPU && total->device == AMP_CPU) {
-      double *a = AMP_DATA(double, total), b = *AMP_DATA(double, part);
-      *a = infinite ? (b > *a || isnan(b) ? b : *a) : *a + b;
-    } else {
-      amp_tensor *there = amp__cell_copy(part, total->device, total->device_index);
-      amp_tensor *sum = there ? amp__keep(infinite ? X2(maximum, total, there) : X2(add, total, there)) : NULL;
-      amp__free(there);
-      if (!sum) goto fail;
-      amp__free(total);
-      total = sum;
-    }
-    amp__free(part);
-    part = NULL;
-  }
-  if (!total && !(total = amp__cell(AMP_FLOAT64, AMP_CPU, 0, 0))) goto fail;
-  if (!infinite) {
-    if (total->device == AMP_CPU) {
-      double *a = AMP_DATA(double, total);
-      *a = p == 2 ? sqrt(*a) : p == 1 ? *a : pow(*a, 1 / p);
-    } else {
-      amp_tensor *root = amp__keep(XN(pow, total, 1 / p));
-      if (!root) goto fail;
-      amp__free(total);
-      total = root;
-    }
-  }
-  if (max_norm >= 0) {
-    if ((rc = coefficient(total, max_norm, &c32, &c64))) goto out;
-    if (total->device != AMP_CPU || *AMP_DATA(double, c64) != 1)
-      for (int i = 0; i < n; i++) {
-        amp_grad *g = grad_of(leaf[i]);
-        if (!g) continue;
-        amp_tensor *v = g->value, *a = c32, *b = c64;
-        if (v->device != c32->device || v->device_index != c32->device_index) {
-          int j = 0;
-          while (j < non && !(on32[j]->device == v->device && on32[j]->device_index == v->device_index)) j++;
-          if (j == non) {
-            if (non == MAX_PLACES) { rc = amp__fail(AMP_E_UNSUPPORTED, "gradients on more than %d devices", MAX_PLACES); goto out; }
-            on32[j] = amp__cell_copy(c32, v->device, v->device_index);
-            on64[j] = amp__cell_copy(c64, v->device, v->device_index);
-            if (on32[j]) non++; else { amp__free(on64[j]); on64[j] = NULL; }
-            if (!on32[j] || !on64[j]) goto fail;
-          }
-          a = on32[j];
-          b = on64[j];
-        }
-        if ((rc = clip_one(leaf[i], v->dtype == AMP_FLOAT64 ? b : a, &m))) goto out;
-      }
-  }
-  if (total->device == AMP_CPU) norm->t = amp__cell(AMP_FLOAT32, AMP_CPU, 0, *AMP_DATA(double, total));
-  else norm->t = amp__keep(amp__xcast(total, AMP_FLOAT32));
-  if (norm->t) goto out;
-fail:
-  rc = S->err.code;
-out:
-  for (int i = 0; i < non; i++) { amp__free(on32[i]); amp__free(on64[i]); }
-  amp__free(part); amp__free(total); amp__free(c32); amp__free(c64);
-  product_end(&m);
-  amp__pool_release(mark);
-  amp__plain_end(plain);
   return rc;
 }

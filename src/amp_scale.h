@@ -1,7 +1,8 @@
 /*
-** amp_scale.h: what loss scaling (amp_scale.c) and the optimizer step
-** (amp_optim.c, amp_arena.c, cpu/cpu_optim.c) offer each other: device cells,
-** a plain mode in which ops neither record nor autocast, and the CPU's kernels.
+** amp_scale.h: what loss scaling (amp_scale.c), clipping (amp_clip.c) and the
+** optimizer step (amp_optim.c, amp_arena.c) offer each other: device cells, the
+** pending factor of a gradient, a plain mode in which ops neither record nor
+** autocast, and the CPU's kernels (cpu/cpu_scale.c, cpu/cpu_optim.c).
 */
 #ifndef AMP_SCALE_H
 #define AMP_SCALE_H
@@ -17,6 +18,14 @@ void amp__plain_end(amp__plain p);
 
 amp_tensor *amp__cell(int dtype, int device, int index, double value);  /* 0-d, float32 or float64 */
 amp_tensor *amp__cell_copy(amp_tensor *cell, int device, int index);    /* its own memory, maybe elsewhere */
+/* A leaf's gradient record, NULL: no gradient. */
+static inline amp_grad *amp__grad_of(const amp_tensor *leaf) { return leaf && leaf->ag && leaf->ag->grad.value ? &leaf->ag->grad : NULL; }
+/* Multiplied at once where a pending factor would not do: the user holds the tensor, or it is float64. */
+static inline bool amp__grad_at_once(const amp_grad *g) { return g->visible || g->value->dtype == AMP_FLOAT64; }
+/* Leave *c pending on g. m keeps the last product of two factors: most gradients share theirs. */
+typedef struct amp__product { amp_tensor *a, *c, *ac; } amp__product;
+int amp__grad_pend(amp_grad *g, amp_tensor *c, amp__product *m);
+void amp__product_end(amp__product *m);
 /* A checked gradient that changed since: check it anew under *fresh (made at need, counted). */
 int amp__check_again(amp_tensor *leaf, amp_check **fresh);
 

@@ -49,7 +49,7 @@ local function fail(spec, a, i, v)
     err.throw(spec.form, "argument 3 'alpha' must be a number, got a tensor; x + s * y is x:add(y, {alpha = s})")
   end
   local got = show(v)
-  if (a.kind == 'i' or a.kind == 'd') and type(v) == 'number' then got = got .. ', which is not integral' end
+  if type(v) == 'number' and (a.kind == 'i' or a.kind == 'd' or a.kind == 'I' or a.kind == 'D' or a.kind == 'N') then got = got .. ', which is not integral' end
   err.throw(spec.form, "argument %d '%s' must be %s, got %s", i, a.name, describe(a), got)
 end
 
@@ -164,7 +164,12 @@ return function(ops, TOKEN, outbox, spec, ...)
   -- places
   local value, i, j = {}, 1, 1
   while j <= n do
-    local a, v = args[i], given[j]
+    local v = given[j]
+    -- a tensor where an attribute stands that the options give: it is for the next tensor
+    if options and istype(ref_t, v) then
+      while args[i] and args[i].kind ~= 'T' and options[args[i].name] ~= nil do i = i + 1 end
+    end
+    local a = args[i]
     if a == nil then
       err.throw(spec.form, 'takes at most %d arguments, got %d; call it as %s, or with options in one table last',
         #args, n, usage(spec))

@@ -1,10 +1,10 @@
 --- Gradients: backward, amp.grad, grad mode, hooks.
--- The engine is the library's; it stops where a function or hook lives in Lua, which is run
--- here, outside any call of C, and may raise or yield.
+-- Arguments are checked here; amp.engine runs the library's engine.
 -- @module amp.autograd
 local ffi = require 'ffi'
 local core = require 'amp.ffi'
 local call = require 'amp.call'
+local engine = require 'amp.engine'
 local err = require 'amp.error'
 local region = require 'amp.region'
 local util = require 'amp.util'
@@ -15,7 +15,7 @@ local M = {}
 M.methods = {}
 
 local CREATE_GRAPH, RETAIN_GRAPH, ACCUMULATE, ALLOW_UNUSED = 1, 2, 4, 8
-local FUNCTION = 1
+local begin, closures = engine.begin, call.closures
 
 -- -- Grad mode ---------------------------------------------------------------------------------
 
@@ -59,126 +59,7 @@ end
 
 function M.is_grad_enabled() return S.grad_mode ~= 0 end
 
--- -- The engine's stops ---------------------------------------------------------------------------
-
-local closures = call.closures -- id -> function's record or list of hooks
-
--- What Lua functions see during backward: recording only for create_graph, no autocast.
-local during = region.kind(function(rec)
-  rec.grad_mode, rec.autocast_on = S.grad_mode, S.autocast_on
-  rec.enabled0, rec.enabled1 = S.autocast[0].enabled, S.autocast[1].enabled
-  S.grad_mode, S.autocast_on = rec.inner_mode, rec.inner_on
-  S.autocast[0].enabled, S.autocast[1].enabled = rec.inner0, rec.inner1
-end, function(rec)
-  rec.inner_mode, rec.inner_on = S.grad_mode, S.autocast_on
-  rec.inner0, rec.inner1 = S.autocast[0].enabled, S.autocast[1].enabled
-  S.grad_mode, S.autocast_on = rec.grad_mode, rec.autocast_on
-  S.autocast[0].enabled, S.autocast[1].enabled = rec.enabled0, rec.enabled1
-end)
-
-local function argument(e, i)
-  local g = call.make('backward', C.amp_backward_arg, e, i)
-  if g.ptr_ ~= nil then return g end
-end
-
-local function run_hooks(e, hooks)
-  local g = argument(e, 0)
-  local changed = false
-  local list = {} -- a hook may remove itself
-  for i = 1, #hooks do list[i] = hooks[i] end
-  for i = 1, #list do
-    local r = list[i].fn(g)
-    if type(r) ~= 'nil' then
-      if not istype(ref_t, r) then
-        err.throw('register_hook', 'a hook must give a tensor or nil, got %s', util.show(r))
-      end
-      g, changed = r, true
-    end
-  end
-  call.check(C.amp_backward_supply(S, e, 0, changed and g or nil), 'register_hook')
-end
-
-local function serve(e, flags)
-  while true do
-    local id, n, wanted = tonumber(e.id), e.n, e.wanted
-    local record = closures[id]
-    if e.request == FUNCTION then
-      if record == nil then
-        err.throw_code('autograd', 'backward', 'the graph of a Function was freed; pass retain_graph = true to the earlier backward')
-      end
-      local g = {}
-      for i = 1, n do g[i] = argument(e, i - 1) end
-      local back = record.backward(record, g, n, flags)
-      for i = 1, wanted do
-        if back[i] then call.check(C.amp_backward_supply(S, e, i - 1, back[i]), 'Function') end
-      end
-      if flags % (2 * RETAIN_GRAPH) < RETAIN_GRAPH and flags % 2 == 0 then closures[id] = nil end
-    elseif record then
-      run_hooks(e, record)
-    end
-    local rc = C.amp_backward_run(S, e)
-    if rc < 0 then
-      call.again(rc)
-      err.raise 'backward'
-    end
-    if S.attention ~= 0 then call.attend() end
-    if rc == 0 then return end
-  end
-end
-
--- Engines in use, each with a token that its coroutine holds: one whose token is collected was
--- left in the middle of a yield for ever, and is ended.
-local tokens = setmetatable({}, { __mode = 'v' })
-local engines = {}
-
-local function sweep()
-  for address, e in pairs(engines) do
-    if tokens[address] == nil then
-      engines[address] = nil
-      C.amp_backward_end(S, e)
-    end
-  end
-end
-
-local function address_of(e) return tonumber(ffi.cast('intptr_t', ffi.cast('void *', e))) end
-
-local function end_engine(e)
-  engines[address_of(e)] = nil
-  C.amp_backward_end(S, e)
-end
-
--- On an error the engine ends before the error goes on.
-local stopped = region.kind(during.push, during.pop, function(rec, failed)
-  if failed then end_engine(rec.e) end
-end)
-
---- Run an engine from begin to the end; `results(e)` reads it before it goes.
-local function drive(e, flags, results)
-  local rc = C.amp_backward_run(S, e)
-  if rc < 0 then -- a failed run can't go on: leaves have their shares already
-    C.amp_backward_end(S, e)
-    call.again(rc) -- what the collector holds back is there for the caller's next try
-    err.raise 'backward'
-  end
-  if rc == 1 then
-    if next(engines) then sweep() end
-    local token, address = {}, address_of(e)
-    engines[address], tokens[address] = e, token
-    local rec = { inner_mode = flags % 2, inner_on = 0, inner0 = 0, inner1 = 0, e = e, token = token }
-    region.run(stopped, rec, serve, e, flags)
-    engines[address] = nil
-  end
-  local ok, out = true, nil
-  if results then ok, out = pcall(results, e) end
-  C.amp_backward_end(S, e)
-  if S.attention ~= 0 then call.attend() end
-  if not ok then error(out, 0) end
-  return out
-end
-
 -- -- Begin ------------------------------------------------------------------------------------------
-
-local pointers = ffi.typeof 'amp_tensor *[?]'
 
 local function tensor_list(op, list, what)
   if istype(ref_t, list) then list = { list } end
@@ -219,24 +100,6 @@ local function options(op, o, known)
   return o
 end
 
-local function begin(op, roots, grads, inputs, flags, results)
-  if next(engines) then sweep() end
-  local n = #roots
-  local root, grad, input = pointers(n), nil, nil
-  if grads then
-    grad = pointers(n)
-    for i = 1, n do if grads[i] then grad[i - 1] = grads[i].ptr_ end end
-  end
-  for i = 1, n do root[i - 1] = roots[i].ptr_ end
-  if inputs then
-    input = pointers(#inputs)
-    for i = 1, #inputs do input[i - 1] = inputs[i].ptr_ end
-  end
-  local e = C.amp_backward_begin(S, root, grad, n, input, inputs and #inputs or 0, flags)
-  if e == nil then err.raise(op) end
-  return drive(e, flags, results)
-end
-
 local function flags_of(o)
   local create = o.create_graph and true or false
   local retain = o.retain_graph
@@ -273,7 +136,7 @@ end
 -- @tparam table|Tensor outputs
 -- @tparam table|Tensor inputs
 -- @tparam ?table o {grad_outputs, create_graph, retain_graph, allow_unused}
--- @treturn table one gradient per input (false... nil where unused and allowed)
+-- @treturn table one gradient per input (nil where unused and allowed)
 function M.grad(outputs, inputs, o)
   outputs = tensor_list('grad', outputs, "argument 1 'outputs'")
   inputs = tensor_list('grad', inputs, "argument 2 'inputs'")
@@ -327,6 +190,6 @@ end
 
 M.need_function = need_function
 M.mode = mode -- kind of region; its record is {inner = 0 or 1}
-M.begin = begin
+M.begin = engine.begin
 
 return M

@@ -95,6 +95,9 @@ end
 
 -- -- Raising ----------------------------------------------------------------
 
+-- A function that lists the modules on the stack, innermost first (amp.nn sets it).
+M.context = nil
+
 --- Make an error object.
 -- @tparam ?string op name of the function, without "amp."
 -- @tparam string message
@@ -104,6 +107,7 @@ function M.new(op, message, code)
     code = codes[code] or code or 'argument', op = op, message = message, where = M.where(),
     context = M.context and M.context() or {},
   }, mt)
+  if M.context then e.modules = M.context() end
   e.traceback = debug.traceback(tostring(e), 2)
   last_traceback = e.traceback
   return e

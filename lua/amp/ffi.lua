@@ -59,14 +59,16 @@ if abi ~= M.ABI or abi ~= tonumber(C.AMP_ABI) then
     :format(M.path, abi, here, M.ABI), 0)
 end
 
---- This Lua state's amp_state: grad mode, autocast, seed, counters, last error.
+--- This Lua state's amp_state: grad mode, autocast, seed, counters, last error. It goes when
+-- the Lua state does; tensors may go after it.
 M.S = C.amp_state_new()
 if M.S == nil then error('amp: no memory for a state', 0) end
+ffi.gc(M.S, C.amp_state_free)
 
 C.amp_set_plugin_dir(M.path:match('^(.*/)') or './')
 
 M.ref_t = ffi.typeof 'amp_ref'
 M.NONE = -2 ^ 63 -- an absent attribute, as a Lua number
-M.slots = ffi.typeof 'amp_slot[24]'
+M.slots = ffi.typeof('amp_slot[' .. tonumber(C.AMP_MAX_SLOT) .. ']')
 
 return M

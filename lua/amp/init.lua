@@ -30,7 +30,7 @@ warn.module = M
 -- name -> module whose value it is
 local modules = {
   nn = 'amp.nn', optim = 'amp.optim', data = 'amp.data', io = 'amp.io', cuda = 'amp.cuda', metric = 'amp.metric',
-  util = 'amp.util', autocast = 'amp.autocast', GradScaler = 'amp.scaler', GradManager = 'amp.manager',
+  checkpoint = 'amp.checkpoint', util = 'amp.util', autocast = 'amp.autocast', GradScaler = 'amp.scaler', GradManager = 'amp.manager',
 }
 
 -- name -> module of which it is a field
@@ -44,7 +44,7 @@ lazy('amp.create', [[tensor zeros ones empty full eye arange linspace rand randn
   empty_like full_like rand_like randn_like randint_like from_ptr from_string set_default_dtype get_default_dtype
   set_default_device get_default_device manual_seed get_rng_state set_rng_state]])
 lazy('amp.autograd', [[backward grad no_grad enable_grad is_grad_enabled set_grad_enabled]])
-lazy('amp.func', 'Function checkpoint')
+lazy('amp.func', 'Function')
 lazy('amp.gradcheck', 'gradcheck gradgradcheck')
 lazy('amp.scope', 'scope memory')
 lazy('amp.autocast', [[is_autocast_enabled get_autocast_dtype policy set_policy reset_policy clear_autocast_cache counters
@@ -69,7 +69,7 @@ M.Tensor = tensor
 M.Error = err.Error
 M.traceback = err.traceback
 M.warn = warn.to_stderr
-M.log = warn.log_to_stderr
+M.write_log = warn.log_to_stderr
 
 -- -- The module's metatable ---------------------------------------------------------------------
 

@@ -29,7 +29,6 @@ return function(M)
     local p = self_check(t, op)
     local o = t
     if device and device ~= p.device * 256 + p.device_index then
-      if not types.device_string then return end
       o = to_device(o, types.device_string(math.floor(device / 256), device % 256))
     end
     if dtype and dtype ~= p.dtype then o = cast(o, types.dtype_name[dtype]) end
@@ -56,13 +55,12 @@ return function(M)
           if k == 'dtype' then dtype = types.dtype(x, 'to')
           elseif k == 'device' then device = types.device(x, 'to')
           elseif k == 'copy' then copy = x
-          elseif k == 'non_blocking' then -- copies never block where they need not
           elseif k == 'memory_format' then
             if x ~= 'contiguous' and x ~= 'channels_last' and x ~= 'preserve' then
               err.throw('to', "memory_format must be 'contiguous', 'channels_last' or 'preserve', got %s", util.show(x))
             end
             if x ~= 'preserve' then format = x end
-          else
+          elseif k ~= 'non_blocking' then -- (copies never block where they need not)
             err.throw('to', 'unknown option %s%s (there are dtype, device, memory_format, copy)', util.show(k),
               util.hint(k, { 'dtype', 'device', 'memory_format', 'copy' }))
           end
@@ -217,6 +215,9 @@ return function(M)
     if type(size) == 'table' then
       local sum = 0
       for i = 1, #size do
+        if type(size[i]) ~= 'number' or size[i] % 1 ~= 0 or size[i] < 0 then
+          err.throw('split', 'size %d must be an integer of 0 or more, got %s', i, util.show(size[i]))
+        end
         lengths[i] = size[i]
         sum = sum + size[i]
       end
@@ -294,7 +295,7 @@ return function(M)
       if p ~= q then
         if p ~= p or q ~= q then
           if not (equal_nan and p ~= p and q ~= q) then return false end
-        elseif not (math.abs(p - q) <= atol + rtol * math.abs(q)) or math.abs(p - q) == math.huge then
+        elseif math.abs(p - q) > atol + rtol * math.abs(q) or math.abs(p - q) == math.huge then
           return false
         end
       end

@@ -16,9 +16,14 @@ local DONE = {} -- first result of a coroutine whose function returned
 local idle, count = {}, 0
 local MAX_IDLE = 16
 
--- What every such coroutine executes: functions for ever, one after the other. (Tail calls.)
+-- What every such coroutine executes: functions for ever, one after the other, all by tail
+-- calls. Idle, it waits in a frame of its own, which holds nothing of the last function.
 local work
-local function again(...) return work(yield(DONE, ...)) end
+local function wait() return work(yield()) end
+local function again(...)
+  yield(DONE, ...)
+  return wait()
+end
 work = function(fn, ...) return again(fn(...)) end
 
 local after
@@ -39,6 +44,7 @@ after = function(kind, rec, co, ok, tag, ...)
   if ok then
     if tag == DONE then
       if count < MAX_IDLE then
+        resume(co)
         count = count + 1
         idle[count] = co
       end

@@ -243,7 +243,7 @@ end
 
 local neg = ops.get 'neg'
 
--- Keep in step with what luajit.md calls the frozen metatable: it can't be changed later.
+-- Fixed for good: LuaJIT compiles against it. What may change goes through `index`.
 ffi.metatype(ref_t, {
   __gc = C.amp_release,
   __index = index,
@@ -263,7 +263,7 @@ ffi.metatype(ref_t, {
   __le = function() err.throw('le', 'a <= b compares no tensors element by element in Lua; use a:le(b)') end,
   __concat = function(a, b) return tostring(a) .. tostring(b) end,
   __tostring = function(t) return require('amp.print').tostring(t) end,
-  __call = function(t) err.throw(nil, 'a tensor is not a function (t(...) was written; indexing is t[{...}])') end,
+  __call = function() err.throw(nil, 'a tensor is not a function (t(...) was written; indexing is t[{...}])') end,
 })
 
 -- -- Methods that are no rows -------------------------------------------------------------

@@ -7,14 +7,14 @@ local M = {}
 -- @tparam string b
 -- @treturn number edits
 local function edits(a, b)
-  local before, prev, row = {}, {}, {}
+  local before, prev = {}, {}
   for j = 0, #b do prev[j] = j end
   for i = 1, #a do
-    row = { [0] = i }
+    local row = { [0] = i }
     local ca = a:byte(i)
     for j = 1, #b do
       local cb = b:byte(j)
-      local d = math.min(prev[j] + 1, row[j - 1] + 1, prev[j - 1] + (ca == cb and 0 or 1))
+      local d = math.min(prev[j] + 1, row[j - 1] + 1, prev[j - 1] + (ca == cb and 0 or 1.2))
       if i > 1 and j > 1 and ca == b:byte(j - 1) and a:byte(i - 1) == cb then
         d = math.min(d, before[j - 2] + 1)
       end

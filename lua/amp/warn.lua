@@ -1,5 +1,5 @@
 --- Warnings and log lines: replaceable, a warning at most once per cause.
--- `amp.warn = function(message) ... end` and `amp.log = function(line) ... end` say where
+-- `amp.warn = function(message) ... end` and `amp.write_log = function(line) ... end` say where
 -- they go; both default to standard error.
 -- @module amp.warn
 local M = {}
@@ -12,7 +12,7 @@ M.module = {} -- init.lua puts the table amp here: what stands in it is what is 
 -- @tparam string message
 function M.to_stderr(message) io.stderr:write('amp: warning: ', tostring(message), '\n') end
 
---- Default of amp.log.
+--- Default of amp.write_log.
 -- @tparam string line
 function M.log_to_stderr(line) io.stderr:write(line, '\n') end
 
@@ -30,7 +30,7 @@ end
 --- A line of verbose output.
 -- @tparam string line
 function M.log(line)
-  local sink = rawget(M.module, 'log') or M.log_to_stderr
+  local sink = rawget(M.module, 'write_log') or M.log_to_stderr
   sink(line)
 end
 

@@ -6,7 +6,8 @@
 ** of (gradient of Lk) R(k+1), the gradient of Lk that the engine gives has to
 ** be what central differences of Lk give. Each case also runs without a graph
 ** of the derivative, with inputs whose strides are reversed, and in lower
-** precision, where gradients must have their leaf's dtype and stay close.
+** precision, where gradients must have their leaf's dtype and stay close, and
+** with memory failing at every allocation in turn.
 ** At the end every derivative of the table must have been reached.
 */
 #include <math.h>
@@ -16,7 +17,7 @@
 #include "check.h"
 #include "amp_bwd.h"
 
-enum { NONE = INT32_MIN, MAX_ARGS = 6, MAX_NUMEL = 64, ORDERS = 3 };
+enum { NONE = INT32_MIN, MAX_ARGS = 6, MAX_NUMEL = 96, ORDERS = 3 };
 
 static amp_state *S;
 
@@ -100,7 +101,15 @@ static amp_tensor *written_column(amp_tensor *x, amp_tensor *v) {
 static amp_tensor *seeded_dropout(amp_tensor *x, double p, int training) {
   S->seed = 7;
   S->rng_offset = 0;
-  return sq(O(dropout, T(x), p, training));
+  return sq(O(dropout, T(O(clone, T(x), 1)), p, training)); /* the mask goes by places in memory */
+}
+
+/* Values of x at the places where a window of `at` has its maximum */
+static amp_tensor *picked(amp_tensor *x, amp_tensor *at) {
+  amp_sl s = amp__sl();
+  amp_tensor *out[AMP_MAX_OUT];
+  for (int i = 0; i < 9; i++) amp__sl_i(&s, i < 4 ? 2 : i >= 6 && i < 8);
+  return amp__xs(AMP_OP_max_pool2d, &s, 1, &at, out) < 0 ? NULL : X2(max_pool2d_gather, x, out[1]);
 }
 
 /* -- Cases ------------------------------------------------------------------------- */
@@ -156,6 +165,7 @@ static int parse(const char *p, arg *args) {
       a->size[a->ndim] = strtoll(p, (char **)&p, 10);
       a->numel *= (int)a->size[a->ndim++];
     }
+    CHECK(a->numel <= MAX_NUMEL);
     p += *p == ' ';
     fill(a);
   }
@@ -195,8 +205,8 @@ static bool leaves(run *r) {
     if (turn) reverse(a, a->v, v, false); else memcpy(v, a->v, sizeof v);
     for (int d = 0; d < a->ndim; d++) { size[d] = a->size[turn ? a->ndim - 1 - d : d]; dims[d] = a->ndim - d; }
     if (amp_from_double(S, &ref, v, a->ndim, size, dtype) < 0) return false;
-    if (a->diff && amp_requires_grad(S, &ref, 1) < 0) return false;
     r->leaf[i] = r->x[i] = amp__pooled(ref.t);
+    if (a->diff && amp_requires_grad(S, &ref, 1) < 0) return false;
     if (turn) {
       amp_sl s = amp__sl();
       amp__sl_list(&s, a->ndim, dims);
@@ -231,7 +241,7 @@ static bool gradients(run *r, amp_tensor *root, amp_tensor **g, int flags) {
   rc = amp_backward_run(S, e);
   for (int i = 0; i < n && rc == 0; i++) {
     amp_ref ref = { NULL };
-    rc = amp_backward_result(S, e, i, &ref);
+    rc = amp_backward_result(S, &ref, e, i);
     if (ref.t) g[at[i]] = amp__pooled(ref.t);
   }
   amp_backward_end(S, e);
@@ -340,6 +350,19 @@ static void differences(run *r, int order) {
   }
 }
 
+/* Every allocation of a second derivative fails in turn: an error each time, then the same result. */
+static void starve(run *r) {
+  int rc = -1, n = 1;
+  for (; rc < 0 && n < 5000; n++) {
+    S->err.code = 0;
+    amp_fail_allocation(n);
+    rc = slopes(r, 1, 0, g1);
+    amp_fail_allocation(-1);
+    if (rc < 0 && S->err.code != AMP_E_MEMORY) { fault(r, "a failed allocation"); return; }
+  }
+  if (slopes(r, 1, 0, g2) >= 0) compare(r, "after failed allocations", g1, g2, 0);
+}
+
 static void check_case(const kase *k) {
   arg args[MAX_ARGS];
   char what[64];
@@ -367,6 +390,7 @@ static void check_case(const kase *k) {
     }
     r.dtype = AMP_FLOAT64;
   }
+  starve(&r);
 }
 
 /* -- Points where formulas would give NaN or infinity -------------------------------------- */

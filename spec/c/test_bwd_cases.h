@@ -207,6 +207,7 @@ CASE(conv2d_input, "n@1x2x2x2 n@2x2x2x2", O(conv2d_input, T(x[0], x[1]), "1x2x4x
 CASE(conv2d_weight, "n@1x2x3x3 n@1x2x4x4", O(conv2d_weight, T(x[0], x[1]), "2x2x2x2", 1, 1, 0, 0, 1, 1, 1))
 CASE(max_pool2d, "d@1x2x4x4", sq(O(max_pool2d, T(x[0]), 2, 2, NONE, NONE, 0, 0, 1, 1, 0)))
 CASE(max_pool2d_overlap, "d@1x1x5x5", sq(O(max_pool2d, T(x[0]), 3, 3, 2, 2, 1, 1, 1, 1, 0)))
+CASE(max_pool2d_gather, "n@1x2x4x4 D@1x2x4x4", sq(picked(x[0], x[1])))
 CASE(avg_pool2d, "n@1x2x4x4", sq(O(avg_pool2d, T(x[0]), 2, 2, NONE, NONE, 0, 0, 0, 1)))
 CASE(avg_pool2d_padded, "n@1x1x5x5", sq(O(avg_pool2d, T(x[0]), 3, 3, 2, 2, 1, 1, 1, 0)))
 

@@ -6,21 +6,31 @@
 #include <math.h>
 #include "amp_core.h"
 
+#undef OK
+#undef CHECK_EQ
+#undef CHECK_NEAR
+#define OK(call) CHECK((call) == 0)
+#define CHECK_EQ(got, want) CHECK((long long)(got) == (long long)(want))
+#define CHECK_NEAR(got, want, tolerance) CHECK(fabs((got) - (want)) <= (tolerance))
+
 static amp_state *S;
 
-static amp_ref vec(int dtype, int n, const double *v) {
+static amp_ref vec(int dtype, int n, const double *v)
+{
   amp_ref r = {0};
   int64_t size = n;
   OK(amp_from_double(S, &r, v, 1, &size, dtype));
   return r;
 }
-static amp_ref leaf(int n, const double *v) {
+static amp_ref leaf(int n, const double *v)
+{
   amp_ref r = vec(AMP_FLOAT32, n, v);
   OK(amp_requires_grad(S, &r, 1));
   return r;
 }
 /* A gradient as backward leaves it: not seen by the user, maybe 16 bits. */
-static void raw_grad(const amp_ref *p, int dtype, int n, const double *v) {
+static void raw_grad(const amp_ref *p, int dtype, int n, const double *v)
+{
   amp_ref g = vec(dtype, n, v);
   OK(amp_grad_set(S, p, NULL));
   AMP_ENTER(S);
@@ -28,37 +38,43 @@ static void raw_grad(const amp_ref *p, int dtype, int n, const double *v) {
   OK(amp__grad_accumulate(p->t, g.t, true, NULL));
   S->grad_mode = 1;
 }
-static double grad_at(const amp_ref *p, int i) {
+static double grad_at(const amp_ref *p, int i)
+{
   amp_ref g = {0};
-  double v[16];
+  double v[64];
   OK(amp_grad_get(S, &g, p));
   CHECK(g.t != NULL);
   OK(amp_read(S, &g, v, g.t->numel));
   amp_release(&g);
   return v[i];
 }
-static double at(const amp_ref *p, int i) {
-  double v[16];
+static double at(const amp_ref *p, int i)
+{
+  double v[64];
   OK(amp_read(S, p, v, p->t->numel));
   return v[i];
 }
 
-static amp_scaler_options options(void) {
+static amp_scaler_options options(void)
+{
   amp_scaler_options o = {65536, 2, 0.5, NAN, NAN, 2000, 1};
   return o;
 }
-static amp_scaler *scaler(amp_scaler_options o) {
+static amp_scaler *scaler(amp_scaler_options o)
+{
   amp_scaler *s = amp_scaler_new(S, &o);
   CHECK(s != NULL);
   return s;
 }
-static double scale_of(amp_scaler *s, int64_t *tracker, int64_t *left) {
+static double scale_of(amp_scaler *s, int64_t *tracker, int64_t *left)
+{
   double v = 0;
   OK(amp_scaler_get(S, s, &v, tracker, left));
   return v;
 }
 /* One iteration whose gradient is clean or not; the scale after it. */
-static double iterate(amp_scaler *s, const amp_ref *p, bool overflow) {
+static double iterate(amp_scaler *s, const amp_ref *p, bool overflow)
+{
   double g = overflow ? INFINITY : 1;
   raw_grad(p, AMP_FLOAT16, 1, &g);
   amp_check *k = amp_check_new(S, s);
@@ -69,7 +85,8 @@ static double iterate(amp_scaler *s, const amp_ref *p, bool overflow) {
   return scale_of(s, NULL, NULL);
 }
 
-static void trajectory(void) {
+static void trajectory(void)
+{
   double one = 1;
   amp_ref p = leaf(1, &one);
   amp_scaler_options o = options();
@@ -99,7 +116,8 @@ static void trajectory(void) {
   amp_release(&p);
 }
 
-static void bounds(void) {
+static void bounds(void)
+{
   double one = 1;
   amp_ref p = leaf(1, &one);
   amp_scaler_options o = options();
@@ -139,7 +157,8 @@ static void bounds(void) {
   amp_release(&p);
 }
 
-static void unscaling(void) {
+static void unscaling(void)
+{
   double v[3] = {1, 2, 3}, big[3] = {8, 16, NAN};
   amp_ref p = leaf(3, v), q = leaf(3, v);
   amp_scaler_options o = options();
@@ -188,7 +207,8 @@ static void unscaling(void) {
   amp_release(&h); amp_release(&p); amp_release(&q);
 }
 
-static void half_parameters(void) {
+static void half_parameters(void)
+{
   double one = 1;
   amp_ref p = vec(AMP_FLOAT16, 1, &one), g = vec(AMP_FLOAT16, 1, &one);
   OK(amp_requires_grad(S, &p, 1));
@@ -203,12 +223,14 @@ static void half_parameters(void) {
   amp_release(&p); amp_release(&g);
 }
 
-static amp_hyper hyper(void) {
+static amp_hyper hyper(void)
+{
   amp_hyper h = {.lr = 0.5, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8};
   return h;
 }
 
-static void skipping(void) {
+static void skipping(void)
+{
   double v[2] = {1, 2}, g[2] = {2, 4}, bad[2] = {2, INFINITY};
   amp_ref p = leaf(2, v), q = leaf(2, v), st = {0};
   amp_tensor *params[2] = {p.t, q.t};
@@ -226,7 +248,7 @@ static void skipping(void) {
   OK(amp_check_grads(S, k, params, 2, 1));
   OK(amp_optim_step(S, o, &h, 1));
   CHECK_NEAR(at(&p, 0), 1, 0);
-  OK(amp_optim_state(S, o, 0, 0, 0, &st));
+  OK(amp_optim_state(S, &st, o, 0, 0, 0));
   CHECK(st.t == NULL);
   OK(amp_optim_get_steps(S, o, 0, 0, &steps));
   CHECK_NEAR(steps, 0, 0);
@@ -239,7 +261,7 @@ static void skipping(void) {
   OK(amp_optim_step(S, o, &h, 1));
   CHECK_NEAR(at(&p, 0), 0.5, 1e-6);
   CHECK_NEAR(at(&q, 1), 1.5, 1e-6);
-  OK(amp_optim_state(S, o, 0, 0, 0, &st));
+  OK(amp_optim_state(S, &st, o, 0, 0, 0));
   CHECK_NEAR(at(&st, 0), 0.1, 1e-7);
   amp_release(&st);
   OK(amp_optim_get_steps(S, o, 0, 1, &steps));
@@ -269,7 +291,8 @@ static void skipping(void) {
   amp_release(&p); amp_release(&q);
 }
 
-static void sgd(void) {
+static void sgd(void)
+{
   double v[2] = {1, 2}, g[2] = {2, 4};
   amp_ref p = leaf(2, v), st = {0};
   amp_optim *o = amp_optim_new(S, AMP_SGD);
@@ -285,7 +308,7 @@ static void sgd(void) {
     w -= 0.1 * b;
     CHECK_NEAR(at(&p, 0), w, 1e-6);
   }
-  OK(amp_optim_state(S, o, 0, 0, 0, &st));
+  OK(amp_optim_state(S, &st, o, 0, 0, 0));
   CHECK_NEAR(at(&st, 0), b, 1e-6);
   OK(amp_optim_clear_grad(S, o, 1));
   CHECK_NEAR(grad_at(&p, 0), 0, 0);
@@ -296,7 +319,8 @@ static void sgd(void) {
   amp_release(&p);
 }
 
-static void clipping(void) {
+static void clipping(void)
+{
   double v[2] = {0, 0}, g[2] = {3 * 8, 4 * 8};
   amp_ref p = leaf(2, v), norm = {0};
   amp_scaler_options so = options();
@@ -305,12 +329,12 @@ static void clipping(void) {
   amp_check *k = amp_check_new(S, s);
   raw_grad(&p, AMP_FLOAT16, 2, g);
   OK(amp_check_grads(S, k, &p.t, 1, 1));
-  OK(amp_clip_grad_norm(S, &p.t, 1, 1, 2, &norm));
+  OK(amp_clip_grad_norm(S, &norm, &p.t, 1, 1, 2));
   CHECK_NEAR(at(&norm, 0), 5, 1e-6);
   CHECK(amp__check_valid(&p.t->ag->grad));
   CHECK_NEAR(grad_at(&p, 0), 0.6, 1e-6);
   amp_release(&norm);
-  OK(amp_clip_grad_norm(S, &p.t, 1, -1, INFINITY, &norm));
+  OK(amp_clip_grad_norm(S, &norm, &p.t, 1, -1, INFINITY));
   CHECK_NEAR(at(&norm, 0), 0.8, 1e-6);
   amp_release(&norm);
   amp_check_free(k);
@@ -318,7 +342,76 @@ static void clipping(void) {
   amp_release(&p);
 }
 
-int main(void) {
+/* Parameters with gaps, transposed, sharing a storage; gradients in another layout. */
+static void layouts(void)
+{
+  double v[12] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}, g[6] = {1, 2, 3, 4, 5, 6};
+  amp_ref base = {0}, grad = {0};
+  int64_t size[2] = {3, 4}, part[2] = {3, 2}, gsize[2] = {3, 2};
+  OK(amp_from_double(S, &base, v, 2, size, AMP_FLOAT32));
+  OK(amp_from_double(S, &grad, g, 2, gsize, AMP_FLOAT32));
+  AMP_ENTER(S);
+  int64_t stride[2] = {4, 1};
+  amp_ref left = {amp__tensor_view(base.t, 2, part, stride, 0)}, right = {amp__tensor_view(base.t, 2, part, stride, 2)};
+  OK(amp_requires_grad(S, &left, 1));
+  OK(amp_requires_grad(S, &right, 1));
+  OK(amp_grad_set(S, &left, &grad));
+  OK(amp_grad_set(S, &right, &grad));
+  amp_tensor *params[2] = {left.t, right.t};
+  amp_optim *o = amp_optim_new(S, AMP_SGD);
+  CHECK_EQ(amp_optim_add_group(S, o, params, 2), 0);
+  amp_hyper h = {.lr = 1, .momentum = 0.5};
+  for (int i = 0; i < 2; i++) OK(amp_optim_step(S, o, &h, 1));
+  for (int r = 0; r < 3; r++)
+    for (int c = 0; c < 4; c++) CHECK_NEAR(at(&base, r * 4 + c), v[r * 4 + c] - 2.5 * g[r * 2 + c % 2], 1e-6);
+  amp_optim_free(o);
+  amp_release(&left); amp_release(&right); amp_release(&base); amp_release(&grad);
+}
+
+/* Every allocation of an iteration fails once: an error, nothing lost, the next try goes through. */
+static void starving(void)
+{
+  double v[40], g[40];
+  for (int i = 0; i < 40; i++) { v[i] = 1; g[i] = 2; }
+  for (int n = 1; n < 60; n++) {
+    amp_ref p = leaf(40, v), norm = {0};
+    amp_hyper h = hyper();
+    amp_optim *o = NULL;
+    amp_scaler *s = NULL;
+    amp_check *k = NULL;
+    amp_scaler_options so = options();
+    so.init_scale = 2;
+    raw_grad(&p, AMP_FLOAT16, 40, g);
+    amp_fail_allocation(n);
+    for (int try = 0; try < 2; try++) {
+      int rc = 0;
+      if (!o && !(o = amp_optim_new(S, AMP_ADAM))) rc = S->err.code;
+      if (!rc && !s && !(s = amp_scaler_new(S, &so))) rc = S->err.code;
+      if (!rc && !k && !(k = amp_check_new(S, s))) rc = S->err.code;
+      if (!rc && !amp_same_storage(&p, &p)) rc = -1;
+      if (!rc && try == 0) rc = amp_optim_add_group(S, o, &p.t, 1);
+      if (!rc) rc = amp_check_grads(S, k, &p.t, 1, 1);
+      if (!rc) rc = amp_clip_grad_norm(S, &norm, &p.t, 1, 1e9, 2);
+      if (!rc) rc = amp_optim_step(S, o, &h, 1);
+      if (!rc) rc = amp_scaler_update(S, s, &k, 1);
+      if (!rc) break;
+      CHECK_EQ(rc, AMP_E_MEMORY);
+      if (try == 0 && amp_optim_add_group(S, o, &p.t, 1) < 0) CHECK(S->err.code == AMP_E_ARGUMENT); /* in it already */
+      amp_release(&norm);
+    }
+    amp_fail_allocation(-1);
+    double w = at(&p, 0);
+    CHECK(fabs(w - 0.5) < 1e-5);
+    amp_release(&norm);
+    amp_check_free(k);
+    amp_scaler_free(s);
+    amp_optim_free(o);
+    amp_release(&p);
+  }
+}
+
+int main(void)
+{
   S = amp_state_new();
   CHECK(S != NULL);
   trajectory();
@@ -328,6 +421,8 @@ int main(void) {
   skipping();
   sgd();
   clipping();
+  layouts();
+  starving();
   amp_state_free(S);
   return DONE();
 }

@@ -18,7 +18,8 @@
 static CLONES void name(int64_t n, void *const *p, unsigned scalar, const void *arg) \
 { \
   R *o = p[0]; const T *x = p[1], *y = p[2]; (void)arg; \
-  if (scalar & 4) { const T b = *y; (void)b; AMP_IVDEP for (int64_t i = 0; i < n; i++) { const T a = x[i]; o[i] = (R)(E); } } \
+  if ((scalar & 6) == 6) { const T a = *x, b = *y; (void)b; const R r = (R)(E); for (int64_t i = 0; i < n; i++) o[i] = r; } \
+  else if (scalar & 4) { const T b = *y; (void)b; AMP_IVDEP for (int64_t i = 0; i < n; i++) { const T a = x[i]; o[i] = (R)(E); } } \
   else if (scalar & 2) { const T a = *x; AMP_IVDEP for (int64_t i = 0; i < n; i++) { const T b = y[i]; (void)b; o[i] = (R)(E); } } \
   else { AMP_IVDEP for (int64_t i = 0; i < n; i++) { const T a = x[i], b = y[i]; (void)b; o[i] = (R)(E); } } \
 }

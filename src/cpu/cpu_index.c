@@ -1,371 +1,329 @@
 /*
-** cpu_index.c: reading and writing elements by index tensors.
+** cpu_index.c: reading and writing by index tensors, one dimension at a time:
+** index_select, index_add, gather, scatter, scatter_add, embedding, nonzero.
+** Several dimensions at once: cpu_index_put.c.
 **
-** Every kernel first reads all its indices into an int64 vector counting from
-** 0 and checks them, so a bad one is an error before anything is written.
-** Reads move bytes in the tensor's own dtype. Sums over equal indices are made
-** in the compute class (float32 for 16-bit floats), in order, and rounded
-** once: through a dense work tensor where the result is not that class.
-** Shapes were settled by amp_infer_index.c.
+** Every index is checked, and made to count from 0, before anything is written.
+** Sums into 16-bit floats run in float32 and into short integers in int64, and
+** are rounded or wrapped once, so many additions to one place lose nothing.
 */
-#include "cpu_iter.h"
+#include <stdlib.h>
+#include "cpu_index.h"
+#include "cpu_math.h"
 
-/* -- Indices ------------------------------------------------------------------ */
+/* -- Index tensors -------------------------------------------------------------------- */
 
-/* The values of `index` for a dimension of n elements, from 0, in C order: a dense int64 tensor (counted). */
-static amp_tensor *indices(amp_tensor *index, int64_t n, int dim)
+int amp__index_error(int64_t i, int64_t at, int dim, int64_t size)
 {
-  amp_tensor *t = amp__tensor_make(AMP_INT64, AMP_CPU, 0, index->ndim, index->size);
-  if (t == NULL || amp__copy_to(t, index) < 0) { amp__free(t); return NULL; }
-  int64_t *v = AMP_DATA(int64_t, t);
-  for (int64_t i = 0; i < t->numel; i++) {
-    int64_t at = v[i] < 0 ? v[i] + n : v[i] - 1;
-    if (amp_unlikely(v[i] == 0 || at < 0 || at >= n)) {
-      amp__fail(AMP_E_INDEX, "index %lld at place %lld is out of range for dimension %d of size %lld%s", (long long)v[i], (long long)i + 1,
-                dim + 1, (long long)n, v[i] == 0 ? "; indices count from 1" : "");
-      amp__free(t);
+  if (i == 0)
+    return amp__fail(AMP_E_INDEX, "index 0 (element %lld of the index) for dimension %d of size %lld: indices count from 1, negative ones from the end",
+                     (long long)at + 1, dim + 1, (long long)size);
+  return amp__fail(AMP_E_INDEX, "index %lld (element %lld of the index) is out of range for dimension %d of size %lld",
+                   (long long)i, (long long)at + 1, dim + 1, (long long)size);
+}
+
+int64_t *amp__indices(amp_tensor *t, int dim, int64_t size, amp_tensor **hold)
+{
+  /* always a copy: it is changed below */
+  amp_tensor *d = amp__tensor_make(AMP_INT64, AMP_CPU, 0, t->ndim, t->size);
+  *hold = NULL;
+  if (d == NULL) return NULL;
+  if (amp__copy_to(d, t) < 0) { amp__free(d); return NULL; }
+  int64_t *v = AMP_DATA(int64_t, d);
+  for (int64_t k = 0; k < d->numel; k++) {
+    int64_t i = v[k];
+    if (amp_unlikely(i == 0 || i > size || i < -size)) {
+      amp__index_error(i, k, dim, size);
+      amp__free(d);
       return NULL;
     }
-    v[i] = at;
+    v[k] = i > 0 ? i - 1 : size + i;
   }
-  return t;
+  *hold = d;
+  return v;
 }
 
-/* Element offsets of every position of a shape, in C order, into out. */
-static void offsets(int ndim, const int64_t *size, const int64_t *stride, int64_t *out)
+int amp__accumulator(amp_accumulator *a, amp_tensor *out)
 {
-  int64_t n = 1;
-  out[0] = 0;
-  for (int d = 0; d < ndim; d++) { /* each dimension multiplies what is there, from the back so as not to overwrite */
-    for (int64_t i = n - 1; i >= 0; i--)
-      for (int64_t k = size[d] - 1; k >= 0; k--) out[i * size[d] + k] = out[i] + k * stride[d];
-    n *= size[d];
+  int dtype = out->dtype;
+  int wide = dtype == AMP_FLOAT64 ? AMP_FLOAT64 : amp__is_float(dtype) ? AMP_FLOAT32 : AMP_INT64;
+  a->out = out;
+  a->cls = amp__dtype_class[wide];
+  if (dtype == wide) { a->t = out; return 0; }
+  a->t = amp__tensor_make(wide, AMP_CPU, 0, out->ndim, out->size);
+  if (a->t == NULL) return amp__S->err.code;
+  return amp__copy_to(a->t, out);
+}
+
+int amp__accumulated(amp_accumulator *a, int rc)
+{
+  if (a->t != a->out) {
+    if (rc == 0 && a->t) rc = amp__copy_to(a->out, a->t);
+    amp__free(a->t);
   }
-}
-
-static int64_t product(int ndim, const int64_t *size)
-{
-  int64_t n = 1;
-  for (int d = 0; d < ndim; d++) n *= size[d];
-  return n;
-}
-
-/* -- Sums: a work tensor in the compute class ----------------------------------- */
-
-/* Where sums for t are made: t itself (counted) if it is dense in its class, else a dense copy in it. */
-static amp_tensor *work_begin(amp_tensor *t, int cls)
-{
-  if (t->dtype == amp__class_dtype[cls] && (t->flags & AMP_T_CONTIGUOUS)) { amp__retain(t); return t; }
-  amp_tensor *w = amp__tensor_make(amp__class_dtype[cls], AMP_CPU, 0, t->ndim, t->size);
-  if (w && amp__copy_to(w, t) < 0) { amp__free(w); return NULL; }
-  return w;
-}
-
-static int work_end(amp_tensor *w, amp_tensor *t, int rc)
-{
-  if (w == NULL) return amp__S->err.code;
-  if (w != t && rc == 0) amp__copy_raw(t->ndim, t->size, amp__data(t), t->dtype, t->stride, amp__data(w), w->dtype, w->stride);
-  amp__free(w);
   return rc;
 }
 
-/* dst[0..n) += alpha * src[0..n), in a class */
-static void add_run(int cls, void *dst, const void *src, int64_t n, double alpha)
+/* -- index_select, embedding ------------------------------------------------------------- */
+
+typedef struct { const amp_tensor *in, *out; const int64_t *index; int dim; int ndim; int64_t size[AMP_MAX_DIM], is[AMP_MAX_DIM], os[AMP_MAX_DIM]; int64_t run; int64_t n; } selecting;
+
+/* One slice a (outer, index) pair; run > 0: it is that many dense elements on both sides */
+static void select_part(int64_t lo, int64_t hi, void *ctx)
 {
-  if (cls == AMP_C_F32) {
-    float *d = dst, a = (float)alpha;
-    const float *s = src;
-    for (int64_t i = 0; i < n; i++) d[i] += a * s[i];
-  } else if (cls == AMP_C_F64) {
-    double *d = dst;
-    const double *s = src;
-    for (int64_t i = 0; i < n; i++) d[i] += alpha * s[i];
-  } else {
-    uint64_t *d = dst, a = (uint64_t)(int64_t)alpha;
-    const uint64_t *s = src;
-    for (int64_t i = 0; i < n; i++) d[i] += a * s[i];
+  const selecting *s = ctx;
+  int es = amp__dtype_size[s->in->dtype];
+  const char *src = amp__data(s->in);
+  char *dst = amp__data(s->out);
+  for (int64_t k = lo; k < hi; k++) {
+    int64_t outer = k / s->n, j = k % s->n;
+    int64_t i = s->index[j] * s->in->stride[s->dim], o = j * s->out->stride[s->dim];
+    for (int d = s->dim - 1; d >= 0; d--) {
+      int64_t x = outer % s->in->size[d];
+      outer /= s->in->size[d];
+      i += x * s->in->stride[d];
+      o += x * s->out->stride[d];
+    }
+    if (s->run > 0) memcpy(dst + o * es, src + i * es, (size_t)(s->run * es));
+    else if (s->ndim == 0) amp__move(es, dst + o * es, 1, src + i * es, 1, 1);
+    else amp__copy_raw(s->ndim, s->size, dst + o * es, s->out->dtype, s->os, src + i * es, s->in->dtype, s->is);
   }
 }
 
-/* -- One dimension by a vector of indices ---------------------------------------- */
-
-typedef struct rows { /* out[o][k][...] = x[o][idx[k]][...], runs of `bytes` */
-  char *out;
-  const char *x;
-  const int64_t *idx;
-  int64_t nidx, size;
-  size_t bytes;
-} rows;
-
-static void copy_rows(int64_t lo, int64_t hi, void *ctx)
+/* out = in at `index` (n, from 0) of dimension dim; out's dimension dim holds all of them */
+static void select_into(const amp_tensor *in, const amp_tensor *out, int dim, const int64_t *index, int64_t n)
 {
-  const rows *r = ctx;
-  for (int64_t i = lo; i < hi; i++) {
-    int64_t o = i / r->nidx, k = i % r->nidx;
-    memcpy(r->out + (size_t)i * r->bytes, r->x + (size_t)(o * r->size + r->idx[k]) * r->bytes, r->bytes);
+  selecting s = { .in = in, .out = out, .index = index, .dim = dim, .n = n };
+  int64_t outer = 1, slice = 1, expect = 1;
+  bool dense = true;
+  if (out->numel == 0) return;
+  for (int d = 0; d < dim; d++) outer *= in->size[d];
+  s.ndim = in->ndim - dim - 1;
+  for (int d = in->ndim - 1; d > dim; d--) {
+    if (in->size[d] != 1 && (in->stride[d] != expect || out->stride[d] != expect)) dense = false;
+    expect *= in->size[d];
+    slice *= in->size[d];
+    s.size[d - dim - 1] = in->size[d];
+    s.is[d - dim - 1] = in->stride[d];
+    s.os[d - dim - 1] = out->stride[d];
   }
-}
-
-/* Rows of dense x along dim, by idx (dense, from 0), into C-ordered out */
-static void take_rows(amp_tensor *out, const amp_tensor *x, int dim, const amp_tensor *idx)
-{
-  int inner = x->ndim > dim ? dim + 1 : x->ndim;
-  rows r = { amp__data(out), amp__data(x), AMP_DATA(int64_t, idx), idx->numel, x->ndim ? x->size[dim] : 1, 0 };
-  r.bytes = (size_t)(product(x->ndim - inner, x->size + inner) * amp__dtype_size[x->dtype]);
-  int64_t outer = product(x->ndim ? dim : 0, x->size);
-  if (r.bytes == 0 || r.nidx == 0) return;
-  amp__parallel(amp__threads(outer * r.nidx * (int64_t)(r.bytes / 8 + 4)), outer * r.nidx, 1, copy_rows, &r);
+  s.run = dense ? slice : 0;
+  if (slice == 1 && outer == 1 && n > 0) { /* elements of a vector */
+    int es = amp__dtype_size[in->dtype];
+    const char *p = amp__data(in);
+    char *q = amp__data(out);
+    for (int64_t j = 0; j < n; j++) amp__move(es, q + j * out->stride[dim] * es, 1, p + index[j] * in->stride[dim] * es, 1, 1);
+    return;
+  }
+  int threads = dense ? amp__threads(out->numel) : 1;
+  amp__parallel(threads, outer * n, 1, select_part, &s);
 }
 
 int amp__cpu_index_select(amp_call *c)
 {
+  amp_tensor *hold;
   int dim = (int)c->a[0].i;
-  amp_tensor *idx = indices(c->in[1], c->in[0]->ndim ? c->in[0]->size[dim] : 1, dim);
-  amp_tensor *x = idx ? amp__dense(c->in[0], c->in[0]->dtype) : NULL;
-  if (x) take_rows(c->out[0], x, dim, idx);
-  int rc = x ? 0 : amp__S->err.code;
-  amp__free(x);
-  amp__free(idx);
-  return rc;
+  int64_t *index = amp__indices(c->in[1], dim, c->in[0]->size[dim], &hold);
+  if (index == NULL) return amp__S->err.code;
+  select_into(c->in[0], c->out[0], dim, index, hold->numel);
+  amp__free(hold);
+  return 0;
 }
 
 int amp__cpu_embedding(amp_call *c)
 {
-  amp_tensor *idx = indices(c->in[0], c->in[1]->size[0], 0);
-  amp_tensor *x = idx ? amp__dense(c->in[1], c->in[1]->dtype) : NULL;
-  if (x) take_rows(c->out[0], x, 0, idx);
-  int rc = x ? 0 : amp__S->err.code;
-  amp__free(x);
-  amp__free(idx);
+  amp_tensor *hold, *w = c->in[1], *o = c->out[0];
+  int64_t *index = amp__indices(c->in[0], 0, w->size[0], &hold);
+  if (index == NULL) return amp__S->err.code;
+  int64_t size[2] = { hold->numel, w->size[1] }, stride[2] = { w->size[1], 1 };
+  amp_tensor *v = amp__tensor_view(o, 2, size, stride, o->offset);
+  int rc = v ? 0 : amp__S->err.code;
+  if (v) select_into(w, v, 0, index, hold->numel);
+  amp__free(v);
+  amp__free(hold);
   return rc;
+}
+
+/* -- index_add ------------------------------------------------------------------------------ */
+
+#define AXPY(name, CLONES, T, E) static CLONES void name(int64_t n, T *o, const T *x, T a) { AMP_IVDEP for (int64_t i = 0; i < n; i++) o[i] = E; }
+AXPY(axpy_f, AMP_CLONES, float, o[i] + a * x[i])
+AXPY(axpy_d, AMP_CLONES_WIDE, double, o[i] + a * x[i])
+AXPY(axpy_i, AMP_CLONES_WIDE, int64_t, (int64_t)((uint64_t)o[i] + (uint64_t)a * (uint64_t)x[i]))
+
+typedef struct { amp_tensor *acc, *src; const int64_t *index; int cls, dim; double alpha; int64_t n, inner, outer; int parts; } adding;
+
+/* Part i of `parts` takes the indices that are i modulo parts: no two write one row */
+static void add_part(int64_t lo, int64_t hi, void *ctx)
+{
+  const adding *a = ctx;
+  int es = amp__class_size[a->cls];
+  int64_t rows = a->acc->size[a->dim];
+  for (int64_t part = lo; part < hi; part++)
+    for (int64_t o = 0; o < a->outer; o++)
+      for (int64_t j = 0; j < a->n; j++) {
+        int64_t i = a->index[j];
+        if (a->parts > 1 && i % a->parts != part) continue;
+        char *dst = (char *)amp__data(a->acc) + (o * rows + i) * a->inner * es;
+        const char *src = (const char *)amp__data(a->src) + (o * a->n + j) * a->inner * es;
+        switch (a->cls) {
+        case AMP_C_F32: axpy_f(a->inner, (float *)dst, (const float *)src, (float)a->alpha); break;
+        case AMP_C_F64: axpy_d(a->inner, (double *)dst, (const double *)src, a->alpha); break;
+        default: axpy_i(a->inner, (int64_t *)dst, (const int64_t *)src, (int64_t)a->alpha);
+        }
+      }
 }
 
 int amp__cpu_index_add(amp_call *c)
 {
-  amp_tensor *out = c->out[0], *src = c->in[2];
-  int dim = (int)c->a[0].i, rc = 0, cls = amp__dtype_class[out->dtype];
-  int64_t n = out->ndim ? out->size[dim] : 1;
-  amp_tensor *idx = indices(c->in[1], n, dim), *s = NULL, *w = NULL;
-  if (idx == NULL) return amp__S->err.code;
-  if (out != c->in[0]) rc = amp__copy_to(out, c->in[0]);
-  if (rc < 0 || (s = amp__dense(src, amp__class_dtype[cls])) == NULL || (w = work_begin(out, cls)) == NULL) { rc = amp__S->err.code; goto out; }
-  int64_t outer = product(out->ndim ? dim : 0, out->size), inner = out->ndim ? product(out->ndim - dim - 1, out->size + dim + 1) : 1;
-  const int64_t *v = AMP_DATA(int64_t, idx);
-  int es = amp__class_size[cls];
-  for (int64_t o = 0; o < outer; o++)
-    for (int64_t k = 0; k < idx->numel; k++)
-      add_run(cls, (char *)amp__data(w) + (o * n + v[k]) * inner * es, (const char *)amp__data(s) + (o * idx->numel + k) * inner * es, inner, c->a[1].f);
-  rc = work_end(w, out, 0);
+  amp_tensor *out = c->out[0], *hold, *src = NULL, *dense = NULL;
+  int dim = (int)c->a[0].i, rc = 0;
+  adding a = { .dim = dim, .alpha = c->a[1].f, .inner = 1, .outer = 1 };
+  int64_t *index = amp__indices(c->in[1], dim, out->size[dim], &hold);
+  amp_accumulator acc = { .t = NULL, .out = out };
+  if (index == NULL) return amp__S->err.code;
+  if (amp__is_int(out->dtype) && a.alpha != (double)(int64_t)a.alpha) {
+    rc = amp__fail(AMP_E_VALUE, "alpha is %.14g, integer tensors need an integral one", a.alpha);
+    goto out;
+  }
+  if (out != c->in[0] && (rc = amp__copy_to(out, c->in[0])) < 0) goto out;
+  if ((rc = amp__accumulator(&acc, out)) < 0) goto out;
+  /* the loop wants C order */
+  dense = amp__dense(acc.t, acc.t->dtype);
+  src = amp__dense(c->in[2], acc.t->dtype);
+  if (dense == NULL || src == NULL) { rc = amp__S->err.code; goto out; }
+  for (int d = 0; d < dim; d++) a.outer *= out->size[d];
+  for (int d = dim + 1; d < out->ndim; d++) a.inner *= out->size[d];
+  a.acc = dense; a.src = src; a.index = index; a.cls = acc.cls; a.n = hold->numel;
+  a.parts = amp__threads(src->numel * 2);
+  if (a.n * a.inner > 0) amp__parallel(a.parts, a.parts, 1, add_part, &a);
+  if (dense != acc.t) rc = amp__copy_to(acc.t, dense);
 out:
-  amp__free(s);
-  amp__free(idx);
+  rc = amp__accumulated(&acc, rc);
+  amp__free(dense);
+  amp__free(src);
+  amp__free(hold);
   return rc;
 }
 
-/* -- Element by element along a dimension ------------------------------------------ */
+/* -- gather, scatter: element by element -------------------------------------------------------- */
 
-/* One element of 1, 2, 4 or 8 bytes */
-static inline void put(int es, char *d, const char *s)
+/* For every place of the index (C order, values from 0): offsets into x (dimension dim by the index) and y (plain) */
+#define EACH(BODY) { \
+  int64_t at[AMP_MAX_DIM] = { 0 }, xo = 0, yo = 0; \
+  int last = ix->ndim - 1; \
+  int64_t len = last >= 0 ? ix->size[last] : 1; \
+  for (int64_t k = 0; k < ix->numel; k += len) { \
+    const int64_t sx = last == dim || last < 0 ? 0 : x->stride[last], sy = last < 0 ? 0 : y->stride[last], sd = last < 0 ? 0 : x->stride[dim]; \
+    for (int64_t j = 0; j < len; j++) { const int64_t xi = xo + j * sx + index[k + j] * sd, yi = yo + j * sy; BODY; } \
+    for (int d = last - 1; d >= 0; d--) { \
+      if (d != dim) xo += x->stride[d]; \
+      yo += y->stride[d]; \
+      if (++at[d] < ix->size[d]) break; \
+      if (d != dim) xo -= ix->size[d] * x->stride[d]; \
+      yo -= ix->size[d] * y->stride[d]; \
+      at[d] = 0; \
+    } \
+  } }
+
+static void gather_all(const amp_tensor *ix, const int64_t *index, int dim, const amp_tensor *x, const amp_tensor *y)
 {
-  switch (es) {
-  case 8: memcpy(d, s, 8); break;
-  case 4: memcpy(d, s, 4); break;
-  case 2: memcpy(d, s, 2); break;
-  default: *d = *s;
+  switch (amp__dtype_size[x->dtype]) {
+  case 1: { const uint8_t *s = amp__data(x); uint8_t *o = amp__data(y); EACH(o[yi] = s[xi]) } break;
+  case 2: { const uint16_t *s = amp__data(x); uint16_t *o = amp__data(y); EACH(o[yi] = s[xi]) } break;
+  case 4: { const uint32_t *s = amp__data(x); uint32_t *o = amp__data(y); EACH(o[yi] = s[xi]) } break;
+  default: { const uint64_t *s = amp__data(x); uint64_t *o = amp__data(y); EACH(o[yi] = s[xi]) }
   }
 }
 
-/* Step a C-ordered counter over a shape, keeping two element offsets that know nothing of dimension `skip`. */
-static void step(int ndim, const int64_t *size, int64_t *at, int skip, const int64_t *sa, int64_t *a, const int64_t *sb, int64_t *b)
+static void scatter_all(const amp_tensor *ix, const int64_t *index, int dim, const amp_tensor *x, const amp_tensor *y)
 {
-  for (int d = ndim - 1; d >= 0; d--) {
-    at[d]++;
-    *b += sb[d];
-    if (d != skip) *a += sa[d];
-    if (at[d] < size[d]) return;
-    *b -= sb[d] * size[d];
-    if (d != skip) *a -= sa[d] * size[d];
-    at[d] = 0;
+  switch (amp__dtype_size[x->dtype]) {
+  case 1: { uint8_t *o = amp__data(x); const uint8_t *s = amp__data(y); EACH(o[xi] = s[yi]) } break;
+  case 2: { uint16_t *o = amp__data(x); const uint16_t *s = amp__data(y); EACH(o[xi] = s[yi]) } break;
+  case 4: { uint32_t *o = amp__data(x); const uint32_t *s = amp__data(y); EACH(o[xi] = s[yi]) } break;
+  default: { uint64_t *o = amp__data(x); const uint64_t *s = amp__data(y); EACH(o[xi] = s[yi]) }
+  }
+}
+
+static void scatter_sum(const amp_tensor *ix, const int64_t *index, int dim, const amp_tensor *x, const amp_tensor *y, int cls)
+{
+  switch (cls) {
+  case AMP_C_F32: { float *o = amp__data(x); const float *s = amp__data(y); EACH(o[xi] += s[yi]) } break;
+  case AMP_C_F64: { double *o = amp__data(x); const double *s = amp__data(y); EACH(o[xi] += s[yi]) } break;
+  default: { uint64_t *o = amp__data(x); const uint64_t *s = amp__data(y); EACH(o[xi] += s[yi]) }
   }
 }
 
 int amp__cpu_gather(amp_call *c)
 {
-  const amp_tensor *x = c->in[0];
-  amp_tensor *out = c->out[0];
-  int dim = (int)c->a[0].i, es = amp__dtype_size[x->dtype];
-  amp_tensor *idx = indices(c->in[1], x->ndim ? x->size[dim] : 1, dim);
-  if (idx == NULL) return amp__S->err.code;
-  const int64_t *v = AMP_DATA(int64_t, idx);
-  int64_t at[AMP_MAX_DIM] = { 0 }, a = 0, b = 0, s = x->ndim ? x->stride[dim] : 0;
-  for (int64_t i = 0; i < idx->numel; i++) {
-    put(es, (char *)amp__data(out) + b * es, (const char *)amp__data(x) + (a + v[i] * s) * es);
-    step(idx->ndim, idx->size, at, dim, x->stride, &a, out->stride, &b);
-  }
-  amp__free(idx);
+  amp_tensor *hold;
+  int dim = (int)c->a[0].i;
+  int64_t *index = amp__indices(c->in[1], dim, c->in[0]->size[dim], &hold);
+  if (index == NULL) return amp__S->err.code;
+  if (hold->numel > 0) gather_all(hold, index, dim, c->in[0], c->out[0]);
+  amp__free(hold);
   return 0;
 }
 
-static int scatter(amp_call *c, bool add)
+static int scatter(amp_call *c, bool sum)
 {
-  amp_tensor *out = c->out[0], *src = c->in[2], *s = NULL, *w = NULL;
-  int dim = (int)c->a[0].i, rc = 0, cls = amp__dtype_class[out->dtype];
-  amp_tensor *idx = indices(c->in[1], out->ndim ? out->size[dim] : 1, dim);
-  if (idx == NULL) return amp__S->err.code;
+  amp_tensor *out = c->out[0], *hold, *src = NULL;
+  int dim = (int)c->a[0].i, rc = 0;
+  int64_t *index = amp__indices(c->in[1], dim, out->size[dim], &hold);
+  amp_accumulator acc = { .t = NULL, .out = out };
+  if (index == NULL) return amp__S->err.code;
+  if ((rc = amp__check_cast(c->in[2], out->dtype)) < 0) goto out;
   if (out != c->in[0] && (rc = amp__copy_to(out, c->in[0])) < 0) goto out;
-  if (add) {
-    if ((s = amp__dense(src, amp__class_dtype[cls])) == NULL || (w = work_begin(out, cls)) == NULL) { rc = amp__S->err.code; goto out; }
+  if (hold->numel == 0) goto out;
+  if (sum) {
+    if ((rc = amp__accumulator(&acc, out)) < 0) goto out;
+    src = amp__dense(c->in[2], acc.t->dtype);
+    if (src == NULL) { rc = amp__S->err.code; goto out; }
+    scatter_sum(hold, index, dim, acc.t, src, acc.cls);
   } else {
-    s = src; w = out;
-    amp__retain(s);
-    amp__retain(w);
+    src = c->in[2];
+    if (src->dtype == out->dtype) amp__retain(src);
+    else if ((src = amp__dense(src, out->dtype)) == NULL) { rc = amp__S->err.code; goto out; }
+    scatter_all(hold, index, dim, out, src);
   }
-  const int64_t *v = AMP_DATA(int64_t, idx);
-  int64_t at[AMP_MAX_DIM] = { 0 }, a = 0, b = 0, stride = w->ndim ? w->stride[dim] : 0, es = amp__dtype_size[w->dtype];
-  for (int64_t i = 0; i < idx->numel; i++) {
-    char *d = (char *)amp__data(w) + (a + v[i] * stride) * es;
-    const char *p = (const char *)amp__data(s) + b * es;
-    if (add) add_run(cls, d, p, 1, 1);
-    else put((int)es, d, p);
-    step(idx->ndim, idx->size, at, dim, w->stride, &a, s->stride, &b);
-  }
-  rc = work_end(w, out, 0);
 out:
-  amp__free(s);
-  amp__free(idx);
+  rc = amp__accumulated(&acc, rc);
+  amp__free(src);
+  amp__free(hold);
   return rc;
 }
-
 int amp__cpu_scatter(amp_call *c) { return scatter(c, false); }
 int amp__cpu_scatter_add(amp_call *c) { return scatter(c, true); }
 
-/* -- Several dimensions by index tensors --------------------------------------------- */
-
-/* The indexed part of t: [before][index positions][after], element offsets of each. */
-typedef struct part {
-  int64_t nb, np, na;            /* positions of each */
-  int nbd, npd, nad;             /* dimensions of each */
-  int64_t size[AMP_MAX_DIM];     /* of the whole part */
-  int64_t *b, *p, *a;
-  amp_tensor *mem;
-} part;
-
-static int part_make(part *w, amp_call *c, int first, const amp_tensor *t)
-{
-  int n = c->nin - first, rc = 0;
-  const amp_slot *dims = c->a + 1;
-  bool indexed[AMP_MAX_DIM] = { false };
-  int64_t bs[AMP_MAX_DIM], bt[AMP_MAX_DIM], as[AMP_MAX_DIM], at[AMP_MAX_DIM], ps[AMP_MAX_DIM];
-  w->nbd = w->nad = 0;
-  w->mem = NULL;
-  for (int i = 0; i < n; i++) indexed[dims[i].i] = true;
-  bool adjacent = dims[n - 1].i - dims[0].i == n - 1;
-  for (int d = 0; d < t->ndim; d++) {
-    if (indexed[d]) continue;
-    if (adjacent && d < dims[0].i) { bs[w->nbd] = t->size[d]; bt[w->nbd++] = t->stride[d]; }
-    else { as[w->nad] = t->size[d]; at[w->nad++] = t->stride[d]; }
-  }
-  amp_call only = { .nin = n, .in = c->in + first };
-  if ((rc = amp__broadcast(&only, n, &w->npd, ps)) < 0) return rc;
-  w->nb = product(w->nbd, bs);
-  w->np = product(w->npd, ps);
-  w->na = product(w->nad, as);
-  int k = 0;
-  for (int d = 0; d < w->nbd; d++) w->size[k++] = bs[d];
-  for (int d = 0; d < w->npd; d++) w->size[k++] = ps[d];
-  for (int d = 0; d < w->nad; d++) w->size[k++] = as[d];
-  int64_t total = w->nb + w->np + w->na + 3;
-  if ((w->mem = amp__tensor_make(AMP_INT64, AMP_CPU, 0, 1, &total)) == NULL) return amp__S->err.code;
-  w->b = AMP_DATA(int64_t, w->mem);
-  w->p = w->b + w->nb + 1;
-  w->a = w->p + w->np + 1;
-  if (w->nb) offsets(w->nbd, bs, bt, w->b);
-  if (w->na) offsets(w->nad, as, at, w->a);
-  memset(w->p, 0, sizeof *w->p * (size_t)w->np);
-  for (int i = 0; i < n && rc == 0; i++) {
-    int d = (int)dims[i].i;
-    amp_tensor *idx = indices(c->in[first + i], t->size[d], d);
-    if (idx == NULL) { rc = amp__S->err.code; break; }
-    const int64_t *v = AMP_DATA(int64_t, idx);
-    amp_operand o;
-    amp__operand(&o, idx, AMP_C_I64, w->npd, ps);
-    int64_t count[AMP_MAX_DIM] = { 0 }, x = 0, unused = 0;
-    for (int64_t q = 0; q < w->np; q++) {
-      w->p[q] += v[x] * t->stride[d];
-      step(w->npd, ps, count, -1, o.stride, &x, o.stride, &unused);
-    }
-    amp__free(idx);
-  }
-  if (rc < 0) { amp__free(w->mem); w->mem = NULL; }
-  return rc;
-}
-
-int amp__cpu_index(amp_call *c)
-{
-  part w;
-  const amp_tensor *t = c->in[0];
-  int rc = part_make(&w, c, 1, t), es = amp__dtype_size[t->dtype];
-  if (rc < 0) return rc;
-  char *out = amp__data(c->out[0]);
-  const char *x = amp__data(t);
-  bool run = w.na > 0 && w.a[w.na - 1] == w.na - 1;
-  for (int64_t i = 0; i < w.nb; i++)
-    for (int64_t p = 0; p < w.np; p++) {
-      const char *from = x + (w.b[i] + w.p[p]) * es;
-      if (run) memcpy(out, from, (size_t)(w.na * es));
-      else for (int64_t k = 0; k < w.na; k++) put(es, out + k * es, from + w.a[k] * es);
-      out += w.na * es;
-    }
-  amp__free(w.mem);
-  return 0;
-}
-
-int amp__cpu_index_put(amp_call *c)
-{
-  part w;
-  amp_tensor *out = c->out[0], *v = c->in[1], *s = NULL, *t = NULL;
-  int cls = amp__dtype_class[out->dtype], rc = 0;
-  bool add = c->a[1 + AMP_MAX_DIM].i != 0;
-  w.mem = NULL;
-  if (out != c->in[0] && (rc = amp__copy_to(out, c->in[0])) < 0) return rc;
-  if (add) {
-    if ((s = amp__dense(v, amp__class_dtype[cls])) == NULL || (t = work_begin(out, cls)) == NULL) { rc = amp__S->err.code; goto out; }
-  } else {
-    s = v; t = out;
-    amp__retain(s);
-    amp__retain(t);
-  }
-  if ((rc = part_make(&w, c, 2, t)) < 0) { amp__free(t); goto out; }
-  int es = amp__dtype_size[t->dtype];
-  amp_operand o;
-  amp__operand(&o, s, cls, w.nbd + w.npd + w.nad, w.size);
-  int64_t at[AMP_MAX_DIM] = { 0 }, x = 0, unused = 0;
-  for (int64_t i = 0; i < w.nb; i++)
-    for (int64_t p = 0; p < w.np; p++)
-      for (int64_t k = 0; k < w.na; k++) {
-        char *d = (char *)amp__data(t) + (w.b[i] + w.p[p] + w.a[k]) * es;
-        if (add) add_run(cls, d, o.p + x * es, 1, 1);
-        else put(es, d, o.p + x * es);
-        step(w.nbd + w.npd + w.nad, w.size, at, -1, o.stride, &x, o.stride, &unused);
-      }
-  rc = work_end(t, out, 0);
-out:
-  amp__free(w.mem);
-  amp__free(s);
-  return rc;
-}
-
-/* -- Places ----------------------------------------------------------------------------- */
+/* -- nonzero ---------------------------------------------------------------------------------------- */
 
 int amp__cpu_nonzero(amp_call *c)
 {
-  const amp_tensor *t = c->in[0];
-  int64_t *out = AMP_DATA(int64_t, c->out[0]), at[AMP_MAX_DIM] = { 0 }, a = 0, unused = 0;
-  int es = amp__dtype_size[t->dtype];
-  for (int64_t i = 0; i < t->numel; i++) {
-    if (amp__value_get((const char *)amp__data(t) + a * es, t->dtype) != 0)
-      for (int d = 0; d < t->ndim; d++) *out++ = at[d] + 1;
-    step(t->ndim, t->size, at, -1, t->stride, &a, t->stride, &unused);
+  amp_tensor *t = c->in[0], *truth = amp__dense(t, AMP_BOOL), *o = c->out[0];
+  if (truth == NULL) return amp__S->err.code;
+  const uint8_t *p = amp__data(truth);
+  int64_t n = 0, at[AMP_MAX_DIM] = { 0 };
+  int nd = t->ndim, rc = 0;
+  for (int64_t i = 0; i < t->numel; i++) n += p[i] != 0;
+  if (o->size[0] != n) { /* the shape rule may not have looked */
+    int64_t size[2] = { n, nd };
+    if ((o = amp__tensor_make(AMP_INT64, AMP_CPU, 0, 2, size)) == NULL) { rc = amp__S->err.code; goto out; }
+    amp__free(c->out[0]);
+    c->out[0] = o;
   }
-  return 0;
+  char *q = amp__data(o);
+  for (int64_t i = 0, k = 0; i < t->numel && nd > 0; i++) {
+    if (p[i]) {
+      for (int d = 0; d < nd; d++) ((int64_t *)q)[k * o->stride[0] + d * o->stride[1]] = at[d] + 1;
+      k++;
+    }
+    for (int d = nd - 1; d >= 0; d--) {
+      if (++at[d] < t->size[d]) break;
+      at[d] = 0;
+    }
+  }
+out:
+  amp__free(truth);
+  return rc;
 }

@@ -151,6 +151,7 @@ void amp__nn_walk_init(amp__nn_walk *w, int ndim, const int64_t *size, uint32_t 
 
 void amp__nn_seek(const amp__nn_walk *w, amp__nn_pos *p, int64_t row) {
   for (int t = 0; t < 4; t++) p->off[t] = 0;
+  if (w->n == 0) return;
   for (int d = w->ndim - 1; d >= 0; d--) {
     p->at[d] = row % w->size[d];
     row /= w->size[d];

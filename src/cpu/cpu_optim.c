@@ -98,7 +98,8 @@ typedef struct consts { /* of one parameter's step */
 STEP_LOOPS(float, f, sqrtf)
 STEP_LOOPS(double, d, sqrt)
 
-static consts prepare(int kind, const amp_hyper *h, const amp_optim_chunk *k) {
+static consts prepare(int kind, const amp_hyper *h, const amp_optim_chunk *k)
+{
   consts c = {0};
   c.f = (k->factor ? *k->factor : 1.0) * (h->maximize ? -1 : 1);
   c.lr = h->lr;
@@ -131,7 +132,8 @@ static consts prepare(int kind, const amp_hyper *h, const amp_optim_chunk *k) {
 #define STATE(T, s, i) ((s) ? (T *)(void *)(s) + (i) : NULL)
 
 /* Elements [from, to) of a chunk. */
-static void piece(int kind, const amp_hyper *h, const amp_optim_chunk *k, const consts *c, int64_t from, int64_t to) {
+static void piece(int kind, const amp_hyper *h, const amp_optim_chunk *k, const consts *c, int64_t from, int64_t to)
+{
   _Alignas(64) float gbuf[BLOCK], pbuf[BLOCK];
   const int gsize = amp__dtype_size[k->grad_dtype];
   for (int64_t i = from; i < to; i += BLOCK) {
@@ -156,7 +158,8 @@ static void piece(int kind, const amp_hyper *h, const amp_optim_chunk *k, const 
   }
 }
 
-int amp__cpu_optim_step(int kind, const amp_hyper *h, amp_optim_chunk *chunks, int n, const float *const *found, int nfound) {
+int amp__cpu_optim_step(int kind, const amp_hyper *h, amp_optim_chunk *chunks, int n, const float *const *found, int nfound)
+{
   for (int i = 0; i < nfound; i++)
     if (*found[i] != 0) return 0;
   int64_t total = 0;

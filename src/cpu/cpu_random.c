@@ -58,7 +58,7 @@ static AMP_CLONES void normal_f32(float *o, const uint32_t *w)
 {
   AMP_IVDEP
   for (int i = 0; i < BLOCK / 2; i++) {
-    float u = ((float)(int32_t)(w[i] >> 8) + 1.f) * 0x1p-24f;   /* (0, 1] */
+    float u = ((float)(int32_t)(w[i] >> 1) + 0.5f) * 0x1p-31f;  /* (0, 1] */
     float r = sqrtf(-2.f * amp__logf(u));
     float t = (float)(int32_t)(w[i + BLOCK / 2] >> 8) * (6.283185307f * 0x1p-24f);
     o[i] = r * amp__trigf(t, 1);

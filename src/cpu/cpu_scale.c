@@ -20,7 +20,8 @@ enum { BLOCK = 1024, SPAN = 65536 }; /* elements: of a buffer; of a thread's tur
 
 typedef struct rows { int nd; int64_t size[AMP_MAX_DIM], stride[AMP_MAX_DIM]; } rows; /* the last dimension is the row */
 
-static rows rows_of(const amp_tensor *t) {
+static rows rows_of(const amp_tensor *t)
+{
   rows r = {0};
   if (t->flags & AMP_T_DENSE) {
     r.size[0] = t->numel;
@@ -38,7 +39,8 @@ static rows rows_of(const amp_tensor *t) {
 }
 
 /* Walk the rows' starts: offsets in elements. Start with index all 0; false: done. */
-static bool next_row(const rows *r, int64_t *index, int64_t *offset) {
+static bool next_row(const rows *r, int64_t *index, int64_t *offset)
+{
   for (int d = r->nd - 2; d >= 0; d--) {
     *offset += r->stride[d];
     if (++index[d] < r->size[d]) return true;
@@ -48,7 +50,8 @@ static bool next_row(const rows *r, int64_t *index, int64_t *offset) {
   return false;
 }
 
-static bool no_rows(const rows *r) {
+static bool no_rows(const rows *r)
+{
   for (int d = 0; d < r->nd; d++)
     if (r->size[d] == 0) return true;
   return false;
@@ -56,19 +59,22 @@ static bool no_rows(const rows *r) {
 
 /* -- Loops over contiguous elements ---------------------------------------------- */
 
-AMP_CLONES static int bad32(const uint32_t *x, int64_t n) {
+AMP_CLONES static int bad32(const uint32_t *x, int64_t n)
+{
   uint32_t bad = 0;
   for (int64_t i = 0; i < n; i++) bad |= (x[i] & 0x7f800000u) == 0x7f800000u;
   return bad != 0;
 }
 
-AMP_CLONES static int bad16(const uint16_t *x, int64_t n, uint16_t exponent) {
+AMP_CLONES static int bad16(const uint16_t *x, int64_t n, uint16_t exponent)
+{
   uint16_t bad = 0;
   for (int64_t i = 0; i < n; i++) bad |= (x[i] & exponent) == exponent;
   return bad != 0;
 }
 
-AMP_CLONES static int bad64(const uint64_t *x, int64_t n) {
+AMP_CLONES static int bad64(const uint64_t *x, int64_t n)
+{
   uint64_t bad = 0;
   for (int64_t i = 0; i < n; i++) bad |= (x[i] & 0x7ff0000000000000u) == 0x7ff0000000000000u;
   return bad != 0;
@@ -77,7 +83,8 @@ AMP_CLONES static int bad64(const uint64_t *x, int64_t n) {
 AMP_CLONES static void scale32(float *x, int64_t n, float c) { for (int64_t i = 0; i < n; i++) x[i] *= c; }
 AMP_CLONES static void scale64(double *x, int64_t n, double c) { for (int64_t i = 0; i < n; i++) x[i] *= c; }
 
-static int bad(const void *x, int dtype, int64_t n) {
+static int bad(const void *x, int dtype, int64_t n)
+{
   switch (dtype) {
     case AMP_FLOAT64: return bad64(x, n);
     case AMP_FLOAT32: return bad32(x, n);
@@ -86,7 +93,8 @@ static int bad(const void *x, int dtype, int64_t n) {
   }
 }
 
-static void scale(void *x, int dtype, int64_t n, float c) {
+static void scale(void *x, int dtype, int64_t n, float c)
+{
   if (dtype == AMP_FLOAT64) scale64(x, n, c);
   else if (dtype == AMP_FLOAT32) scale32(x, n, c);
   else {
@@ -103,7 +111,8 @@ static void scale(void *x, int dtype, int64_t n, float c) {
 
 /* -- Check and scale ---------------------------------------------------------------- */
 
-static int check_row(char *p, int64_t stride, int dtype, int64_t n, const float *inv) {
+static int check_row(char *p, int64_t stride, int dtype, int64_t n, const float *inv)
+{
   const int size = amp__dtype_size[dtype];
   int found = 0;
   if (stride == 1) {
@@ -125,7 +134,8 @@ static int check_row(char *p, int64_t stride, int dtype, int64_t n, const float 
   return found;
 }
 
-int amp__cpu_check_scale(amp_tensor *t, const float *inv, float *found) {
+int amp__cpu_check_scale(amp_tensor *t, const float *inv, float *found)
+{
   if (!amp__is_float(t->dtype)) return amp__fail(AMP_E_DTYPE, "a gradient must be a float tensor, got %s", amp_dtype_name(t->dtype));
   rows r = rows_of(t);
   if (no_rows(&r)) return 0;
@@ -153,7 +163,8 @@ int amp__cpu_check_scale(amp_tensor *t, const float *inv, float *found) {
 
 enum { LANES = 16 };
 
-AMP_CLONES static double sum2(const float *x, int64_t n) {
+AMP_CLONES static double sum2(const float *x, int64_t n)
+{
   double lane[LANES] = {0}, s = 0;
   int64_t i = 0;
   for (; i + LANES <= n; i += LANES)
@@ -163,7 +174,8 @@ AMP_CLONES static double sum2(const float *x, int64_t n) {
   return s;
 }
 
-static double part(const float *x, int64_t n, double p) {
+static double part(const float *x, int64_t n, double p)
+{
   if (p == 2) return sum2(x, n);
   double s = 0;
   if (isinf(p)) for (int64_t i = 0; i < n; i++) { double a = fabs((double)x[i]); s = a > s || isnan(a) ? a : s; if (isnan(s)) break; }
@@ -172,7 +184,8 @@ static double part(const float *x, int64_t n, double p) {
   return s;
 }
 
-static double part64(const double *x, int64_t n, double p) {
+static double part64(const double *x, int64_t n, double p)
+{
   double s = 0;
   if (isinf(p)) for (int64_t i = 0; i < n; i++) { double a = fabs(x[i]); s = a > s || isnan(a) ? a : s; if (isnan(s)) break; }
   else if (p == 2) for (int64_t i = 0; i < n; i++) s += x[i] * x[i];
@@ -182,7 +195,8 @@ static double part64(const double *x, int64_t n, double p) {
 
 static double join(double a, double b, double p) { return !isinf(p) ? a + b : isnan(a) ? a : b > a || isnan(b) ? b : a; }
 
-static double norm_row(const char *p, int64_t stride, int dtype, int64_t n, double pw) {
+static double norm_row(const char *p, int64_t stride, int dtype, int64_t n, double pw)
+{
   const int size = amp__dtype_size[dtype];
   double s = 0;
   uint64_t raw[BLOCK];
@@ -197,7 +211,8 @@ static double norm_row(const char *p, int64_t stride, int dtype, int64_t n, doub
   return s;
 }
 
-double amp__cpu_norm_part(const amp_tensor *t, double p) {
+double amp__cpu_norm_part(const amp_tensor *t, double p)
+{
   rows r = rows_of(t);
   if (no_rows(&r)) return 0;
   const int size = amp__dtype_size[t->dtype];
@@ -229,13 +244,15 @@ double amp__cpu_norm_part(const amp_tensor *t, double p) {
 
 /* Overflow: back off once the hysteresis is spent. Clean: grow after growth_interval updates in a row. */
 int amp__cpu_scale_update(float *scale, float *inv, double *tracker, double *hyst, const float *const *found, int nfound,
-                          const amp_scaler_options *o) {
+                          const amp_scaler_options *o)
+{
   bool any = false;
   for (int i = 0; i < nfound; i++) any |= *found[i] != 0;
   if (o->growth_interval == 0) return 0;
   double s = *scale;
   if (any) {
     *tracker = 0;
+    if (*hyst > (double)o->hysteresis) *hyst = (double)o->hysteresis; /* it was lowered since */
     if (*hyst > 0) *hyst -= 1;
     if (*hyst > 0) return 0;
     s *= o->backoff_factor;

@@ -178,6 +178,12 @@ int amp__cpu_clamp(amp_call *c)
     if (cls == AMP_C_I64) return amp__fail(AMP_E_VALUE, "a bound is NaN, which %s can't hold", amp_dtype_name(c->out[0]->dtype));
     return amp__fill_value(c->out[0], NAN);
   }
+  if (cls == AMP_C_I64) /* a bound beyond the far end would leave nothing to be */
+    for (int i = 0; i < 2; i++) {
+      double v = i ? k.hi : k.lo;
+      if (isfinite(v) && (v < 0) == (i == 1) && !amp__fits(v, c->out[0]->dtype))
+        return amp__fail(AMP_E_VALUE, "%s %.17g does not fit %s", i ? "max" : "min", v, amp_dtype_name(c->out[0]->dtype));
+    }
   k.flo = (float)k.lo; k.fhi = (float)k.hi;
   k.ilo = bound(k.lo, INT64_MIN, INT64_MAX); k.ihi = bound(k.hi, INT64_MIN, INT64_MAX);
   return run(c, loops, cls, cls, 1, &k);

@@ -8,7 +8,7 @@ local call = require 'amp.call'
 local err = require 'amp.error'
 local options = require 'amp.options'
 local util = require 'amp.util'
-local C, S, ref_t = core.C, core.S, core.ref_t
+local C, ref_t = core.C, core.ref_t
 local istype = ffi.istype
 
 local M = {}
@@ -27,6 +27,14 @@ local function tensors(op, params)
   return params
 end
 
+-- Total norm; clips where max_norm is not negative.
+local function total(op, list, max_norm, p)
+  local n = #list
+  local buffer = buffer_t(n)
+  for i = 1, n do buffer[i - 1] = list[i].ptr_ end
+  return call.make(op, C.amp_clip_grad_norm, buffer, n, max_norm, p)
+end
+
 --- Scale gradients so that their total norm is at most max_norm, without waiting for it.
 -- The factor stays pending on 16-bit gradients; the step applies it.
 -- @param params tensors, as a list
@@ -43,36 +51,28 @@ function M.clip_grad_norm_(params, max_norm, norm_type, more)
   if type(max_norm) ~= 'number' or max_norm ~= max_norm or max_norm < 0 then
     err.throw(op, 'max_norm must be a number of at least 0, got %s', util.show(max_norm))
   end
-  if type(p) ~= 'number' or not (p > 0) then err.throw(op, 'norm_type must be a positive number or math.huge, got %s', util.show(p)) end
+  if type(p) ~= 'number' or p ~= p or p <= 0 then err.throw(op, 'norm_type must be a positive number or math.huge, got %s', util.show(p)) end
   local list = tensors(op, params)
-  local n = #list
-  local buffer = buffer_t(n)
-  for i = 1, n do buffer[i - 1] = list[i].ptr_ end
   if o.error_if_nonfinite then
-    local norm = call.make(op, C.amp_clip_grad_norm, buffer, n, -1, p)
-    local v = norm:item()
+    local v = total(op, list, -1, p):item()
     if v ~= v or v == math.huge then
       err.throw_code('value', op, 'the total norm of the gradients is %s; they are unchanged (error_if_nonfinite)', v ~= v and 'NaN' or 'infinite')
     end
   end
-  return call.make(op, C.amp_clip_grad_norm, buffer, n, max_norm, p)
+  return total(op, list, max_norm, p)
 end
 
 --- Total norm of the gradients; nothing is changed.
 -- @treturn Tensor a float32 scalar
 function M.get_total_norm(params, norm_type)
   local op = 'nn.utils.get_total_norm'
-  local list = tensors(op, params)
-  local n = #list
-  local buffer = buffer_t(n)
-  for i = 1, n do buffer[i - 1] = list[i].ptr_ end
-  return call.make(op, C.amp_clip_grad_norm, buffer, n, -1, norm_type or 2)
+  return total(op, tensors(op, params), -1, norm_type or 2)
 end
 
 --- Limit every element of the gradients to [-clip_value, clip_value].
 function M.clip_grad_value_(params, clip_value)
   local op = 'nn.utils.clip_grad_value_'
-  if type(clip_value) ~= 'number' or not (clip_value >= 0) then
+  if type(clip_value) ~= 'number' or clip_value ~= clip_value or clip_value < 0 then
     err.throw(op, 'clip_value must be a number of at least 0, got %s', util.show(clip_value))
   end
   local list = tensors(op, params)
@@ -97,9 +97,9 @@ end
 function M.vector_to_parameters(vector, params)
   local op = 'nn.utils.vector_to_parameters'
   if not istype(ref_t, vector) then err.throw(op, 'the first argument must be a tensor, got %s', util.show(vector)) end
-  local list, total = tensors(op, params), 0
-  for i = 1, #list do total = total + list[i]:numel() end
-  if vector:numel() ~= total then err.throw(op, 'the vector has %d elements, the parameters %d', vector:numel(), total) end
+  local list, count = tensors(op, params), 0
+  for i = 1, #list do count = count + list[i]:numel() end
+  if vector:numel() ~= count then err.throw(op, 'the vector has %d elements, the parameters %d', vector:numel(), count) end
   amp.no_grad(function()
     local at = 1
     for i = 1, #list do

@@ -8,6 +8,7 @@ local ffi = require 'ffi'
 local core = require 'amp.ffi'
 local call = require 'amp.call'
 local err = require 'amp.error'
+local groups = require 'amp.optim.param_groups'
 local util = require 'amp.util'
 local C, S, ref_t = core.C, core.S, core.ref_t
 local istype, band = ffi.istype, require('bit').band
@@ -18,103 +19,6 @@ local hyper_t = ffi.typeof 'amp_hyper[?]'
 local M = {}
 
 local HISTORY = 2 -- amp_tensor.flags
-
--- -- Options -----------------------------------------------------------------------
-
--- Torch7's names and halves of a pair; read and written through to the real field.
-local function group_metatable(class)
-  local aliases = class.aliases
-  local pair = { beta1 = 1, beta2 = 2 }
-  return {
-    __index = function(g, k)
-      if aliases[k] then return rawget(g, aliases[k]) end
-      local betas = pair[k] and rawget(g, 'betas')
-      return betas and betas[pair[k]] or nil
-    end,
-    __newindex = function(g, k, v)
-      if aliases[k] then
-        rawset(g, aliases[k], v)
-      elseif pair[k] and rawget(g, 'betas') then
-        local b = rawget(g, 'betas')
-        rawset(g, 'betas', { k == 'beta1' and v or b[1], k == 'beta2' and v or b[2] })
-      else
-        rawset(g, k, v)
-      end
-    end,
-  }
-end
-
-local function known_names(class, more)
-  local names = {}
-  for k in pairs(class.defaults) do names[#names + 1] = k end
-  if class.defaults.betas then names[#names + 1] = 'beta1' names[#names + 1] = 'beta2' end
-  for _, k in ipairs(more) do names[#names + 1] = k end
-  table.sort(names)
-  return names
-end
-
--- given options over defaults, with real names
-local function read_options(class, given, defaults, extra)
-  local out = {}
-  for k, v in pairs(defaults) do out[k] = type(v) == 'table' and { unpack(v) } or v end
-  for k, v in pairs(given) do
-    local real = class.aliases[k] or k
-    if k == 'beta1' or k == 'beta2' then
-      if not class.defaults.betas then real = nil end
-    elseif class.defaults[real] == nil and not extra[real] then
-      real = nil
-    end
-    if real == nil then
-      local names = known_names(class, util.keys(extra))
-      local all = {}
-      for _, n in ipairs(names) do all[#all + 1] = n end
-      for n in pairs(class.aliases) do all[#all + 1] = n end
-      err.throw(class.op, 'unknown option %s%s (there are %s)', util.show(k), util.hint(k, all), table.concat(names, ', '))
-    end
-    if real ~= k and given[real] ~= nil then err.throw(class.op, "'%s' and '%s' are one option; give one of them", k, real) end
-    if k == 'beta1' then out.betas = { v, out.betas[2] }
-    elseif k == 'beta2' then out.betas = { out.betas[1], v }
-    elseif not extra[real] then out[real] = v end
-  end
-  return out
-end
-
-local function number(class, name, v)
-  if type(v) ~= 'number' or v ~= v then err.throw(class.op, '%s must be a number, got %s', name, util.show(v)) end
-  return v
-end
-
--- Types here, ranges in the library's words.
-local function check_group(class, g, place)
-  for k, default in pairs(class.defaults) do
-    local v = g[k]
-    if type(default) == 'number' then
-      number(class, k, v)
-      if v < 0 then err.throw(class.op, '%s must be 0 or more, got %g%s', k, v, place) end
-    elseif type(default) == 'boolean' then
-      if type(v) ~= 'boolean' then err.throw(class.op, '%s must be true or false, got %s%s', k, util.show(v), place) end
-    elseif k == 'betas' then
-      if type(v) ~= 'table' or #v ~= 2 then err.throw(class.op, 'betas must be a pair of numbers, got %s%s', util.show(v), place) end
-      for i = 1, 2 do
-        number(class, 'beta' .. i, v[i])
-        if v[i] < 0 or v[i] >= 1 then err.throw(class.op, 'beta%d must be in [0, 1), got %g%s', i, v[i], place) end
-      end
-    end
-  end
-  if g.nesterov and (g.momentum == 0 or g.dampening ~= 0) then
-    err.throw(class.op, 'nesterov needs a momentum and no dampening, got momentum %g, dampening %g', g.momentum, g.dampening)
-  end
-end
-
-local function fill(h, g)
-  h.lr, h.weight_decay = g.lr, g.weight_decay
-  h.momentum, h.dampening = g.momentum or 0, g.dampening or 0
-  local b = g.betas
-  if b then h.beta1, h.beta2, h.eps = b[1], b[2], g.eps end
-  h.nesterov = g.nesterov and 1 or 0
-  h.maximize = g.maximize and 1 or 0
-  h.amsgrad = g.amsgrad and 1 or 0
-end
 
 -- -- Parameters ---------------------------------------------------------------------
 
@@ -161,8 +65,8 @@ function Optimizer:add_param_group(group)
     err.throw(class.op, "a group is a table with 'params', got %s", util.show(group))
   end
   local list = check_params(self, group.params)
-  local g = read_options(class, group, self.defaults, { params = true, name = true })
-  check_group(class, g, '')
+  local g = groups.read(class, group, self.defaults, { params = true, name = true })
+  groups.check(class, g, '')
   g.name = group.name
   g.params = {}
   for i = 1, #list do g.params[i] = list[i] end
@@ -186,18 +90,18 @@ end
 
 -- Hyper-parameters as the library takes them.
 local function hyper(self, op)
-  local groups, h = self.param_groups, self._hyper
+  local list, h = self.param_groups, self._hyper
   local n = #self._sizes
-  if #groups ~= n then
-    err.throw(op, 'param_groups has %d groups, the optimizer %d; groups are added with opt:add_param_group{params = ...}', #groups, n)
+  if #list ~= n then
+    err.throw(op, 'param_groups has %d groups, the optimizer %d; groups are added with opt:add_param_group{params = ...}', #list, n)
   end
   for i = 1, n do
-    local g = groups[i]
+    local g = list[i]
     if #g.params ~= self._sizes[i] then
       err.throw(op, 'the list of parameters of group %d was changed; parameters are added with opt:add_param_group{params = ...}', i)
     end
     if type(g.lr) ~= 'number' or g.lr ~= g.lr then err.throw(op, 'lr of group %d must be a number, got %s', i, util.show(g.lr)) end
-    fill(h[i - 1], g)
+    groups.fill(h[i - 1], g)
   end
   return h, n
 end
@@ -309,7 +213,7 @@ local function check_state(self, op, dict)
       merged[k] = saved[k]
       if merged[k] == nil then merged[k] = g[k] end
     end
-    check_group(self.class, merged, (' (group %d of the state)'):format(gi))
+    groups.check(self.class, merged, (' (group %d of the state)'):format(gi))
     for pi = 1, self._sizes[gi] do
       at = at + 1
       local s = dict.state[saved.params[pi]]
@@ -366,7 +270,7 @@ function M.tostring(self)
   local out = { ('%s (%d parameters in %d groups)'):format(self.class.name, self._count, #self.param_groups) }
   for i, g in ipairs(self.param_groups) do
     local parts = {}
-    for _, k in ipairs(known_names(self.class, {})) do
+    for _, k in ipairs(groups.names(self.class, {})) do
       local v = rawget(g, k)
       if type(v) == 'table' then v = ('{%s, %s}'):format(v[1], v[2]) end
       if v ~= nil then parts[#parts + 1] = k .. ' = ' .. tostring(v) end
@@ -384,7 +288,7 @@ function M.is(v) return type(v) == 'table' and rawget(v, '_handle') ~= nil and r
 -- @treturn table callable: class(params, options)
 function M.class(class)
   class.op = 'optim.' .. class.name
-  class.group_mt = group_metatable(class)
+  class.group_mt = groups.metatable(class)
   class.__name = class.name
   local mt = { __index = Optimizer, __tostring = M.tostring }
   local function new(_, params, options)
@@ -401,14 +305,14 @@ function M.class(class)
       _ids = {}, _sizes = {}, _count = 0,
     }
     if self.name ~= nil and type(self.name) ~= 'string' then err.throw(class.op, 'name must be a string, got %s', util.show(self.name)) end
-    self.defaults = read_options(class, options, class.defaults, { name = true })
-    check_group(class, self.defaults, '')
+    self.defaults = groups.read(class, options, class.defaults, { name = true })
+    groups.check(class, self.defaults, '')
     local handle = C.amp_optim_new(S, class.kind)
     if handle == nil then err.raise(class.op) end
     self._handle = ffi.gc(handle, C.amp_optim_free)
     setmetatable(self, mt)
-    local groups = type(params) == 'table' and type(params[1]) == 'table' and params or { { params = params } }
-    for i = 1, #groups do self:add_param_group(groups[i]) end
+    local list = type(params) == 'table' and type(params[1]) == 'table' and params or { { params = params } }
+    for i = 1, #list do self:add_param_group(list[i]) end
     return self
   end
   return setmetatable(class, { __call = new })

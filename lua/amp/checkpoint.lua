@@ -1,0 +1,156 @@
+--- amp.checkpoint: trade time for memory. The values between the arguments and the results of
+-- a function are not kept for backward, which computes them again in the forward's autocast
+-- and random state. The results are tied to the tensor arguments and to the leaves (weights)
+-- that the function used, so every kind of backward works through it.
+-- @module amp.checkpoint
+local ffi = require 'ffi'
+local core = require 'amp.ffi'
+local autograd = require 'amp.autograd'
+local autocast = require 'amp.autocast'
+local engine = require 'amp.engine'
+local err = require 'amp.error'
+local func = require 'amp.func'
+local nested = require 'amp.nested'
+local ops = require 'amp.ops'
+local region = require 'amp.region'
+local util = require 'amp.util'
+local C, S, ref_t = core.C, core.S, core.ref_t
+
+local CREATE_GRAPH, RETAIN_GRAPH, ALLOW_UNUSED, STOP = 1, 2, 8, 16
+
+local function tracked(t)
+  local p = t.ptr_
+  return p ~= nil and p.flags % 4 ~= 0 and p.dtype <= 3
+end
+
+-- Recording, in the random state of the forward pass.
+local replay = region.kind(function(rec)
+  rec.mode, rec.seed, rec.offset = S.grad_mode, S.seed, S.rng_offset
+  S.grad_mode, S.seed, S.rng_offset = rec.inner_mode, rec.inner_seed, rec.inner_offset
+end, function(rec)
+  rec.inner_mode, rec.inner_seed, rec.inner_offset = S.grad_mode, S.seed, S.rng_offset
+  S.grad_mode, S.seed, S.rng_offset = rec.mode, rec.seed, rec.offset
+end)
+
+local function leaf_of(t)
+  local x = func.detached(t)
+  x.requires_grad = true
+  return x
+end
+
+local function leaves_of(list)
+  local n = #list
+  if n == 0 then return {} end
+  local roots = ffi.new('amp_tensor *[?]', n)
+  for i = 1, n do roots[i - 1] = list[i].ptr_ end
+  local count = C.amp_graph_leaves(S, roots, n, nil, 0)
+  if count < 0 then err.raise 'checkpoint' end
+  -- one handle after the other: each has a finalizer of its own
+  local found = {}
+  local slots = ffi.new('amp_tensor *[?]', math.max(count, 1))
+  local refs = ffi.cast('amp_ref *', slots)
+  count = C.amp_graph_leaves(S, roots, n, refs, count)
+  if count < 0 then err.raise 'checkpoint' end
+  for i = 1, count do
+    local o = ref_t()
+    o.ptr_ = slots[i - 1]
+    found[i] = o
+  end
+  return found
+end
+
+local function run_backward(record, g, _, flags)
+  local create = flags % 2 ~= 0
+  for i = 1, #record.versions do
+    if tonumber(C.amp_tensor_version(record.inputs[i])) ~= record.versions[i] then
+      err.throw_code('autograd', 'checkpoint', 'argument tensor %d was changed in place after the forward pass; backward has to compute with it again', i)
+    end
+  end
+  -- arguments: new leaves, or, for derivatives of derivatives, aliases with their history
+  local xs, at = {}, 0
+  local alias = ops.get 'alias'
+  local args = nested.map(function(t)
+    if not tracked(t) then return t end
+    at = at + 1
+    xs[at] = create and alias(t) or leaf_of(t)
+    return xs[at]
+  end, record.args)
+  local results = util.pack(autocast.with(record.autocast, region.run, replay,
+    { inner_mode = 1, inner_seed = record.seed, inner_offset = record.offset }, record.fn, unpack(args, 1, args.n)))
+  local outs = nested.flatten(results)
+  if #outs ~= record.nout then
+    err.throw('checkpoint', 'the function gave %d tensors in the forward pass, but %d when computed again', record.nout, #outs)
+  end
+  local roots, grads = {}, {}
+  for i = 1, #outs do
+    if g[i] and tracked(outs[i]) then
+      roots[#roots + 1] = outs[i]
+      grads[#roots] = g[i]
+    end
+  end
+  if #roots == 0 then return {} end
+  local targets, place = {}, {}
+  local n = #record.inputs
+  for i = 1, n do
+    local t = xs[i] or record.inputs[i]
+    if tracked(t) then
+      targets[#targets + 1] = t
+      place[#targets] = i
+    end
+  end
+  local result = {}
+  local function read(e)
+    for i = 1, #targets do
+      local o = ref_t()
+      if C.amp_backward_result(S, o, e, i - 1) < 0 then err.raise 'checkpoint' end
+      if o.ptr_ ~= nil then result[place[i]] = o end
+    end
+  end
+  engine.begin('checkpoint', roots, grads, targets,
+    (create and CREATE_GRAPH + RETAIN_GRAPH or 0) + ALLOW_UNUSED + STOP, read)
+  return result
+end
+
+--- fn(...), whose inner values backward computes again instead of keeping them.
+-- Tensors with a history that fn uses go in as arguments (also in tables); weights need not.
+-- @tparam function fn
+-- @return fn's results
+return function(fn, ...)
+  autograd.need_function('checkpoint', fn)
+  if S.grad_mode == 0 then return fn(...) end
+  local args = util.pack(...)
+  local record = { fn = fn, backward = run_backward, autocast = autocast.snapshot(), seed = S.seed, offset = S.rng_offset }
+  local inputs, versions, xs = {}, {}, {}
+  record.args = nested.map(function(t)
+    if t.ptr_ == nil then err.throw('checkpoint', 'a tensor among the arguments was freed') end
+    local held = func.hold(t)
+    if tracked(t) then
+      inputs[#inputs + 1] = held
+      versions[#inputs] = tonumber(C.amp_tensor_version(t))
+    end
+    return held
+  end, args)
+  -- recorded only to learn which leaves take part; the graph goes at once
+  local inner = nested.map(function(t)
+    if not tracked(t) then return t end
+    local x = leaf_of(t)
+    xs[tonumber(x.ptr_.id)] = true
+    return x
+  end, record.args)
+  local results = util.pack(fn(unpack(inner, 1, inner.n)))
+  local outs = nested.flatten(results)
+  local leaves = leaves_of(outs)
+  for i = 1, #leaves do
+    if not xs[tonumber(leaves[i].ptr_.id)] then inputs[#inputs + 1] = leaves[i] end
+  end
+  record.inputs, record.versions, record.nout = inputs, versions, #outs
+  local out, k = {}, 0
+  results = nested.map(function(t)
+    k = k + 1
+    if not tracked(t) then return t end
+    out[k] = func.detached(t)
+    return out[k]
+  end, results)
+  if next(out) then func.tie(record, out) end
+  return unpack(results, 1, results.n)
+end

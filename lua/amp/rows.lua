@@ -1,0 +1,87 @@
+--- The op table as Lua sees it: each row's schema parsed, on first use.
+-- Nothing is listed here; the library is asked, so a library and a Lua tree can't disagree.
+-- @module amp.rows
+local ffi = require 'ffi'
+local core = require 'amp.ffi'
+local err = require 'amp.error'
+local C = core.C
+
+local M = {}
+
+local AUX = 1024
+local band = require('bit').band
+
+local numeric = { i = true, f = true, d = true }
+
+-- "dim:d=1" and the like, into a table
+local function parse_arg(word, slot)
+  local name, type_ = word:match '^([%w_]+):(.*)$'
+  if name == nil then
+    local base, mark = word:match '^([%w_]+)([?#*]?)$'
+    return { name = base, kind = 'T', optional = mark == '?', number = mark == '#', list = mark == '*' }, 0
+  end
+  local default = type_:match '=(.*)$'
+  type_ = type_:gsub('=.*$', '')
+  local optional = type_:sub(-1) == '?'
+  if optional then type_ = type_:sub(1, -2) end
+  local a = { name = name, kind = type_:sub(1, 1), slot = slot, optional = optional, default = default }
+  local count = 1
+  if a.kind == 'e' then
+    a.words, a.word_list = {}, {}
+    for w in type_:sub(2):gmatch '[^,]+' do
+      a.words[w] = #a.word_list
+      a.word_list[#a.word_list + 1] = w
+    end
+  elseif a.kind == 'I' or a.kind == 'D' then
+    count = 9
+  elseif a.kind == 'i' and #type_ > 1 then
+    a.kind, count = 'N', tonumber(type_:sub(2))
+    a.count = count
+  end
+  return a, count
+end
+
+local rows, by_name = {}, {}
+
+local function row(id)
+  local info = C.amp_op_get(id)
+  local r = {
+    id = id, name = ffi.string(info.name), schema = ffi.string(info.schema), doc = ffi.string(info.doc),
+    flags = tonumber(info.flags), kind = string.char(info.kind), nin = info.nin, nout = info.nout, args = {},
+  }
+  local slot = 0
+  for word in r.schema:gmatch '%S+' do
+    local a, n = parse_arg(word, slot)
+    r.args[#r.args + 1] = a
+    slot = slot + n
+  end
+  if slot ~= info.nslot then
+    err.throw(r.name, "the library counts %d slots in the schema '%s', this Lua tree %d: the two differ in version",
+      info.nslot, r.schema, slot)
+  end
+  for i = 1, #r.args do
+    local a, after = r.args[i], r.args[i + 1]
+    -- numbers in a row: t:view(2, 3); not where the next argument is a number itself
+    a.run = (a.kind == 'I' or a.kind == 'D') and not (after and numeric[after.kind]) and not (after and after.number)
+    a.required = not a.optional and a.default == nil
+  end
+  if band(r.flags, AUX) ~= 0 then r.nout = 1 end
+  return r
+end
+
+for id = 0, C.amp_op_count() - 1 do by_name[ffi.string(C.amp_op_get(id).name)] = id end
+M.by_name = by_name
+
+--- The row of a name (without a trailing _), parsed, or nil.
+function M.get(name)
+  local id = by_name[name]
+  if id == nil then return nil end
+  local r = rows[id]
+  if r == nil then
+    r = row(id)
+    rows[id] = r
+  end
+  return r
+end
+
+return M

@@ -1,0 +1,516 @@
+--- GradScaler: dynamic loss scaling in three gears.
+--   automatic      scaler:backward(gm, loss); opt:step():clear_grad()
+--   manual         gm:backward(loss, {dy = scaler:scale_tensor()}); scaler:unscale(gm:attached_tensors());
+--                  scaler:update(); opt:step()
+--   per optimizer  scaler:scale(loss):backward(); scaler:unscale_(opt); scaler:step(opt); scaler:update()
+-- Scale, growth tracker and what was found live in the library's device cells, and gradients
+-- carry their checks, so no step waits. What this file keeps is the protocol: which optimizer
+-- was unscaled or stepped since the last update.
+-- @module amp.scaler
+local ffi = require 'ffi'
+local core = require 'amp.ffi'
+local call = require 'amp.call'
+local err = require 'amp.error'
+local optimizer = require 'amp.optim.optimizer'
+local options = require 'amp.options'
+local region = require 'amp.region'
+local settings = require 'amp.scaler_options'
+local types = require 'amp.types'
+local util = require 'amp.util'
+local warn = require 'amp.warn'
+local C, S, ref_t = core.C, core.S, core.ref_t
+local istype = ffi.istype
+
+local buffer_t = ffi.typeof 'amp_tensor *[?]'
+local checks_t = ffi.typeof 'amp_check *[?]'
+local UNSCALE, ANY_HALF, DROP, RAW = 1, 2, 4, 8 -- bits of amp_check_grads
+local WARN_AFTER = 20
+
+local M = {}
+local Scaler = {}
+
+local function fail(op, message, ...) err.throw_code('state', 'GradScaler' .. (op and '.' .. op or ''), message, ...) end
+
+-- -- Scale -------------------------------------------------------------------------------------
+
+local numbers = ffi.new 'double[1]'
+local integers = ffi.new 'int64_t[2]'
+
+local function read(self)
+  call.check(C.amp_scaler_get(S, self._handle, numbers, integers, integers + 1), 'GradScaler')
+  return numbers[0], tonumber(integers[0]), tonumber(integers[1])
+end
+
+local look -- below: what the device found, told at a permitted wait
+
+--- The scale, a number (1 where disabled). Waits for the device. Also `scaler.scale_factor`.
+function Scaler:get_scale()
+  if not self._o.enabled then return 1 end
+  look(self)
+  return (read(self))
+end
+
+--- Clean updates since the last change. Waits for the device.
+function Scaler:get_growth_tracker()
+  if not self._o.enabled then return 0 end
+  return (select(2, read(self)))
+end
+
+--- Set the scale; the growth tracker stays.
+function Scaler:set_scale(v)
+  if istype(ref_t, v) then v = v:item() end
+  settings.check('GradScaler.set_scale', 'init_scale', v)
+  call.check(C.amp_scaler_put(S, self._handle, v, -1, -1), 'GradScaler.set_scale')
+  return self
+end
+
+local function scale_on(self, device)
+  return call.make('GradScaler', C.amp_scaler_scale_tensor, self._handle, math.floor(device / 256), device % 256)
+end
+
+--- The scale as a float32 scalar on a device; does not wait. Made for gm:backward's dy.
+-- @tparam ?string device default: the default device
+-- @treturn Tensor scalar
+function Scaler:scale_tensor(device)
+  local code = device and types.device(device, 'GradScaler.scale_tensor') or types.default_device()
+  if not self._o.enabled then
+    return require('amp.create').ones({}, { dtype = 'float32', device = device })
+  end
+  return scale_on(self, code)
+end
+
+local function scaled(self, v, place, cells)
+  if istype(ref_t, v) then
+    if v.ptr_ == nil then err.throw('GradScaler.scale', 'the tensor was freed') end
+    local p = v.ptr_
+    local code = p.device * 256 + p.device_index
+    cells[code] = cells[code] or scale_on(self, code)
+    return (p.dtype <= 1 and v or v:float()) * cells[code]
+  end
+  if type(v) == 'table' then
+    local out = {}
+    for k, x in pairs(v) do out[k] = scaled(self, x, place .. '.' .. tostring(k), cells) end
+    return setmetatable(out, getmetatable(v))
+  end
+  err.throw('GradScaler.scale', 'takes tensors, in tables or not; got %s%s', util.show(v), place == '' and '' or ' at ' .. place:sub(2))
+end
+
+--- A loss (or a nested table of outputs), in float32, times the scale.
+-- @param outputs tensor or table
+-- @return the same structure
+-- @usage scaler:scale(loss):backward()
+function Scaler:scale(outputs)
+  if not self._o.enabled then return outputs end
+  return scaled(self, outputs, '', {})
+end
+
+-- -- Checks of an iteration ----------------------------------------------------------------------
+
+local function new_check(self)
+  local k = C.amp_check_new(S, self._handle)
+  if k == nil then err.raise 'GradScaler' end
+  return ffi.gc(k, C.amp_check_free)
+end
+
+-- The optimizer's parameters as the library takes them.
+local function params_of(op, opt)
+  if optimizer.is(opt) then return opt._all, opt._count end
+  local list = {}
+  for i, g in ipairs(opt.param_groups) do
+    if type(g) ~= 'table' or type(g.params) ~= 'table' then err.throw(op, 'group %d of the optimizer has no list params', i) end
+    for k, p in ipairs(g.params) do
+      if not istype(ref_t, p) then err.throw(op, 'parameter %d of group %d must be a tensor, got %s', k, i, util.show(p)) end
+      list[#list + 1] = p
+    end
+  end
+  local n = #list
+  local buffer = buffer_t(n)
+  for i = 1, n do buffer[i - 1] = list[i].ptr_ end
+  return buffer, n, list
+end
+
+local function describe(opt)
+  if type(opt.describe) == 'function' then return opt:describe() end
+  return type(opt.name) == 'string' and ("'%s'"):format(opt.name) or tostring(opt)
+end
+
+local function check_optimizer(op, opt)
+  if type(opt) ~= 'table' or type(opt.step) ~= 'function' or type(opt.param_groups) ~= 'table' then
+    err.throw(op, 'takes an optimizer (a table with step and param_groups), got %s', util.show(opt))
+  end
+end
+
+local function state_of(self, opt)
+  local s = self._states[opt]
+  if s == nil then
+    s = { stage = 'ready' }
+    self._states[opt] = s
+  end
+  return s
+end
+
+local function run_check(self, op, k, buffer, n, flags)
+  if self._allow_half then flags = flags + ANY_HALF end
+  call.try(op, C.amp_check_grads, S, k, buffer, n, flags)
+  self._touched = true
+end
+
+local probe = ffi.new 'amp_ref[1]' -- in an array a handle has no finalizer
+
+local function any_grad(buffer, n)
+  for i = 0, n - 1 do
+    probe[0].ptr_ = buffer[i]
+    if C.amp_grad_defined(probe) ~= 0 then return true end
+  end
+  return false
+end
+
+--- Unscale an optimizer's gradients now, to clip or look at them; step does it otherwise.
+-- @usage scaler:unscale_(opt); nn.utils.clip_grad_norm_(net:parameters(), 1); scaler:step(opt); scaler:update()
+-- @return self
+function Scaler:unscale_(opt)
+  local op = 'GradScaler.unscale_'
+  check_optimizer(op, opt)
+  if not self._o.enabled then return self end
+  local s = state_of(self, opt)
+  if s.stage == 'unscaled' then
+    fail('unscale_', 'unscale_() was called already for optimizer %s since the last update(); call it once, '
+      .. 'when all gradients of the step are there, and update() after the step', describe(opt))
+  elseif s.stage == 'stepped' then
+    fail('unscale_', 'unscale_() is called after step() for optimizer %s; call it before step(), and update() after', describe(opt))
+  end
+  local buffer, n = params_of(op, opt)
+  local k = new_check(self)
+  run_check(self, op, k, buffer, n, UNSCALE)
+  s.check, s.stage = k, 'unscaled'
+  self._last[opt] = k
+  return self
+end
+
+--- Unscale the gradients of tensors; on overflow they read as nil, and the next step of any
+-- optimizer of theirs leaves everything alone.
+-- @tparam table list tensors
+-- @return self
+function Scaler:unscale(list)
+  local op = 'GradScaler.unscale'
+  if istype(ref_t, list) then list = { list } end
+  if type(list) ~= 'table' then err.throw(op, 'takes a list of tensors, got %s', util.show(list)) end
+  if not self._o.enabled then return self end
+  local n = #list
+  local buffer = buffer_t(n)
+  for i = 1, n do
+    if not istype(ref_t, list[i]) then err.throw(op, 'element %d must be a tensor, got %s', i, util.show(list[i])) end
+    if list[i].ptr_ == nil then err.throw(op, 'tensor %d was freed', i) end
+    buffer[i - 1] = list[i].ptr_
+  end
+  self._list_check = self._list_check or new_check(self)
+  run_check(self, op, self._list_check, buffer, n, UNSCALE + DROP)
+  return self
+end
+
+-- -- Step -----------------------------------------------------------------------------------------
+
+local plain = region.kind(function(rec)
+  rec.on, rec.e0, rec.e1 = S.autocast_on, S.autocast[0].enabled, S.autocast[1].enabled
+  S.autocast_on, S.autocast[0].enabled, S.autocast[1].enabled = 0, 0, 0
+end, function(rec)
+  S.autocast_on, S.autocast[0].enabled, S.autocast[1].enabled = rec.on, rec.e0, rec.e1
+end)
+
+local function run_user(opt)
+  if S.autocast_on == 0 then opt:step() else region.run(plain, {}, opt.step, opt) end
+end
+
+local function found(k)
+  local rc = C.amp_check_found(S, k)
+  if rc < 0 then err.raise 'GradScaler' end
+  return rc == 1
+end
+
+-- Whether a check's overflow is known without a wait.
+local function known(k) return C.amp_check_devices(k) <= 1 end
+
+-- Which parameter overflowed, for the warning; on a CPU only.
+local function culprit(self, opt, buffer, n)
+  for i = 0, n - 1 do
+    local k = new_check(self)
+    probe[0].ptr_ = buffer[i]
+    if C.amp_grad_defined(probe) ~= 0 and C.amp_check_grads(S, k, buffer + i, 1, RAW) == 0 and known(k) and found(k) then
+      local p = buffer[i]
+      local sizes = {}
+      for d = 1, p.ndim do sizes[d] = tonumber(p.size[d - 1]) end
+      return ('the first gradient with Inf or NaN is that of parameter %d (%s %s) of optimizer %s'):format(i + 1,
+        types.dtype_name[p.dtype], util.shape(sizes), describe(opt))
+    end
+  end
+end
+
+--- Step an optimizer, unless an overflow is found: then nothing of it changes.
+-- @param opt an optimizer of amp.optim, or a table with step and param_groups (then this waits)
+-- @tparam ?table o {allow_empty = true}: no gradients at all is no error
+-- @return self
+function Scaler:step(opt, o)
+  local op = 'GradScaler.step'
+  check_optimizer(op, opt)
+  if type(o) == 'function' then
+    fail('step', 'closures are not supported under a scaler; compute loss and gradients first, then call scaler:step(opt)')
+  end
+  o = options.read(op, o, { 'allow_empty' })
+  if not self._o.enabled then
+    if optimizer.is(opt) then opt:step() else run_user(opt) end
+    return self
+  end
+  local s = state_of(self, opt)
+  if s.stage == 'stepped' then
+    fail('step', 'step() was called already for optimizer %s since the last update(); call update() once, '
+      .. 'after the steps of an iteration', describe(opt))
+  end
+  local buffer, n = params_of(op, opt)
+  if not any_grad(buffer, n) then
+    local hidden = self._list_check and known(self._list_check) and found(self._list_check)
+    if not o.allow_empty and not hidden then
+      fail('step', 'no parameter of optimizer %s has a gradient: call backward first, or step(opt, {allow_empty = true}) if that is meant', describe(opt))
+    end
+    self._touched, s.stage = true, 'stepped'
+    if hidden then s.check, self._last[opt] = self._list_check, self._list_check end
+    return self
+  end
+  local supports = opt.step_supports_amp_scaling and not optimizer.is(opt)
+  local flags = s.stage == 'unscaled' and 0 or supports and RAW or UNSCALE
+  local k = s.check or new_check(self)
+  run_check(self, op, k, buffer, n, flags)
+  s.check, self._last[opt] = k, k
+  if self._skipped >= WARN_AFTER - 1 and not self._culprit and known(k) and found(k) then
+    self._culprit = culprit(self, opt, buffer, n)
+  end
+  if optimizer.is(opt) then
+    opt:step()
+  elseif supports then -- it unscales and skips by itself
+    local p = buffer[0]
+    local t = call.make(op, C.amp_check_tensor, k, p.device, p.device_index)
+    opt.found_inf, opt.grad_scale = t, s.stage ~= 'unscaled' and scale_on(self, p.device * 256 + p.device_index) or nil
+    run_user(opt)
+    opt.found_inf, opt.grad_scale = nil, nil
+  elseif not found(k) then
+    run_user(opt)
+  end
+  s.stage = 'stepped'
+  return self
+end
+
+--- Whether the last look at gradients found an overflow. Waits for the device.
+-- @param ?opt that optimizer's last step or unscale_ only; also after update
+-- @treturn boolean
+function Scaler:found_inf(opt)
+  if not self._o.enabled then return false end
+  local answer = false
+  if opt ~= nil then
+    check_optimizer('GradScaler.found_inf', opt)
+    local k = self._last[opt] or self._list_check or self._last_list
+    answer = k ~= nil and found(k)
+  else
+    local list = self:_checks()
+    if #list == 0 then list = self._last_checks end
+    for i = 1, #list do answer = answer or found(list[i]) end
+  end
+  look(self)
+  return answer
+end
+
+-- -- Update ------------------------------------------------------------------------------------------
+
+-- Checks of this iteration.
+function Scaler:_checks()
+  local list = { self._list_check }
+  for _, s in pairs(self._states) do
+    if s.check and s.check ~= self._list_check then list[#list + 1] = s.check end
+  end
+  return list
+end
+
+-- One iteration's outcome, once it is known.
+local function outcome(self, skipped)
+  if not skipped then
+    self._skipped, self._warned, self._culprit = 0, false, nil
+    return
+  end
+  self._skipped = self._skipped + 1
+  self._skipped_total = self._skipped_total + 1
+  local n, most = self._skipped, self._o.max_skipped
+  if n >= WARN_AFTER and not self._warned then
+    self._warned = true
+    warn.once(('GradScaler: %d steps in a row were skipped because gradients overflowed (scale %g); %s'):format(n, (read(self)),
+      self._culprit or 'amp.detect_anomaly(fn) finds the first op and parameter with Inf or NaN'), 'GradScaler skips')
+  end
+  if most and n >= most then
+    fail('update', '%d steps in a row were skipped because gradients overflowed (max_skipped = %d, scale %g); '
+      .. 'the loss itself may be Inf or NaN: %s',
+      n, most, (read(self)), self._culprit or 'amp.detect_anomaly(fn) finds the first op and parameter')
+  end
+end
+
+-- Go through iterations whose outcome was not known without a wait.
+look = function(self)
+  local queue = self._pending
+  if #queue == 0 then return end
+  self._pending = {}
+  for i = 1, #queue do
+    local skipped = false
+    for _, k in ipairs(queue[i]) do skipped = skipped or found(k) end
+    outcome(self, skipped)
+  end
+end
+
+local function reset(self)
+  self._states = setmetatable({}, { __mode = 'k' })
+  self._list_check, self._touched = nil, false
+end
+
+local function tell(before, after, skipped)
+  if skipped then
+    warn.log(('amp.GradScaler: gradient overflow, step skipped, scale %g -> %g'):format(before, after))
+  elseif after ~= before then
+    warn.log(('amp.GradScaler: scale %g -> %g'):format(before, after))
+  end
+end
+
+--- End an iteration: adjust the scale by what its checks found; or set it.
+-- @param ?new_scale a number or scalar tensor to go on with
+-- @return self
+function Scaler:update(new_scale)
+  local op = 'GradScaler.update'
+  if not self._o.enabled then return self end
+  local list = self:_checks()
+  if new_scale ~= nil then
+    self:set_scale(new_scale)
+  else
+    if not self._touched then
+      fail('update', 'update() with nothing checked since the last one: call step(opt), unscale_(opt) or unscale(tensors) first')
+    end
+    local looked = {}
+    for i = 1, #list do
+      if C.amp_check_devices(list[i]) ~= 0 then looked[#looked + 1] = list[i] end
+    end
+    local n = #looked
+    if n > 0 then
+      local before = self._o.verbose and read(self)
+      local array = checks_t(n)
+      for i = 1, n do array[i - 1] = looked[i] end
+      call.try(op, C.amp_scaler_update, S, self._handle, array, n)
+      local quick, skipped = true, false
+      for i = 1, n do quick = quick and known(looked[i]) end
+      self._last_checks, self._last_list = looked, self._list_check
+      reset(self)
+      if self._o.verbose then
+        for i = 1, n do skipped = skipped or found(looked[i]) end
+        tell(before, (read(self)), skipped)
+      end
+      local queue = self._pending
+      queue[#queue + 1] = looked
+      if #queue > math.max(64, self._o.max_skipped or 0) then table.remove(queue, 1) end
+      if quick then look(self) end
+      return self
+    end
+  end
+  if #list > 0 then self._last_checks, self._last_list = list, self._list_check end
+  reset(self)
+  return self
+end
+
+--- The automatic gear: backward of the scaled loss through a manager, unscale, update.
+-- @param gm a GradManager that recorded the loss
+-- @tparam Tensor|table loss
+-- @tparam ?table o {dy, unscale_grad = true, update_scale = unscale_grad}
+-- @return self
+-- @usage gm:record(function() scaler:backward(gm, loss_of(net(x), y)) end); opt:step():clear_grad()
+function Scaler:backward(gm, loss, o)
+  local op = 'GradScaler.backward'
+  if type(gm) ~= 'table' or type(gm.backward) ~= 'function' or type(gm.attached_tensors) ~= 'function' then
+    err.throw(op, 'argument 1 must be a GradManager, got %s', util.show(gm))
+  end
+  o = options.read(op, o, { 'dy', 'unscale_grad', 'update_scale' })
+  for _, k in ipairs { 'unscale_grad', 'update_scale' } do
+    if o[k] ~= nil and type(o[k]) ~= 'boolean' then err.throw(op, '%s must be true or false, got %s', k, util.show(o[k])) end
+  end
+  local unscale = o.unscale_grad ~= false
+  local update = o.update_scale
+  if update == nil then update = unscale end
+  if not self._o.enabled then
+    gm:backward(loss, { dy = o.dy })
+    return self
+  end
+  local losses = istype(ref_t, loss) and { loss } or loss
+  if type(losses) ~= 'table' then err.throw(op, 'argument 2 must be a tensor or a list of tensors, got %s', util.show(loss)) end
+  local dys, cells = o.dy, {}
+  if istype(ref_t, dys) or type(dys) == 'number' then dys = { dys } end
+  local dy = {}
+  for i = 1, #losses do
+    if not istype(ref_t, losses[i]) then err.throw(op, 'loss %d must be a tensor, got %s', i, util.show(losses[i])) end
+    local p = losses[i].ptr_
+    local code = p.device * 256 + p.device_index
+    local cell = cells[code] or scale_on(self, code)
+    cells[code] = cell
+    local given = dys and dys[i]
+    if given == nil then dy[i] = cell
+    elseif type(given) == 'number' then dy[i] = cell * given
+    else dy[i] = scaled(self, given, '', cells) end
+  end
+  gm:backward(losses, { dy = dy })
+  if unscale then
+    self:unscale(gm:attached_tensors())
+    self._touched = true
+  end
+  if update then self:update() end
+  return self
+end
+
+require 'amp.scaler_state'(Scaler, { look = look, read = read, reset = reset })
+
+-- -- Fields ------------------------------------------------------------------------------------------------
+
+local fields = { scale_factor = 'get_scale', enabled = 'is_enabled', init_scale = 'get_init_scale', growth_tracker = 'get_growth_tracker' }
+for _, name in ipairs(settings.settable) do fields[name] = 'get_' .. name end
+
+local mt = {
+  __index = function(self, k)
+    local v = Scaler[k]
+    if v ~= nil then return v end
+    local get = fields[k]
+    if get then return Scaler[get](self) end
+    if type(k) == 'string' and k:sub(1, 1) ~= '_' then
+      local names = util.keys(fields)
+      for name in pairs(Scaler) do names[#names + 1] = name end
+      err.throw(nil, "GradScaler has no '%s'%s", k, util.hint(k, names))
+    end
+  end,
+  __newindex = function(self, k, v)
+    if k == 'scale_factor' then Scaler.set_scale(self, v)
+    elseif fields[k] and Scaler['set_' .. k] then Scaler['set_' .. k](self, v)
+    elseif fields[k] then err.throw(nil, "GradScaler's '%s' is fixed at creation", k)
+    else rawset(self, k, v) end
+  end,
+  __tostring = function(self)
+    return ('amp.GradScaler (%s)'):format(self._o.enabled and 'growth_interval ' .. self._o.growth_interval or 'disabled')
+  end,
+}
+
+--- Make a scaler.
+-- @tparam ?table o {init_scale = 65536, growth_factor = 2, backoff_factor = 0.5, growth_interval = 2000
+--   (0: static), min_scale, max_scale, hysteresis = 1, max_skipped, enabled = true, verbose = false}
+-- @usage local scaler = amp.GradScaler{growth_interval = 500}
+local function new(o)
+  o = settings.read(o)
+  local handle = C.amp_scaler_new(S, settings.pack(o))
+  if handle == nil then err.raise 'GradScaler' end
+  local self = {
+    _o = o, _handle = ffi.gc(handle, C.amp_scaler_free), _last = setmetatable({}, { __mode = 'k' }), _last_checks = {},
+    _pending = {}, _skipped = 0, _skipped_total = 0,
+  }
+  reset(self)
+  return setmetatable(self, mt)
+end
+
+--- Whether a value is a GradScaler.
+function M.is(v) return getmetatable(v) == mt end
+
+return setmetatable(M, { __call = function(_, o) return new(o) end })

@@ -1,0 +1,61 @@
+--- The options of amp.GradScaler: names, defaults, what they may be.
+-- @module amp.scaler_options
+local ffi = require 'ffi'
+local err = require 'amp.error'
+local util = require 'amp.util'
+
+local options_t = ffi.typeof 'amp_scaler_options'
+
+local M = {}
+
+local function positive(v) return type(v) == 'number' and v > 0 and v < math.huge end
+
+-- name -> whether a value is right, and what is expected
+local rules = {
+  init_scale = { positive, 'a positive number' },
+  growth_factor = { function(v) return positive(v) and v > 1 end, 'a number above 1' },
+  backoff_factor = { function(v) return positive(v) and v < 1 end, 'a number between 0 and 1' },
+  growth_interval = { function(v) return type(v) == 'number' and v % 1 == 0 and v >= 0 and v < 2 ^ 53 end, 'an integer of at least 0 (0: static)' },
+  min_scale = { function(v) return v == nil or positive(v) end, 'a positive number or nil' },
+  max_scale = { function(v) return v == nil or positive(v) end, 'a positive number or nil' },
+  hysteresis = { function(v) return type(v) == 'number' and v % 1 == 0 and v >= 1 and v < 2 ^ 31 end, 'an integer of at least 1' },
+  max_skipped = { function(v) return v == nil or type(v) == 'number' and v % 1 == 0 and v >= 1 end, 'an integer of at least 1, or nil' },
+  enabled = { function(v) return type(v) == 'boolean' end, 'true or false' },
+  verbose = { function(v) return type(v) == 'boolean' end, 'true or false' },
+}
+M.defaults = { init_scale = 65536, growth_factor = 2, backoff_factor = 0.5, growth_interval = 2000, hysteresis = 1, enabled = true, verbose = false }
+M.settable = { 'growth_factor', 'backoff_factor', 'growth_interval', 'min_scale', 'max_scale', 'hysteresis', 'max_skipped', 'verbose' }
+
+--- An error unless v is right for the option.
+function M.check(op, name, v)
+  local c = rules[name]
+  if not c[1](v) then err.throw_code('value', op, '%s must be %s, got %s', name, c[2], util.show(v)) end
+end
+
+--- An error if the bounds cross.
+function M.check_bounds(op, o)
+  if o.min_scale and o.max_scale and o.min_scale > o.max_scale then
+    err.throw_code('value', op, 'min_scale %g is above max_scale %g', o.min_scale, o.max_scale)
+  end
+end
+
+--- Options as the library takes them.
+function M.pack(o)
+  local nan = 0 / 0
+  return options_t(o.init_scale, o.growth_factor, o.backoff_factor, o.min_scale or nan, o.max_scale or nan, o.growth_interval, o.hysteresis)
+end
+
+M.names = util.keys(rules)
+
+--- Options of a new scaler. The default scale bends to the bounds.
+function M.read(given)
+  local o = require('amp.options').read('GradScaler', given, M.names, M.defaults)
+  for i = 1, #M.names do M.check('GradScaler', M.names[i], o[M.names[i]]) end
+  M.check_bounds('GradScaler', o)
+  if given == nil or given.init_scale == nil then
+    o.init_scale = math.max(o.min_scale or 0, math.min(o.init_scale, o.max_scale or math.huge))
+  end
+  return o
+end
+
+return M

@@ -1,0 +1,122 @@
+--- Scopes: what is made inside is given back at the end, except what is returned.
+-- While a scope is open the state's SCOPE bit makes every wrapper hand its new handles to
+-- amp.call, which notes them in the open scope's list.
+-- @module amp.scope
+local ffi = require 'ffi'
+local bit = require 'bit'
+local core = require 'amp.ffi'
+local call = require 'amp.call'
+local err = require 'amp.error'
+local region = require 'amp.region'
+local types = require 'amp.types'
+local util = require 'amp.util'
+local C, S, ref_t = core.C, core.S, core.ref_t
+local istype, band, bor = ffi.istype, bit.band, bit.bor
+
+local M = {}
+local SCOPE = 8
+
+local function open(made)
+  call.made = made
+  S.attention = made and bor(S.attention, SCOPE) or band(S.attention, bit.bnot(SCOPE))
+end
+
+-- Mark what is reachable from a returned value, through plain tables.
+local function keep(v, kept, seen)
+  if istype(ref_t, v) then
+    kept[#kept + 1] = v
+  elseif type(v) == 'table' and not seen[v] then
+    seen[v] = true
+    for _, x in next, v do keep(x, kept, seen) end
+  end
+end
+
+-- Release the handles noted in rec but those among the results; these go to the outer scope.
+local function close(rec, ...)
+  local made = rec.inner
+  local n = made.n
+  if n == 0 then return end
+  local kept, seen = {}, {}
+  for i = 1, select('#', ...) do keep((select(i, ...)), kept, seen) end
+  local held = {} -- by the address of the handle itself: another handle of the same tensor may go
+  for i = 1, #kept do held[tonumber(ffi.cast('intptr_t', ffi.cast('void *', kept[i])))] = true end
+  local outer = call.made
+  for i = 1, n do
+    local o = made[i]
+    made[i] = nil
+    if #kept > 0 and held[tonumber(ffi.cast('intptr_t', ffi.cast('void *', o)))] then
+      if outer then
+        outer.n = outer.n + 1
+        outer[outer.n] = o
+      end
+    else
+      C.amp_release(o)
+    end
+  end
+  made.n = 0
+end
+
+local function finish(_, rec, ...)
+  close(rec, ...)
+  return ...
+end
+
+local kind = region.kind(function(rec)
+  rec.outer = call.made
+  open(rec.inner)
+end, function(rec)
+  rec.inner = call.made or rec.inner
+  open(rec.outer)
+end, function(rec, failed)
+  if failed then close(rec) end
+end, finish)
+
+--- Run fn(...) and give back the memory of every tensor handle made inside, except those
+-- in its results (also in returned tables). A handle given back raises when it is used.
+-- @tparam function fn
+-- @return fn's results
+-- @usage local l = amp.scope(function() local y = net(x); return y:sum():item() end)
+function M.scope(fn, ...)
+  require('amp.autograd').need_function('scope', fn)
+  return region.run(kind, { inner = { n = 0 } }, fn, ...)
+end
+
+local outside = region.kind(kind.push, kind.pop)
+
+--- Run fn(...) without the open scope noting what it makes: for state that has to last.
+function M.lasting(fn, ...)
+  if not call.made then return fn(...) end
+  return region.run(outside, { inner = nil }, fn, ...)
+end
+
+--- Take a handle out of the open scope: it is not given back at its end.
+-- @tparam Tensor t
+-- @treturn Tensor t
+function M.keep(t)
+  local made = call.made
+  if made and istype(ref_t, t) then
+    local address = ffi.cast('void *', t)
+    for i = made.n, 1, -1 do
+      if ffi.cast('void *', made[i]) == address then
+        made[i] = made[made.n]
+        made[made.n] = nil
+        made.n = made.n - 1
+        break
+      end
+    end
+  end
+  return t
+end
+
+--- Memory of a device, in bytes.
+-- @tparam ?string device default: the default device
+-- @treturn table {live, cached, peak, allocations, failures, cycles}
+function M.memory(device)
+  local code = device == nil and types.default_device() or types.device(device, 'memory')
+  local m = C.amp_memory(math.floor(code / 256), code % 256)
+  if m == nil then err.throw_code('device', 'memory', 'no such device: %s', util.show(device)) end
+  return { live = tonumber(m.live), cached = tonumber(m.cached), peak = tonumber(m.peak), allocations = tonumber(m.allocations),
+    failures = tonumber(m.failures), cycles = call.cycles }
+end
+
+return M

@@ -1,0 +1,188 @@
+/*
+** amp_clip.c: the total norm of gradients, and clipping by it, without a wait.
+**
+** Norms are of unscaled values: |value * pending factor|^p summed in double. The
+** coefficient min(1, max_norm / (norm + 1e-6)) is a device cell that multiplies
+** each pending factor; only tensors the user holds are multiplied in place. A
+** check that was valid stays valid: the coefficient is finite where the norm is.
+** On the CPU the sums are plain numbers, elsewhere they are made of ops.
+*/
+#include <math.h>
+#include "amp_compose.h"
+#include "amp_scale.h"
+
+enum { MAX_PLACES = 17 }; /* the CPU and 16 cards */
+
+/* -- Norm and clipping --------------------------------------------------------- */
+
+/* |value * factor|^p summed up (p infinite: the largest) as a 0-d cell of the value's device. Counted. */
+static amp_tensor *norm_part(const amp_grad *g, double p)
+{
+  amp_tensor *v = g->value;
+  if (v->device == AMP_CPU) {
+    double acc = amp__cpu_norm_part(v, p);
+    double f = g->factor ? fabs((double)*AMP_DATA(float, g->factor)) : 1;
+    if (!isinf(p)) f = p == 2 ? f * f : p == 1 ? f : pow(f, p);
+    return amp__cell(AMP_FLOAT64, AMP_CPU, 0, isinf(p) && acc == 0 ? 0 : acc * f);
+  }
+  int mark = amp__pool_mark();
+  amp_sl a = amp__sl();
+  amp__sl_f(&a, p);
+  amp__sl_nolist(&a);
+  amp__sl_i(&a, 0);
+  amp__sl_i(&a, AMP_FLOAT32);
+  amp_tensor *t = amp__x(AMP_OP_norm, &a, 1, &v);
+  if (t && g->factor) t = X2(mul, t, g->factor);
+  t = t ? amp__keep(amp__xcast(t, AMP_FLOAT64)) : NULL;
+  if (t && !isinf(p)) { amp_tensor *q = amp__keep(XN(pow, t, p)); amp__free(t); t = q; }
+  amp__pool_release(mark);
+  return t;
+}
+
+/* Multiply one gradient by the coefficient cell c; a check that was right stays so. */
+static int clip_one(amp_tensor *leaf, amp_tensor *c, amp__product *m)
+{
+  amp_grad *g = &leaf->ag->grad;
+  if (!amp__grad_at_once(g)) return amp__grad_pend(g, c, m);
+  bool valid = amp__check_valid(g);
+  int rc;
+  if (g->value->dtype == AMP_FLOAT64) {
+    amp_tensor *in[2] = {g->value, c};
+    rc = amp__dispatch(AMP_OP_mul, AMP_INPLACE, in, 2, NULL, NULL);
+  } else {
+    float ignored = 0, *f = &ignored;
+    amp_tensor *bin = NULL;
+    if (g->value->device != AMP_CPU) {
+      if (!(bin = amp__cell(AMP_FLOAT32, g->value->device, g->value->device_index, 0))) return amp__S->err.code;
+      f = AMP_DATA(float, bin);
+    }
+    rc = amp__devices[g->value->device].check_scale(g->value, AMP_DATA(float, c), f);
+    amp__bump(g->value);
+    amp__free(bin);
+  }
+  if (valid && !rc) g->version = amp__version(g->value);
+  return rc;
+}
+
+/* min(1, max_norm / (norm + 1e-6)) as a float32 and a float64 cell on norm's device. */
+static int coefficient(amp_tensor *norm, double max_norm, amp_tensor **c32, amp_tensor **c64)
+{
+  if (norm->device == AMP_CPU) {
+    double c = max_norm / (*AMP_DATA(double, norm) + 1e-6);
+    if (c > 1) c = 1;
+    *c32 = amp__cell(AMP_FLOAT32, AMP_CPU, 0, c);
+    *c64 = amp__cell(AMP_FLOAT64, AMP_CPU, 0, c);
+  } else {
+    int mark = amp__pool_mark();
+    amp_sl a = amp__sl();
+    a.v[a.n++].i = AMP_NONE;
+    amp__sl_f(&a, 1);
+    amp_tensor *c = XN(add, norm, 1e-6);
+    if (c) c = NX(div, max_norm, c);
+    if (c) c = amp__x(AMP_OP_clamp, &a, 1, &c);
+    *c64 = amp__keep(c);
+    *c32 = c ? amp__keep(amp__xcast(c, AMP_FLOAT32)) : NULL;
+    amp__pool_release(mark);
+  }
+  return *c32 && *c64 ? 0 : amp__S->err.code;
+}
+
+/* total += part, or the larger of both where p is infinite; takes part. */
+static int join(amp_tensor **total, amp_tensor *part, bool infinite)
+{
+  if (!*total) { *total = part; return 0; }
+  if (part->device == AMP_CPU && (*total)->device == AMP_CPU) {
+    double *a = AMP_DATA(double, *total), b = *AMP_DATA(double, part);
+    *a = infinite ? (b > *a || isnan(b) ? b : *a) : *a + b;
+    amp__free(part);
+    return 0;
+  }
+  int mark = amp__pool_mark();
+  amp_tensor *there = amp__pooled(amp__cell_copy(part, (*total)->device, (*total)->device_index));
+  amp_tensor *sum = there ? amp__keep(infinite ? X2(maximum, *total, there) : X2(add, *total, there)) : NULL;
+  amp__pool_release(mark);
+  amp__free(part);
+  if (!sum) return amp__S->err.code;
+  amp__free(*total);
+  *total = sum;
+  return 0;
+}
+
+/* The p-norm of all gradients as a float64 cell; 0 on the CPU if there are none. */
+static int total_norm(amp_tensor *const *leaf, int n, double p, amp_tensor **total)
+{
+  bool infinite = isinf(p);
+  for (int i = 0; i < n; i++) {
+    const amp_grad *g = amp__grad_of(leaf[i]);
+    if (!g) continue;
+    amp_tensor *part = norm_part(g, p);
+    if (!part || join(total, part, infinite)) return amp__S->err.code;
+  }
+  if (!*total) return (*total = amp__cell(AMP_FLOAT64, AMP_CPU, 0, 0)) ? 0 : amp__S->err.code;
+  if (infinite) return 0;
+  if ((*total)->device == AMP_CPU) {
+    double *a = AMP_DATA(double, *total);
+    *a = p == 2 ? sqrt(*a) : p == 1 ? *a : pow(*a, 1 / p);
+    return 0;
+  }
+  int mark = amp__pool_mark();
+  amp_tensor *root = amp__keep(XN(pow, *total, 1 / p));
+  amp__pool_release(mark);
+  if (!root) return amp__S->err.code;
+  amp__free(*total);
+  *total = root;
+  return 0;
+}
+
+typedef struct place { amp_tensor *c32, *c64; } place; /* the coefficient on a device */
+
+/* Multiply every gradient by the coefficient in pl[0], copied to the devices that need it. */
+static int clip_all(amp_tensor *const *leaf, int n, place *pl, int *npl, amp__product *m)
+{
+  for (int i = 0; i < n; i++) {
+    const amp_grad *g = amp__grad_of(leaf[i]);
+    if (!g) continue;
+    const amp_tensor *v = g->value;
+    int j = 0;
+    while (j < *npl && !(pl[j].c32->device == v->device && pl[j].c32->device_index == v->device_index)) j++;
+    if (j == *npl) {
+      if (j == MAX_PLACES) return amp__fail(AMP_E_UNSUPPORTED, "gradients on more than %d devices", MAX_PLACES);
+      pl[j].c32 = amp__cell_copy(pl[0].c32, v->device, v->device_index);
+      pl[j].c64 = pl[j].c32 ? amp__cell_copy(pl[0].c64, v->device, v->device_index) : NULL;
+      if (!pl[j].c64) { amp__free(pl[j].c32); return amp__S->err.code; }
+      (*npl)++;
+    }
+    int rc = clip_one(leaf[i], v->dtype == AMP_FLOAT64 ? pl[j].c64 : pl[j].c32, m);
+    if (rc) return rc;
+  }
+  return 0;
+}
+
+int amp_clip_grad_norm(amp_state *S, amp_ref *norm, amp_tensor *const *leaf, int n, double max_norm, double p)
+{
+  AMP_ENTER(S);
+  if (!(p > 0)) return amp__fail(AMP_E_VALUE, "the norm's p must be positive, got %g", p);
+  if (isnan(max_norm)) return amp__fail(AMP_E_VALUE, "max_norm is not a number");
+  amp__plain plain = amp__plain_begin();
+  amp_tensor *total = NULL;
+  place pl[MAX_PLACES] = {{0}};
+  amp__product m = {0};
+  int npl = 0, mark = amp__pool_mark(), rc = total_norm(leaf, n, p, &total);
+  if (rc) goto out;
+  if (max_norm >= 0) {
+    if ((rc = coefficient(total, max_norm, &pl[0].c32, &pl[0].c64))) { amp__free(pl[0].c32); amp__free(pl[0].c64); goto out; }
+    npl = 1;
+    bool clips = total->device != AMP_CPU || *AMP_DATA(double, pl[0].c64) != 1;
+    if (clips && (rc = clip_all(leaf, n, pl, &npl, &m))) goto out;
+  }
+  if (total->device == AMP_CPU) norm->t = amp__cell(AMP_FLOAT32, AMP_CPU, 0, *AMP_DATA(double, total));
+  else norm->t = amp__keep(amp__xcast(total, AMP_FLOAT32));
+  if (!norm->t) rc = S->err.code;
+out:
+  for (int i = 0; i < npl; i++) { amp__free(pl[i].c32); amp__free(pl[i].c64); }
+  amp__free(total);
+  amp__product_end(&m);
+  amp__pool_release(mark);
+  amp__plain_end(plain);
+  return rc;
+}

@@ -1,0 +1,438 @@
+/*
+** cpu_reduce.c: sums, products, extremes, truth, variance, log-sum-exp.
+**
+** Two levels of accumulation make sums both fast and accurate: many float32
+** lanes (of a row, or one a column) take at most a few dozen elements each, then
+** go into float64. The reduced index is cut into pieces whose size does not
+** depend on threads and whose results are joined in order, so neither do sums.
+**
+**   lanes[64] (or columns[512]) in the class -> double / int64 -> joined by piece
+*/
+#include <stdlib.h>
+#include "cpu_reduce.h"
+#include "cpu_math.h"
+
+/* -- Geometry --------------------------------------------------------------------- */
+
+static int64_t mag(int64_t s) { return s < 0 ? -s : s; }
+
+uint32_t amp__rmask(const amp_slot *dims)
+{
+  uint32_t m = 0;
+  for (int i = 0; i < dims[0].i; i++) m |= 1u << dims[1 + i].i;
+  return m;
+}
+
+void amp__rplan(amp_rplan *p, const amp_tensor *in, const amp_tensor *out, const int *outdim)
+{
+  int k = 0, r = 0;
+  p->outputs = p->reduced = 1;
+  p->in = amp__data(in); p->out = amp__data(out);
+  p->dtype = in->dtype; p->odtype = out->dtype;
+  p->es = amp__dtype_size[in->dtype]; p->oes = amp__dtype_size[out->dtype];
+  for (int d = in->ndim - 1; d >= 0; d--) {
+    int64_t n = in->size[d], s = in->stride[d];
+    int at;
+    if (outdim[d] >= 0) p->outputs *= n;
+    else p->reduced *= n;
+    if (n == 1) continue;
+    if (outdim[d] >= 0) {
+      for (at = k++; at > 0 && s != 0 && mag(p->kin[at - 1]) > mag(s); at--) {
+        p->ksize[at] = p->ksize[at - 1]; p->kin[at] = p->kin[at - 1]; p->kout[at] = p->kout[at - 1];
+      }
+      p->ksize[at] = n; p->kin[at] = s; p->kout[at] = out->stride[outdim[d]];
+    } else {
+      for (at = r++; at > 0 && s != 0 && mag(p->rin[at - 1]) > mag(s); at--) { p->rsize[at] = p->rsize[at - 1]; p->rin[at] = p->rin[at - 1]; }
+      p->rsize[at] = n; p->rin[at] = s;
+    }
+  }
+  if (k == 0) { p->ksize[0] = 1; p->kin[0] = 0; p->kout[0] = 1; k = 1; }
+  if (r == 0) { p->rsize[0] = 1; p->rin[0] = 1; r = 1; }
+  int m = 0;
+  for (int i = 1; i < k; i++) {
+    if (p->kin[i] == p->kin[m] * p->ksize[m] && p->kout[i] == p->kout[m] * p->ksize[m]) p->ksize[m] *= p->ksize[i];
+    else { m++; p->ksize[m] = p->ksize[i]; p->kin[m] = p->kin[i]; p->kout[m] = p->kout[i]; }
+  }
+  p->nk = m + 1;
+  m = 0;
+  for (int i = 1; i < r; i++) {
+    if (p->rin[i] == p->rin[m] * p->rsize[m]) p->rsize[m] *= p->rsize[i];
+    else { m++; p->rsize[m] = p->rsize[i]; p->rin[m] = p->rin[i]; }
+  }
+  p->nr = m + 1;
+  p->columns = p->ksize[0] > 1 && p->kin[0] != 0 && (mag(p->kin[0]) < mag(p->rin[0]) || p->rin[0] == 0 || p->reduced <= 1);
+  p->per_row = (p->ksize[0] + AMP_CHUNK - 1) / AMP_CHUNK;
+  p->blocks = p->outputs == 0 ? 0 : p->outputs / p->ksize[0] * p->per_row;
+}
+
+void amp__rplan_mask(amp_rplan *p, const amp_tensor *in, const amp_tensor *out, uint32_t mask)
+{
+  int outdim[AMP_MAX_DIM], at = 0;
+  bool keep = out->ndim == in->ndim;
+  for (int d = 0; d < in->ndim; d++) {
+    outdim[d] = mask >> d & 1 ? -1 : at;
+    if (keep || !(mask >> d & 1)) at++;
+  }
+  amp__rplan(p, in, out, outdim);
+}
+
+void amp__rblock(const amp_rplan *p, int64_t b, amp_rblock *x)
+{
+  int64_t row = b / p->per_row, first = b % p->per_row * AMP_CHUNK, i = first * p->kin[0], o = first * p->kout[0];
+  x->n = (int)(p->ksize[0] - first < AMP_CHUNK ? p->ksize[0] - first : AMP_CHUNK);
+  for (int d = 1; d < p->nk; d++) {
+    int64_t k = row % p->ksize[d];
+    row /= p->ksize[d];
+    i += k * p->kin[d];
+    o += k * p->kout[d];
+  }
+  x->in = p->in + i * p->es;
+  x->kept = o;
+  x->out = p->out + o * p->oes;
+}
+
+void amp__rseek(const amp_rplan *p, amp_rpos *x, int64_t at)
+{
+  x->offset = 0;
+  for (int d = 0; d < p->nr; d++) {
+    x->index[d] = d == p->nr - 1 ? at : at % p->rsize[d];
+    at /= p->rsize[d];
+    x->offset += x->index[d] * p->rin[d];
+  }
+}
+
+void amp__rnext(const amp_rplan *p, amp_rpos *x, int64_t n)
+{
+  x->index[0] += n;
+  x->offset += n * p->rin[0];
+  for (int d = 0; d + 1 < p->nr && x->index[d] == p->rsize[d]; d++) {
+    x->offset += p->rin[d + 1] - p->rsize[d] * p->rin[d];
+    x->index[d] = 0;
+    x->index[d + 1]++;
+  }
+}
+
+/* -- Loops ------------------------------------------------------------------------- */
+
+typedef struct reducer {
+  void (*row)(int64_t n, const void *x, const void *param, void *acc);        /* fold n elements into one accumulator */
+  void (*cols)(int64_t n, const void *x, const void *param, void *lane);      /* lane[j] takes x[j] */
+  void (*init)(int64_t n, void *lane, void *acc);                             /* either may be NULL */
+  void (*fold)(int64_t n, const void *lane, void *acc);                       /* acc[j] takes lane[j] */
+  void (*join)(int64_t n, const void *from, void *acc);
+  uint8_t cls, acc_cls;
+} reducer;
+
+/* T class, A accumulator, L lanes; START the neutral element; STEP(a, v, m) takes an element v with parameter m;
+** JOIN(a, b) two accumulations */
+#define REDUCER(name, CLONES, T, A, L, START, STEP, JOIN, c, ac) \
+static CLONES void name##_row(int64_t n, const void *x_, const void *param, void *acc) \
+{ \
+  const T *x = x_; const T m = param ? *(const T *)param : (T)0; (void)m; \
+  T l[L], r = START; int64_t i = 0; \
+  if (n >= L) { \
+    for (int j = 0; j < L; j++) l[j] = START; \
+    for (; i + L <= n; i += L) for (int j = 0; j < L; j++) { const T v = x[i + j]; l[j] = STEP(l[j], v, m); } \
+    for (int w = L / 2; w >= 1; w /= 2) for (int j = 0; j < w; j++) l[j] = JOIN(l[j], l[j + w]); \
+    r = l[0]; \
+  } \
+  for (; i < n; i++) { const T v = x[i]; r = STEP(r, v, m); } \
+  *(A *)acc = JOIN(*(A *)acc, (A)r); \
+} \
+static CLONES void name##_cols(int64_t n, const void *x_, const void *param, void *lane) \
+{ \
+  const T *x = x_; T *l = lane; const T *p = param; (void)p; \
+  AMP_IVDEP for (int64_t j = 0; j < n; j++) { const T v = x[j], m = PARAM_##c(name, p, j); (void)m; l[j] = STEP(l[j], v, m); } \
+} \
+static void name##_init(int64_t n, void *lane, void *acc) \
+{ \
+  if (lane) for (int64_t j = 0; j < n; j++) ((T *)lane)[j] = START; \
+  if (acc) for (int64_t j = 0; j < n; j++) ((A *)acc)[j] = START; \
+} \
+static void name##_fold(int64_t n, const void *lane, void *acc) \
+{ \
+  for (int64_t j = 0; j < n; j++) ((A *)acc)[j] = JOIN(((A *)acc)[j], (A)((const T *)lane)[j]); \
+} \
+static void name##_join(int64_t n, const void *from, void *acc) \
+{ \
+  for (int64_t j = 0; j < n; j++) ((A *)acc)[j] = JOIN(((A *)acc)[j], ((const A *)from)[j]); \
+} \
+static const reducer name = { name##_row, name##_cols, name##_init, name##_fold, name##_join, c, ac };
+
+/* which reducers have a parameter a column */
+#define PARAM_AMP_C_F32(name, p, j) PARAM_##name(p, j)
+#define PARAM_AMP_C_F64(name, p, j) PARAM_##name(p, j)
+#define PARAM_AMP_C_I64(name, p, j) 0
+#define PARAM_AMP_C_U8(name, p, j) 0
+#define PARAM_sum_f(p, j) 0
+#define PARAM_sum_d(p, j) 0
+#define PARAM_prod_d(p, j) 0
+#define PARAM_max_f(p, j) 0
+#define PARAM_max_d(p, j) 0
+#define PARAM_min_f(p, j) 0
+#define PARAM_min_d(p, j) 0
+#define PARAM_sq_f(p, j) p[j]
+#define PARAM_sq_d(p, j) p[j]
+#define PARAM_exp_f(p, j) p[j]
+#define PARAM_exp_d(p, j) p[j]
+
+#define ADD(a, v, m) ((a) + (v))
+#define ADDI(a, v, m) (int64_t)((uint64_t)(a) + (uint64_t)(v))
+#define ADD2(a, b) ((a) + (b))
+#define ADDI2(a, b) (int64_t)((uint64_t)(a) + (uint64_t)(b))
+#define MUL(a, v, m) ((a) * (v))
+#define MUL2(a, b) ((a) * (b))
+#define MULI(a, v, m) (int64_t)((uint64_t)(a) * (uint64_t)(v))
+#define MULI2(a, b) (int64_t)((uint64_t)(a) * (uint64_t)(b))
+#define SQ(a, v, m) ((a) + ((v) - (m)) * ((v) - (m)))
+#define EXPF(a, v, m) ((a) + amp__expf((v) - (m)))
+#define EXPD(a, v, m) ((a) + exp((v) - (m)))
+/* a NaN is taken and then kept: nothing is greater than it */
+#define MAX(a, v, m) ((v) > (a) || (v) != (v) ? (v) : (a))
+#define MAX2(a, b) ((b) > (a) || (b) != (b) ? (b) : (a))
+#define MIN(a, v, m) ((v) < (a) || (v) != (v) ? (v) : (a))
+#define MIN2(a, b) ((b) < (a) || (b) != (b) ? (b) : (a))
+#define MAXI(a, v, m) ((v) > (a) ? (v) : (a))
+#define MAXI2(a, b) ((b) > (a) ? (b) : (a))
+#define MINI(a, v, m) ((v) < (a) ? (v) : (a))
+#define MINI2(a, b) ((b) < (a) ? (b) : (a))
+
+REDUCER(sum_f, AMP_CLONES, float, double, 64, 0, ADD, ADD2, AMP_C_F32, AMP_C_F64)
+REDUCER(sum_d, AMP_CLONES_WIDE, double, double, 32, 0, ADD, ADD2, AMP_C_F64, AMP_C_F64)
+REDUCER(sum_i, AMP_CLONES_WIDE, int64_t, int64_t, 16, 0, ADDI, ADDI2, AMP_C_I64, AMP_C_I64)
+REDUCER(prod_d, AMP_CLONES_WIDE, double, double, 16, 1, MUL, MUL2, AMP_C_F64, AMP_C_F64)
+REDUCER(prod_i, , int64_t, int64_t, 4, 1, MULI, MULI2, AMP_C_I64, AMP_C_I64)
+REDUCER(sq_f, AMP_CLONES, float, double, 64, 0, SQ, ADD2, AMP_C_F32, AMP_C_F64)
+REDUCER(sq_d, AMP_CLONES_WIDE, double, double, 32, 0, SQ, ADD2, AMP_C_F64, AMP_C_F64)
+REDUCER(exp_f, AMP_CLONES, float, double, 32, 0, EXPF, ADD2, AMP_C_F32, AMP_C_F64)
+REDUCER(exp_d, , double, double, 4, 0, EXPD, ADD2, AMP_C_F64, AMP_C_F64)
+REDUCER(max_f, AMP_CLONES, float, double, 64, -INFINITY, MAX, MAX2, AMP_C_F32, AMP_C_F64)
+REDUCER(max_d, AMP_CLONES_WIDE, double, double, 32, -INFINITY, MAX, MAX2, AMP_C_F64, AMP_C_F64)
+REDUCER(max_i, AMP_CLONES_WIDE, int64_t, int64_t, 16, INT64_MIN, MAXI, MAXI2, AMP_C_I64, AMP_C_I64)
+REDUCER(min_f, AMP_CLONES, float, double, 64, INFINITY, MIN, MIN2, AMP_C_F32, AMP_C_F64)
+REDUCER(min_d, AMP_CLONES_WIDE, double, double, 32, INFINITY, MIN, MIN2, AMP_C_F64, AMP_C_F64)
+REDUCER(min_i, AMP_CLONES_WIDE, int64_t, int64_t, 16, INT64_MAX, MINI, MINI2, AMP_C_I64, AMP_C_I64)
+REDUCER(any_u, AMP_CLONES_WIDE, uint8_t, int64_t, 64, 0, MAXI, MAXI2, AMP_C_U8, AMP_C_I64)
+REDUCER(all_u, AMP_CLONES_WIDE, uint8_t, int64_t, 64, 1, MINI, MINI2, AMP_C_U8, AMP_C_I64)
+
+/* -- Folding a range of the reduced index ---------------------------------------------- */
+
+/* acc[0..n) takes the elements [lo, hi) of the reduced index; param: one of the class a column, or NULL */
+static void fold_rows(const amp_rplan *p, const reducer *r, const amp_rblock *b, int64_t lo, int64_t hi, const char *param, char *acc)
+{
+  char buf[AMP_CHUNK * 8] __attribute__((aligned(64)));
+  int cs = amp__class_size[r->cls];
+  bool direct = p->rin[0] == 1 && (p->dtype == amp__class_dtype[r->cls] || (r->cls == AMP_C_U8 && p->dtype == AMP_UINT8));
+  int64_t chunk = direct && r->cls != AMP_C_U8 ? 4096 : AMP_CHUNK;
+  if (p->dtype == AMP_UINT8 && r->cls == AMP_C_U8) direct = false;  /* truth values are 0 or 1 */
+  for (int c = 0; c < b->n; c++) {
+    const char *base = b->in + c * p->kin[0] * p->es;
+    const void *m = param ? param + c * cs : NULL;
+    amp_rpos x;
+    amp__rseek(p, &x, lo);
+    for (int64_t at = lo; at < hi; ) {
+      int64_t n = p->rsize[0] - x.index[0];
+      if (n > hi - at) n = hi - at;
+      if (n > chunk) n = chunk;
+      const char *q = base + x.offset * p->es;
+      if (direct) r->row(n, q, m, acc + c * 8);
+      else {
+        amp__load(r->cls, buf, p->dtype, q, p->rin[0], n);
+        r->row(n, buf, m, acc + c * 8);
+      }
+      at += n;
+      amp__rnext(p, &x, n);
+    }
+  }
+}
+
+/* Columns side by side. Where rows are short and follow each other without a gap, many make one. */
+static void fold_columns(const amp_rplan *p, const reducer *r, const amp_rblock *b, int64_t lo, int64_t hi, const char *param, char *acc)
+{
+  char buf[AMP_CHUNK * 8] __attribute__((aligned(64))), lane[AMP_CHUNK * 8] __attribute__((aligned(64)));
+  char sum[AMP_CHUNK * 8] __attribute__((aligned(64))), tiled[AMP_CHUNK * 8] __attribute__((aligned(64)));
+  int cs = amp__class_size[r->cls], width = b->n, group = 1, taken = 0;
+  bool dense = p->kin[0] == 1, direct = dense && p->dtype == amp__class_dtype[r->cls];
+  if (dense && width == p->ksize[0] && p->rin[0] == width && width <= AMP_CHUNK / 2) {
+    group = AMP_CHUNK / width;
+    if (param) {
+      for (int g = 0; g < group; g++) memcpy(tiled + g * width * cs, param, (size_t)(width * cs));
+      param = tiled;
+    }
+  }
+  int all = width * group;
+  r->init(all, lane, sum);
+  amp_rpos x;
+  amp__rseek(p, &x, lo);
+  for (int64_t at = lo; at < hi; ) {
+    int64_t rows = p->rsize[0] - x.index[0];
+    if (rows > hi - at) rows = hi - at;
+    if (rows > group) rows = group;
+    const char *q = b->in + x.offset * p->es;
+    if (direct) r->cols(rows * width, q, param, lane);
+    else {
+      amp__load(r->cls, buf, p->dtype, q, p->kin[0], rows * width);
+      r->cols(rows * width, buf, param, lane);
+    }
+    if (++taken == 64) {
+      r->fold(all, lane, sum);
+      r->init(all, lane, NULL);
+      taken = 0;
+    }
+    at += rows;
+    amp__rnext(p, &x, rows);
+  }
+  if (taken) r->fold(all, lane, sum);
+  for (int g = 0; g < group; g++) r->join(width, sum + g * width * 8, acc);
+}
+
+static void fold(const amp_rplan *p, const reducer *r, const amp_rblock *b, int64_t lo, int64_t hi, const char *param, char *acc)
+{
+  if (lo >= hi) return;
+  if (p->columns) fold_columns(p, r, b, lo, hi, param, acc);
+  else fold_rows(p, r, b, lo, hi, param, acc);
+}
+
+typedef struct { const amp_rplan *p; const reducer *r; const amp_rblock *b; const char *param; char *part; int64_t piece; } pieces;
+
+static void piece_part(int64_t lo, int64_t hi, void *ctx)
+{
+  const pieces *k = ctx;
+  for (int64_t i = lo; i < hi; i++) {
+    char *acc = k->part + i * k->b->n * 8;
+    int64_t a = i * k->piece, z = a + k->piece < k->p->reduced ? a + k->piece : k->p->reduced;
+    k->r->init(k->b->n, NULL, acc);
+    fold(k->p, k->r, k->b, a, z, k->param, acc);
+  }
+}
+
+/* The whole reduced index of a block, in pieces joined in order */
+static void fold_block(const amp_rplan *p, const reducer *r, const amp_rblock *b, const char *param, char *acc, int threads)
+{
+  int64_t width = p->columns ? b->n : 1, piece = 65536 / width > 64 ? 65536 / width : 64;
+  int64_t n = (p->reduced + piece - 1) / piece;
+  r->init(b->n, NULL, acc);
+  if (n <= 1) { fold(p, r, b, 0, p->reduced, param, acc); return; }
+  pieces k = { p, r, b, param, NULL, piece };
+  char one[AMP_CHUNK * 8] __attribute__((aligned(64)));
+  if (threads > 1 && (k.part = malloc((size_t)(n * b->n * 8))) != NULL) {
+    amp__parallel(threads, n, 1, piece_part, &k);
+    for (int64_t i = 0; i < n; i++) r->join(b->n, k.part + i * b->n * 8, acc);
+    free(k.part);
+    return;
+  }
+  for (int64_t i = 0; i < n; i++) {
+    int64_t z = (i + 1) * piece < p->reduced ? (i + 1) * piece : p->reduced;
+    r->init(b->n, NULL, one);
+    fold(p, r, b, i * piece, z, param, one);
+    r->join(b->n, one, acc);
+  }
+}
+
+/* -- Operations -------------------------------------------------------------------------- */
+
+enum finish { STORE, MEAN, VAR, LSE };
+typedef struct operation { const amp_rplan *p; const reducer *first, *second; int finish; double correction; int threads; } operation;
+
+static void run_block(const operation *o, int64_t i, int threads)
+{
+  const amp_rplan *p = o->p;
+  double acc[AMP_CHUNK], keep[AMP_CHUNK], param[AMP_CHUNK];
+  amp_rblock b;
+  amp__rblock(p, i, &b);
+  fold_block(p, o->first, &b, NULL, (char *)acc, threads);
+  double n = (double)p->reduced;
+  if (o->finish == MEAN) for (int j = 0; j < b.n; j++) acc[j] /= n;
+  if (o->second) {
+    bool wide = o->second->cls == AMP_C_F64;
+    for (int j = 0; j < b.n; j++) {
+      keep[j] = o->finish == VAR ? acc[j] / n : isinf(acc[j]) ? 0 : acc[j];
+      if (wide) param[j] = keep[j];
+      else ((float *)param)[j] = (float)keep[j];
+    }
+    fold_block(p, o->second, &b, (char *)param, (char *)acc, threads);
+    double left = n - o->correction > 0 ? n - o->correction : 0;
+    for (int j = 0; j < b.n; j++) acc[j] = o->finish == VAR ? acc[j] / left : log(acc[j]) + (wide ? keep[j] : (double)((float *)param)[j]);
+  }
+  amp__store(p->odtype, b.out, p->kout[0], o->first->acc_cls, acc, b.n);
+}
+
+static void block_part(int64_t lo, int64_t hi, void *ctx)
+{
+  for (int64_t i = lo; i < hi; i++) run_block(ctx, i, 1);
+}
+
+static int run(operation *o, const amp_rplan *p, int cost)
+{
+  int threads = amp__threads(p->outputs * (p->reduced > 0 ? p->reduced : 1) * cost);
+  o->p = p;
+  if (p->blocks >= threads) amp__parallel(threads, p->blocks, 1, block_part, o);
+  else if (p->blocks > 0 && p->blocks * 4 >= threads && p->reduced < 65536) amp__parallel(threads, p->blocks, 1, block_part, o);
+  else for (int64_t i = 0; i < p->blocks; i++) run_block(o, i, threads);
+  return 0;
+}
+
+/* Class of a sum or product with a result of dtype out */
+static int simple(amp_call *c, uint32_t mask, const reducer *f, const reducer *d, const reducer *i, int finish)
+{
+  amp_rplan p;
+  int k = amp__dtype_class[c->out[0]->dtype], rc;
+  if (k == AMP_C_F32 && c->in[0]->dtype == AMP_FLOAT64) k = AMP_C_F64;
+  if (k == AMP_C_I64 && (rc = amp__check_cast(c->in[0], AMP_INT64)) < 0) return rc;
+  operation o = { .first = k == AMP_C_F32 ? f : k == AMP_C_F64 ? d : i, .finish = finish };
+  amp__rplan_mask(&p, c->in[0], c->out[0], mask);
+  return run(&o, &p, 1);
+}
+
+static uint32_t mask_of(const amp_call *c, const amp_slot *one) /* a d? attribute */
+{
+  return one->i == AMP_NONE ? (1u << c->in[0]->ndim) - 1 : 1u << one->i;
+}
+
+int amp__cpu_sum(amp_call *c) { return simple(c, amp__rmask(c->a), &sum_f, &sum_d, &sum_i, STORE); }
+int amp__cpu_mean(amp_call *c) { return simple(c, amp__rmask(c->a), &sum_f, &sum_d, NULL, MEAN); }
+int amp__cpu_prod(amp_call *c) { return simple(c, mask_of(c, c->a), &prod_d, &prod_d, &prod_i, STORE); }
+int amp__cpu_amax(amp_call *c) { return simple(c, amp__rmask(c->a), &max_f, &max_d, &max_i, STORE); }
+int amp__cpu_amin(amp_call *c) { return simple(c, amp__rmask(c->a), &min_f, &min_d, &min_i, STORE); }
+/* max and min over everything; along a dimension, with indices: cpu_reduce_arg.c */
+int amp__max_all(amp_call *c) { return simple(c, mask_of(c, c->a), &max_f, &max_d, &max_i, STORE); }
+int amp__min_all(amp_call *c) { return simple(c, mask_of(c, c->a), &min_f, &min_d, &min_i, STORE); }
+
+int amp__cpu_sum_to(amp_call *c)
+{
+  const amp_tensor *t = c->in[0], *s = c->out[0];
+  int outdim[AMP_MAX_DIM], lead = t->ndim - s->ndim;
+  amp_rplan p;
+  for (int d = 0; d < t->ndim; d++) outdim[d] = d < lead || (s->size[d - lead] == 1 && t->size[d] != 1) ? -1 : d - lead;
+  amp__rplan(&p, t, s, outdim);
+  operation o = { .first = t->dtype == AMP_FLOAT64 ? &sum_d : &sum_f, .finish = STORE };
+  return run(&o, &p, 1);
+}
+
+static int truth(amp_call *c, const reducer *r)
+{
+  amp_rplan p;
+  operation o = { .first = r, .finish = STORE };
+  amp__rplan_mask(&p, c->in[0], c->out[0], amp__rmask(c->a));
+  return run(&o, &p, 1);
+}
+int amp__cpu_any(amp_call *c) { return truth(c, &any_u); }
+int amp__cpu_all(amp_call *c) { return truth(c, &all_u); }
+
+int amp__cpu_var(amp_call *c)
+{
+  amp_rplan p;
+  bool wide = c->in[0]->dtype == AMP_FLOAT64;
+  operation o = { .first = wide ? &sum_d : &sum_f, .second = wide ? &sq_d : &sq_f, .finish = VAR, .correction = c->a[9].f };
+  amp__rplan_mask(&p, c->in[0], c->out[0], amp__rmask(c->a));
+  return run(&o, &p, 2);
+}
+
+int amp__cpu_logsumexp(amp_call *c)
+{
+  amp_rplan p;
+  bool wide = c->in[0]->dtype == AMP_FLOAT64;
+  operation o = { .first = wide ? &max_d : &max_f, .second = wide ? &exp_d : &exp_f, .finish = LSE };
+  amp__rplan_mask(&p, c->in[0], c->out[0], amp__rmask(c->a));
+  return run(&o, &p, 8);
+}

@@ -1,0 +1,38 @@
+/*
+** cpu_reduce.h: the geometry that reductions share.
+**
+** A plan sorts a tensor's dimensions into kept and reduced ones, each innermost
+** first and merged where strides allow. `columns` says which way memory runs:
+** along the kept dimension (then whole rows of columns are folded at once) or
+** along the reduced one.
+*/
+#ifndef AMP_CPU_REDUCE_H
+#define AMP_CPU_REDUCE_H
+#include "cpu_iter.h"
+
+typedef struct amp_rplan {
+  int nk, nr;                              /* at least 1 each */
+  int64_t ksize[AMP_MAX_DIM], kin[AMP_MAX_DIM], kout[AMP_MAX_DIM];
+  int64_t rsize[AMP_MAX_DIM], rin[AMP_MAX_DIM];
+  int64_t outputs, reduced;                /* numbers of results, and of elements in each */
+  int64_t blocks, per_row;                 /* runs of at most AMP_CHUNK results; runs in a row of ksize[0] */
+  bool columns;
+  const char *in;
+  char *out;
+  int es, oes, dtype, odtype;
+} amp_rplan;
+
+/* outdim[d]: the dimension of out that dimension d of in becomes, -1: reduced */
+void amp__rplan(amp_rplan *p, const amp_tensor *in, const amp_tensor *out, const int *outdim);
+/* The usual case: mask of reduced dimensions, out with or without them */
+void amp__rplan_mask(amp_rplan *p, const amp_tensor *in, const amp_tensor *out, uint32_t mask);
+uint32_t amp__rmask(const amp_slot *dims);  /* of a D attribute */
+
+typedef struct amp_rblock { const char *in; char *out; int64_t kept; int n; } amp_rblock; /* kept: offset of out[0] in elements */
+void amp__rblock(const amp_rplan *p, int64_t b, amp_rblock *x);
+/* Walk the reduced index from `at` on: pointer offset (elements) of it, and how many more lie on this inner run */
+typedef struct amp_rpos { int64_t index[AMP_MAX_DIM], offset; } amp_rpos;
+void amp__rseek(const amp_rplan *p, amp_rpos *x, int64_t at);
+void amp__rnext(const amp_rplan *p, amp_rpos *x, int64_t n); /* n steps along the inner dimension, at most to its end */
+
+#endif
