@@ -2,7 +2,7 @@
 ** amp_alloc.c: where memory comes from. Nothing given back goes to the system
 ** until it runs short: fresh pages cost tens of times what reused ones do.
 **
-**   objects (tensors, storages, nodes)   32-byte classes, lists of the thread
+**   objects (tensors, storages, nodes)   64-byte classes, lists of the thread
 **   blocks up to 32 KiB                  8 classes an octave, lists of the thread
 **   larger blocks                        the same classes, lists of the device
 **   1 MiB and more                       whole 2 MiB pages, huge where the system can
@@ -26,8 +26,9 @@
 #endif
 
 enum {
-  OBJ_STEP = 32, OBJ_CLASSES = 33,        /* up to 1 KiB */
-  OBJ_KEEP = 256, OBJ_MOVE = 128,         /* of a class in a thread; moved at once */
+  OBJ_STEP = 64, OBJ_CLASSES = 17,        /* cache lines, up to 1 KiB */
+  OBJ_KEEP = 16384, OBJ_MOVE = 1024,      /* of a class in a thread; moved at once */
+  OBJ_SLAB = 64 << 10,                    /* bytes carved into objects at once */
   SMALL_CLASSES = 73, SMALL_MAX = 32768,  /* blocks a thread keeps */
   CLASSES = 1 + 42 * 8,                   /* up to 256 TiB */
   HUGE_PAGE = 2 << 20, HUGE_MIN = 1 << 20,
@@ -47,7 +48,8 @@ typedef struct piece { /* a block with what the pool knows of it */
 typedef struct tcache {
   obj *obj[OBJ_CLASSES];
   piece *small[SMALL_CLASSES];
-  uint16_t nobj[OBJ_CLASSES], nsmall[SMALL_CLASSES];
+  uint32_t nobj[OBJ_CLASSES];
+  uint16_t nsmall[SMALL_CLASSES];
   int64_t live, cached, debt, allocations; /* not yet in stats[AMP_CPU][0] */
 } tcache;
 
@@ -183,9 +185,29 @@ static inline tcache *cache(void) { return amp_likely(mine != NULL) ? mine : cac
 
 /* -- Objects ----------------------------------------------------------------------- */
 
+/* A slab of new objects, listed in the order of their addresses: what is made in a row lies in a row, and a
+** collector that frees in the order of making runs with the prefetcher. Slabs are never given back. */
+static obj *carve(tcache *c, int cls)
+{
+  size_t size = (size_t)cls * OBJ_STEP, n = OBJ_SLAB / size;
+  char *p = aligned_alloc(64, OBJ_SLAB);
+  if (p == NULL) {
+    amp_empty_cache(AMP_CPU);
+    if ((p = aligned_alloc(64, OBJ_SLAB)) == NULL) { add(&stats[AMP_CPU][0].failures, 1); return NULL; }
+  }
+  for (size_t i = n; i-- > 0; ) {
+    obj *o = (obj *)(p + i * size);
+    o->next = c->obj[cls];
+    c->obj[cls] = o;
+  }
+  c->nobj[cls] += (uint32_t)n;
+  count(c, 0, (int64_t)(n * size), 0);
+  return c->obj[cls];
+}
+
 static obj *refill(tcache *c, int cls)
 {
-  if (__atomic_load_n(&shared_obj[cls], __ATOMIC_RELAXED) == NULL) return NULL;
+  if (__atomic_load_n(&shared_obj[cls], __ATOMIC_RELAXED) == NULL) return carve(c, cls);
   int n = 0;
   pthread_mutex_lock(&lock);
   while (shared_obj[cls] && n < OBJ_MOVE) {
@@ -196,8 +218,8 @@ static obj *refill(tcache *c, int cls)
     n++;
   }
   pthread_mutex_unlock(&lock);
-  c->nobj[cls] = (uint16_t)(c->nobj[cls] + n);
-  return c->obj[cls];
+  c->nobj[cls] += (uint32_t)n;
+  return c->obj[cls] ? c->obj[cls] : carve(c, cls);
 }
 
 static void spill(tcache *c, int cls)
@@ -205,7 +227,7 @@ static void spill(tcache *c, int cls)
   obj *first = c->obj[cls], *last = first;
   for (int i = 1; i < OBJ_MOVE; i++) last = last->next;
   c->obj[cls] = last->next;
-  c->nobj[cls] = (uint16_t)(c->nobj[cls] - OBJ_MOVE);
+  c->nobj[cls] -= OBJ_MOVE;
   pthread_mutex_lock(&lock);
   last->next = shared_obj[cls];
   shared_obj[cls] = first;
@@ -224,15 +246,7 @@ void *amp__obj_alloc(size_t bytes)
   }
   int64_t size = (int64_t)cls * OBJ_STEP;
   obj *o = c->obj[cls];
-  if (amp_unlikely(o == NULL) && (o = refill(c, cls)) == NULL) {
-    o = malloc((size_t)size);
-    if (amp_unlikely(o == NULL)) {
-      amp_empty_cache(AMP_CPU);
-      if ((o = malloc((size_t)size)) == NULL) { add(&stats[AMP_CPU][0].failures, 1); return NULL; }
-    }
-    count(c, size, 0, size);
-    return o;
-  }
+  if (amp_unlikely(o == NULL) && (o = refill(c, cls)) == NULL) return NULL;
   c->obj[cls] = o->next;
   c->nobj[cls]--;
   count(c, size, -size, size);
@@ -318,8 +332,6 @@ static void raw_free(int device, int index, void *p, size_t n)
 void amp_empty_cache(int device)
 {
   piece *gone = NULL;
-  obj *objs = NULL;
-  int64_t obj_bytes = 0;
   if (mine) give_back(mine);
   pthread_mutex_lock(&lock);
   for (int d = 0; d < AMP_DEVICE_COUNT; d++) {
@@ -333,15 +345,6 @@ void amp_empty_cache(int device)
           gone = p;
         }
   }
-  if (device <= AMP_CPU)
-    for (int k = 0; k < OBJ_CLASSES; k++)
-      while (shared_obj[k]) {
-        obj *o = shared_obj[k];
-        shared_obj[k] = o->next;
-        o->next = objs;
-        objs = o;
-        obj_bytes += k * OBJ_STEP;
-      }
   pthread_mutex_unlock(&lock);
   while (gone) {
     piece *p = gone;
@@ -350,12 +353,6 @@ void amp_empty_cache(int device)
     count_now(p->b.device, p->b.index, 0, -(int64_t)p->capacity, 0, 0);
     free(p);
   }
-  while (objs) {
-    obj *o = objs;
-    objs = o->next;
-    free(o);
-  }
-  count_now(AMP_CPU, 0, 0, -obj_bytes, 0, 0);
 }
 
 /* -- Blocks ---------------------------------------------------------------------------------- */

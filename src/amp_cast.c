@@ -150,12 +150,12 @@ static amp_tensor *from_shadow(amp_tensor *t, amp_tensor *leaf, int dtype)
   if (s == NULL) return NULL;
   amp_tensor *v = t == leaf ? amp__tensor_alias(s) : amp__tensor_view(s, t->ndim, t->size, t->stride, s->offset + t->offset - leaf->offset);
   if (v == NULL || !amp__S->grad_mode) return v;
-  amp_node *n = amp__node_new(AMP_OP_cast, 1, 1, 1);
+  amp_node *n = amp__node_new(AMP_OP_cast, 1, 1, 1, 0, t->ndim);
   if (n == NULL) { amp__free(v); return NULL; }
   n->flags |= AMP_N_CAST;
   n->a[0].i = dtype;
   for (int i = 0; i < 2; i++) {
-    amp_shape *p = &n->shape[i];
+    amp_shape *p = amp__shape_of(n, i);
     p->dtype = i ? (uint8_t)dtype : AMP_FLOAT32;
     p->ndim = t->ndim;
     p->device = t->device;

@@ -226,7 +226,7 @@ amp_tensor *amp__xkept(amp_tensor *t, int ndim, const int64_t *size, uint32_t ma
 /* -- A derivative's view of its node ---------------------------------------- */
 
 bool amp__need(amp_bwd *b, int i) { return i < b->nin && (b->node->edge[i].node || b->node->edge[i].leaf); }
-bool amp__has(amp_bwd *b, int i) { return i < b->nin && b->node->shape[i].dtype != 0xff; }
+bool amp__has(amp_bwd *b, int i) { return i < b->nin && SHAPE(b, i)->dtype != 0xff; }
 amp_tensor *amp__bin(amp_bwd *b, int i) { return amp__pooled(amp__saved_get(b->node, i, b->create_graph)); }
 
 int amp__gin(amp_bwd *b, int i, amp_tensor *g) {

@@ -59,7 +59,7 @@ amp_tensor *amp__xto(amp_bwd *b, int i, amp_tensor *g);
 #define NEED(b, i) amp__need(b, i)
 #define IN(b, i) amp__bin(b, i)
 #define OUT(b, i) amp__bin(b, (b)->nin + (i))
-#define SHAPE(b, i) (&(b)->node->shape[i])       /* of input i; outputs after nin */
+#define SHAPE(b, i) amp__shape_of((b)->node, i)  /* of input i; outputs after nin */
 bool amp__need(amp_bwd *b, int i);               /* somebody wants the gradient of input i */
 amp_tensor *amp__bin(amp_bwd *b, int i);         /* saved tensor; NULL + error if changed in place or freed. Borrowed */
 bool amp__has(amp_bwd *b, int i);                /* input i was given */

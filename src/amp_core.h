@@ -250,6 +250,7 @@ typedef struct amp_saved {    /* a tensor backward needs */
   uint32_t version;
 } amp_saved;
 
+/* As short as the node's most dimensions allow: size[] holds ndim values. */
 typedef struct amp_shape { uint8_t dtype, ndim, device, device_index; int64_t size[AMP_MAX_DIM]; } amp_shape;
 
 enum { AMP_N_FREED = 1, AMP_N_LUA = 2, AMP_N_SLICES = 4, AMP_N_CAST = 8 };
@@ -260,17 +261,20 @@ struct amp_node {
   _Atomic int32_t refs;
   int16_t op;
   uint8_t flags, nout;
-  int16_t nin, nslot;
+  int16_t nin, nslot, nsaved, shape_bytes;
   int32_t bytes;               /* of this allocation */
   int64_t seq;
   int64_t id;                  /* Lua function's id */
   int64_t *hooks;              /* id of each output's hooks (0: none); NULL: none at all */
   amp_edge *edge;              /* [nin] */
-  amp_saved *saved;            /* [nin + nout], only the row's are filled */
-  amp_shape *shape;            /* [nin + nout] */
+  amp_saved *saved;            /* [nsaved]: nin + nout, of which only the row's are filled, or none at all */
+  char *shapes;                /* [nin + nout], shape_bytes each: amp__shape_of */
   amp_slot *a;                 /* [nslot] */
   struct amp_slices *slices;   /* AMP_N_SLICES: an in-place op seen from the base */
 };
+
+/* The shape of input i, or of output i - nin. */
+static inline amp_shape *amp__shape_of(const amp_node *n, int i) { return (amp_shape *)(n->shapes + i * n->shape_bytes); }
 
 typedef struct amp_grad {     /* a leaf's gradient, maybe 16-bit, maybe with a factor pending */
   amp_tensor *value;          /* NULL: none. Leaf's dtype once materialised */

@@ -95,7 +95,7 @@ static void load(plugin *p)
   void *lib = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (lib == NULL) {
     const char *why = dlerror();
-    snprintf(p->info, sizeof p->info, "not loaded: %s", why ? why : path);
+    snprintf(p->info, sizeof p->info, "not loaded: %.480s", why ? why : path);
     return;
   }
   amp_plugin_init_fn init;
@@ -104,7 +104,7 @@ static void load(plugin *p)
   *(void **)&about = dlsym(lib, "amp_plugin_version");
   const char *why = init ? init(amp_table_hash(), amp__devices) : "it is not a plug-in of amp (no amp_plugin_init)";
   if (why) {
-    snprintf(p->info, sizeof p->info, "%.700s refused: %.300s", path, why);
+    snprintf(p->info, sizeof p->info, "%.240s refused: %.240s", path, why);
     dlclose(lib);
     return;
   }

@@ -255,7 +255,7 @@ static int send(engine *e, const amp_edge *to, amp_tensor *g, bool may_keep)
 /* Make g fit the argument it is the gradient of: a broadcast one is summed, another dtype cast. Borrowed from the pool. */
 static amp_tensor *fit(const amp_node *n, int i, amp_tensor *g)
 {
-  const amp_shape *s = &n->shape[i];
+  const amp_shape *s = amp__shape_of(n, i);
   bool same = g->ndim == s->ndim && memcmp(g->size, s->size, sizeof(int64_t) * s->ndim) == 0;
   if (!same) {
     bool broadcast = g->ndim >= s->ndim;
@@ -281,7 +281,7 @@ static amp_tensor *fit(const amp_node *n, int i, amp_tensor *g)
 static int run_slices(engine *e, amp_node *n, amp_tensor *g)
 {
   amp_slices *s = n->slices;
-  int rc = AMP_E_INTERNAL, nd = n->shape[0].ndim;
+  int rc = AMP_E_INTERNAL, nd = amp__shape_of(n, 0)->ndim;
   int64_t dims[AMP_MAX_DIM], back[AMP_MAX_DIM];
   bool ordered = true;
   for (int i = 0; i < nd; i++) {
@@ -336,7 +336,7 @@ static int run_native(engine *e, amp_node *n, amp_tensor **g)
   if (cast_to_leaf) { /* a weight's cast: the gradient may stay as it is */
     amp_tensor *leaf = n->edge[0].leaf, *x = g[0];
     g[0] = NULL;
-    if (leaf->dtype == n->shape[0].dtype) return send(e, &n->edge[0], x, true);
+    if (leaf->dtype == amp__shape_of(n, 0)->dtype) return send(e, &n->edge[0], x, true);
     g[0] = x;
   }
   if (n->slices) {
@@ -459,8 +459,8 @@ static int advance(engine *e)
   if (rc == 0 && (n->flags & AMP_N_LUA)) {
     int mark = amp__pool_mark();
     for (int i = 0; i < n->nout && rc == 0; i++) {
-      if (g[i] || !amp__is_float(n->shape[n->nin + i].dtype)) continue;
-      const amp_shape *s = &n->shape[n->nin + i];
+      if (g[i] || !amp__is_float(amp__shape_of(n, n->nin + i)->dtype)) continue;
+      const amp_shape *s = amp__shape_of(n, n->nin + i);
       g[i] = amp__keep(amp__xfull(0, s->dtype, s->device, s->device_index, s->ndim, s->size));
       if (g[i] == NULL) rc = amp__S->err.code;
     }

@@ -298,12 +298,12 @@ int amp_function(amp_state *S, amp_tensor *const *in, int nin, amp_tensor *const
     return amp__fail(AMP_E_ARGUMENT, "a function of %d tensors with %d results; up to 30000 and 255 are possible", nin, nout);
   for (int i = 0; i < nin; i++) any |= in[i] && amp__is_float(in[i]->dtype) && amp__tracked(in[i]);
   if (!S->grad_mode || !any) return 0;
-  amp_node *n = amp__node_new(AMP_NODE_LUA, nin, nout, 0);
+  amp_node *n = amp__node_new(AMP_NODE_LUA, nin, nout, 0, 0, AMP_MAX_DIM);
   if (n == NULL) return S->err.code;
   int rc = 0;
   for (int i = 0; i < nin + nout; i++) {
     const amp_tensor *t = i < nin ? in[i] : out[i - nin];
-    amp_shape *s = &n->shape[i];
+    amp_shape *s = amp__shape_of(n, i);
     s->dtype = t ? t->dtype : 0xff;
     s->ndim = t ? t->ndim : 0;
     if (t == NULL) continue;

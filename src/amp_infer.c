@@ -384,7 +384,7 @@ int amp__infer_copy(amp_call *c)
 {
   const amp_tensor *t = c->in[0], *u = c->in[1];
   int64_t size[AMP_MAX_DIM];
-  int ndim, rc = amp__broadcast(c, 2, &ndim, size);
+  int ndim = 0, rc = amp__broadcast(c, 2, &ndim, size);
   if (rc < 0) return rc;
   if (ndim != t->ndim || memcmp(size, t->size, sizeof *size * (size_t)ndim) != 0)
     return amp__fail(AMP_E_SHAPE, "shape %s can't be broadcast to the receiver's %s", SHAPE_OF(u), SHAPE_OF(t));
@@ -396,7 +396,7 @@ int amp__infer_copy(amp_call *c)
 
 int amp__infer_cast(amp_call *c)
 {
-  int dtype, rc;
+  int dtype = 0, rc;
   if (!given(&c->a[0])) return amp__fail(AMP_E_ARGUMENT, "dtype is missing");
   if ((rc = amp__dtype_attr(&c->a[0], 0, &dtype)) < 0) return rc;
   amp__like(c, 0, c->in[0], dtype);

@@ -110,7 +110,7 @@ int amp__infer_randperm(amp_call *c)
 
 int amp__infer_to_device(amp_call *c)
 {
-  int device, index, rc = want_device(c->a[0].i, &device, &index);
+  int device = AMP_CPU, index = 0, rc = want_device(c->a[0].i, &device, &index);
   if (rc < 0) return rc;
   amp__like(c, 0, c->in[0], c->in[0]->dtype);
   c->meta[0].device = (uint8_t)device;

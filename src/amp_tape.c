@@ -52,24 +52,27 @@ void amp__ag_free(amp_tensor *t)
 
 static _Atomic int64_t last_seq = 1;
 
-amp_node *amp__node_new(int op, int nin, int nout, int nslot)
+amp_node *amp__node_new(int op, int nin, int nout, int nslot, int nsaved, int ndim)
 {
-  size_t bytes = sizeof(amp_node) + sizeof(amp_edge) * (size_t)nin + sizeof(amp_saved) * (size_t)(nin + nout)
-                 + sizeof(amp_shape) * (size_t)(nin + nout) + sizeof(amp_slot) * (size_t)nslot;
+  size_t shape = offsetof(amp_shape, size) + sizeof(int64_t) * (size_t)ndim;
+  size_t bytes = sizeof(amp_node) + sizeof(amp_edge) * (size_t)nin + sizeof(amp_saved) * (size_t)nsaved
+                 + shape * (size_t)(nin + nout) + sizeof(amp_slot) * (size_t)nslot;
   amp_node *n = amp__obj_alloc(bytes);
   if (n == NULL) { amp__nomem(bytes); return NULL; }
-  memset(n, 0, sizeof *n + sizeof(amp_edge) * (size_t)nin + sizeof(amp_saved) * (size_t)(nin + nout));
+  memset(n, 0, sizeof *n + sizeof(amp_edge) * (size_t)nin + sizeof(amp_saved) * (size_t)nsaved);
   atomic_store_explicit(&n->refs, 1, memory_order_relaxed);
   n->op = (int16_t)op;
   n->nin = (int16_t)nin;
   n->nout = (uint8_t)nout;
   n->nslot = (int16_t)nslot;
+  n->nsaved = (int16_t)nsaved;
+  n->shape_bytes = (int16_t)shape;
   n->bytes = (int32_t)bytes;
   n->seq = atomic_fetch_add_explicit(&last_seq, 1, memory_order_relaxed);
   n->edge = (amp_edge *)(n + 1);
   n->saved = (amp_saved *)(n->edge + nin);
-  n->shape = (amp_shape *)(n->saved + nin + nout);
-  n->a = (amp_slot *)(n->shape + nin + nout);
+  n->shapes = (char *)(n->saved + nsaved);
+  n->a = (amp_slot *)(n->shapes + shape * (size_t)(nin + nout));
   return n;
 }
 
@@ -93,7 +96,7 @@ static void saved_free(amp_saved *s)
 void amp__node_release_saved(amp_node *n)
 {
   n->flags |= AMP_N_FREED;
-  for (int i = 0; i < n->nin + n->nout; i++) saved_free(&n->saved[i]);
+  for (int i = 0; i < n->nsaved; i++) saved_free(&n->saved[i]);
   if (n->slices) amp__node_release_saved(n->slices->fn);
 }
 
@@ -111,7 +114,7 @@ void amp__node_free(amp_node *n)
   reaping = true;
   while ((n = dying) != NULL) {
     dying = (amp_node *)(intptr_t)n->seq;
-    for (int i = 0; i < n->nin + n->nout; i++) saved_free(&n->saved[i]);
+    for (int i = 0; i < n->nsaved; i++) saved_free(&n->saved[i]);
     for (int i = 0; i < n->nin; i++) amp__edge_free(&n->edge[i]);
     if (n->hooks) {
       for (int i = 0; i < n->nout; i++) if (n->hooks[i]) amp__dead_push(n->hooks[i]);
@@ -217,14 +220,17 @@ static int save_input(amp_saved *s, amp_tensor *t)
 static amp_node *make_node(amp_call *c, amp_tensor *in0)
 {
   int nout = c->nout;
-  amp_node *n = amp__node_new(c->id, c->nin, nout, c->op->info.nslot);
+  int ndim = 0, saves = c->op->save || (c->op->info.flags & AMP_F_LIST) ? c->nin + nout : 0;
+  for (int i = 0; i < c->nin; i++) if (c->in[i] && c->in[i]->ndim > ndim) ndim = c->in[i]->ndim;
+  for (int i = 0; i < nout; i++) if (c->out[i]->ndim > ndim) ndim = c->out[i]->ndim;
+  amp_node *n = amp__node_new(c->id, c->nin, nout, c->op->info.nslot, saves, ndim);
   if (n == NULL) return NULL;
   memcpy(n->a, c->a, sizeof(amp_slot) * (size_t)n->nslot);
   if (c->id == AMP_OP_cast) n->flags |= AMP_N_CAST;
   uint32_t save = c->op->save;
   for (int i = 0; i < c->nin; i++) {
     amp_tensor *t = c->in[i];
-    set_shape(&n->shape[i], t);
+    set_shape(amp__shape_of(n, i), t);
     if (t == NULL) continue;
     if (amp__is_float(t->dtype)) n->edge[i] = amp__edge_of(t);
     bool wanted = i < 8 ? (save >> i & 1) : false;
@@ -237,7 +243,7 @@ static amp_node *make_node(amp_call *c, amp_tensor *in0)
   }
   for (int i = 0; i < nout; i++) {
     amp_tensor *t = c->out[i];
-    set_shape(&n->shape[c->nin + i], t);
+    set_shape(amp__shape_of(n, c->nin + i), t);
     if (save >> (8 + i) & 1) {
       amp_saved *s = &n->saved[c->nin + i];
       if ((s->t = amp__tensor_alias(t)) == NULL) { amp__node_free(n); return NULL; }
@@ -320,7 +326,7 @@ int amp__rebase(amp_call *c, amp_tensor *saved0)
   if (n == NULL) return amp__S->err.code;
   if (base == NULL) rc = amp__tie(t, n, 0);
   else {
-    amp_node *s = amp__node_new(c->id, c->nin, 1, 0);
+    amp_node *s = amp__node_new(c->id, c->nin, 1, 0, 0, AMP_MAX_DIM);
     if (s == NULL) { amp__node_free(n); return amp__S->err.code; }
     s->slices = amp__obj_alloc(sizeof *s->slices);
     if (s->slices == NULL) { amp__nomem(sizeof *s->slices); amp__node_free(s); amp__node_free(n); return amp__S->err.code; }
@@ -332,11 +338,11 @@ int amp__rebase(amp_call *c, amp_tensor *saved0)
     memcpy(s->slices->stride, t->stride, sizeof t->stride);
     s->slices->offset = t->offset - base->offset;
     amp__physical_order(base, s->slices->order);
-    set_shape(&s->shape[0], base);
-    set_shape(&s->shape[c->nin], base);
+    set_shape(amp__shape_of(s, 0), base);
+    set_shape(amp__shape_of(s, c->nin), base);
     s->edge[0] = amp__edge_of(base);
     for (int i = 1; i < c->nin; i++) {
-      s->shape[i] = n->shape[i];
+      memcpy(amp__shape_of(s, i), amp__shape_of(n, i), (size_t)(s->shape_bytes < n->shape_bytes ? s->shape_bytes : n->shape_bytes));
       s->edge[i] = n->edge[i];
       if (s->edge[i].node) atomic_fetch_add_explicit(&s->edge[i].node->refs, 1, memory_order_relaxed);
       if (s->edge[i].leaf) amp__retain(s->edge[i].leaf);
@@ -383,7 +389,7 @@ amp_tensor *amp__physical(amp_tensor *t)
 
 amp_tensor *amp__saved_get(amp_node *n, int i, bool with_history)
 {
-  amp_saved *s = &n->saved[i];
+  amp_saved *s = i < n->nsaved ? &n->saved[i] : &(amp_saved){ 0 };
   if (n->flags & AMP_N_FREED) {
     amp__fail(AMP_E_AUTOGRAD, "the graph of %s was freed by an earlier backward; pass retain_graph = true to that one", amp__node_name(n));
     return NULL;

@@ -15,7 +15,7 @@ typedef struct amp_slices {
   int8_t order[AMP_MAX_DIM];                              /* the base's dimensions in memory order */
 } amp_slices;
 
-amp_node *amp__node_new(int op, int nin, int nout, int nslot); /* shapes and attributes not filled */
+amp_node *amp__node_new(int op, int nin, int nout, int nslot, int nsaved, int ndim); /* ndim: most of its shapes; they and attributes not filled */
 int amp__tie(amp_tensor *t, amp_node *n, int index);
 void amp__edge_free(amp_edge *e);
 void amp__physical_order(const amp_tensor *t, int8_t *order);

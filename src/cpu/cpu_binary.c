@@ -94,6 +94,13 @@ BIN_PLAIN(pow_d, double, pow(a, b))
 BIN_PLAIN(pow_i, int64_t, powi_(a, b))
 
 BINF(pow_core, amp__powf_core(a, b))
+/* Is some base not in (0, inf), or (negative allowed) some exponent not finite? */
+static AMP_CLONES bool outside(int64_t n, const float *x, int negative)
+{
+  int any = 0;
+  for (int64_t i = 0; i < n; i++) any |= !(fabsf(x[i]) <= FLT_MAX) | (!negative & !(x[i] > 0.f));
+  return any;
+}
 static void pow_f(int64_t n, void *const *p, unsigned scalar, const void *arg)
 {
   float keep[AMP_CHUNK];
@@ -104,7 +111,7 @@ static void pow_f(int64_t n, void *const *p, unsigned scalar, const void *arg)
     const float *a = (const float *)p[1] + at * sa, *b = (const float *)p[2] + at * sb;
     void *q[3] = { keep, (void *)a, (void *)b };
     pow_core(m, q, scalar, arg);
-    for (int64_t i = 0; i < m; i++) {
+    if (outside(sa ? m : 1, a, 0) || outside(sb ? m : 1, b, 1)) for (int64_t i = 0; i < m; i++) {
       float x = a[i * sa], y = b[i * sb];
       if (!(x > 0.f && x <= FLT_MAX && fabsf(y) <= FLT_MAX)) keep[i] = powf(x, y);
     }

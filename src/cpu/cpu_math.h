@@ -221,29 +221,31 @@ AMP_INLINE float amp__erff(float x)
   return a < 0.925f ? small : large;
 }
 
-/* exp(-a^2/2) for a >= 0 and, through *r, the tail P(N > a) over it. Above 14.5 the first is 0.
-** a^2 is split exactly: a relative error of 1e-7 in a^2/2 = 100 would be 1e-5 in the result. */
-AMP_INLINE float amp__normal_tail(float a, float *r)
+/* Tail P(N > a) for a >= 0 as r * e, e = exp(-a^2/2) (apart, for r * e may be denormal), for a <= 1 as r alone
+** (*small). Above 14.5 e is 0. a^2 is split exactly: a relative error of 1e-7 in a^2/2 = 100 would be 1e-5 in e. */
+AMP_INLINE float amp__normal_tail(float a, float *r, float *small)
 {
-  float c = a > 14.5f ? 14.5f : a;
+  float c = a > 14.5f ? 14.5f : a, z = c * c;
   float h = amp__bitsf(amp__fbits(c) & (int32_t)0xfffff000);
-  float t = 1.f / (1.f + 0.25f * c);
-  *r = t * (0.0997463167f + t * (0.0995216817f + t * (0.0952860191f + t * (0.0730214119f + t * (0.0838262737f + t * (0.0177813116f
-       + t * (0.0225547720f + t * (0.0559216179f + t * (-0.0645551085f + t * 0.0168957096f)))))))));
+  float d = 4.f + c, lost = c - (d - 4.f), t = 4.f / d;
+  t = t - t * t * (0.25f * lost);  /* r depends three times as much on t */
+  *r = t * (0.0997372419f + t * (0.0996598005f + t * (0.0945603326f + t * (0.0737948269f + t * (0.0915993825f + t * (-0.0212993268f
+       + t * (0.1083674803f + t * -0.0464506634f)))))));
+  *small = 0.5f - c * (0.3989422917f + z * (-0.0664903075f + z * (0.0099730594f + z * (-0.0011857397f + z * (1.12905094e-4f + z * -7.44504678e-6f)))));
   return amp__exp_hl(-0.5f * h * h, -0.5f * (c - h) * (c + h));
 }
 
 AMP_INLINE float amp__geluf(float x)
 {
-  float r, e = amp__normal_tail(fabsf(x), &r);
+  float a = fabsf(x), r, s, e = amp__normal_tail(a, &r, &s);
   float c = x < -15.f ? -15.f : x;  /* -inf times 0 */
-  float p = c * r * e;
+  float p = a < 1.f ? c * s : c * r * e;
   return x < 0.f ? p : c - (e == 0.f ? 0.f : p);
 }
 
 AMP_INLINE float amp__gelu_gradf(float x)
 {
-  float r, e = amp__normal_tail(fabsf(x), &r), p = r * e;
+  float a = fabsf(x), r, s, e = amp__normal_tail(a, &r, &s), p = a < 1.f ? s : r * e;
   float c = x > 15.f ? 15.f : x;
   c = c < -15.f ? -15.f : c;
   return (x < 0.f ? p : 1.f - p) + c * 0.39894228f * e;

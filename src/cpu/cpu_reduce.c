@@ -60,7 +60,9 @@ void amp__rplan(amp_rplan *p, const amp_tensor *in, const amp_tensor *out, const
     else { m++; p->rsize[m] = p->rsize[i]; p->rin[m] = p->rin[i]; }
   }
   p->nr = m + 1;
-  p->columns = p->ksize[0] > 1 && p->kin[0] != 0 && (mag(p->kin[0]) < mag(p->rin[0]) || p->rin[0] == 0 || p->reduced <= 1);
+  /* along a very short reduced dimension, many results side by side are better too, though gathered */
+  p->columns = p->ksize[0] > 1 && p->kin[0] != 0
+               && (mag(p->kin[0]) < mag(p->rin[0]) || p->rin[0] == 0 || p->reduced <= 1 || (p->reduced < 12 && p->ksize[0] >= 64));
   p->per_row = (p->ksize[0] + AMP_CHUNK - 1) / AMP_CHUNK;
   p->blocks = p->outputs == 0 ? 0 : p->outputs / p->ksize[0] * p->per_row;
 }
@@ -130,13 +132,14 @@ static CLONES void name##_row(int64_t n, const void *x_, const void *param, void
 { \
   const T *x = x_; const T m = param ? *(const T *)param : (T)0; (void)m; \
   T l[L], r = START; int64_t i = 0; \
-  if (n >= L) { \
+  if (n > 8) { /* what is left after whole rounds goes into the first lanes: no chain of dependent steps */ \
     for (int j = 0; j < L; j++) l[j] = START; \
     for (; i + L <= n; i += L) for (int j = 0; j < L; j++) { const T v = x[i + j]; l[j] = STEP(l[j], v, m); } \
+    const int left = (int)(n - i); \
+    AMP_IVDEP for (int j = 0; j < left; j++) { const T v = x[i + j]; l[j] = STEP(l[j], v, m); } \
     for (int w = L / 2; w >= 1; w /= 2) for (int j = 0; j < w; j++) l[j] = JOIN(l[j], l[j + w]); \
     r = l[0]; \
-  } \
-  for (; i < n; i++) { const T v = x[i]; r = STEP(r, v, m); } \
+  } else for (; i < n; i++) { const T v = x[i]; r = STEP(r, v, m); } \
   *(A *)acc = JOIN(*(A *)acc, (A)r); \
 } \
 static CLONES void name##_cols(int64_t n, const void *x_, const void *param, void *lane) \
@@ -217,13 +220,15 @@ REDUCER(all_u, AMP_CLONES_WIDE, uint8_t, int64_t, 64, 1, MINI, MINI2, AMP_C_U8, 
 
 /* -- Folding a range of the reduced index ---------------------------------------------- */
 
+enum { ROW_CHUNK = 2048 }; /* converted at a time */
+
 /* acc[0..n) takes the elements [lo, hi) of the reduced index; param: one of the class a column, or NULL */
 static void fold_rows(const amp_rplan *p, const reducer *r, const amp_rblock *b, int64_t lo, int64_t hi, const char *param, char *acc)
 {
-  char buf[AMP_CHUNK * 8] __attribute__((aligned(64)));
+  char buf[ROW_CHUNK * 8] __attribute__((aligned(64)));
   int cs = amp__class_size[r->cls];
   bool direct = p->rin[0] == 1 && (p->dtype == amp__class_dtype[r->cls] || (r->cls == AMP_C_U8 && p->dtype == AMP_UINT8));
-  int64_t chunk = direct && r->cls != AMP_C_U8 ? 4096 : AMP_CHUNK;
+  int64_t chunk = direct && r->cls != AMP_C_U8 ? 4096 : ROW_CHUNK;
   if (p->dtype == AMP_UINT8 && r->cls == AMP_C_U8) direct = false;  /* truth values are 0 or 1 */
   for (int c = 0; c < b->n; c++) {
     const char *base = b->in + c * p->kin[0] * p->es;

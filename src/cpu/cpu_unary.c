@@ -121,6 +121,12 @@ int amp__cpu_softplus(amp_call *c)
 
 UNF(sin_core, amp__trigf(a, 0))
 UNF(cos_core, amp__trigf(a, 1))
+static AMP_CLONES bool beyond(int64_t n, const float *x)
+{
+  int any = 0;
+  for (int64_t i = 0; i < n; i++) any |= !(fabsf(x[i]) <= AMP_TRIG_MAX);
+  return any;
+}
 static void trig(int64_t n, void *const *p, amp_loop_fn core, float (*exact)(float))
 {
   float tmp[AMP_CHUNK];
@@ -129,7 +135,7 @@ static void trig(int64_t n, void *const *p, amp_loop_fn core, float (*exact)(flo
     const float *x = (const float *)p[1] + at;
     void *q[2] = { tmp, (void *)x };
     core(m, q, 0, NULL);
-    for (int64_t i = 0; i < m; i++) if (!(fabsf(x[i]) <= AMP_TRIG_MAX)) tmp[i] = exact(x[i]);
+    if (beyond(m, x)) for (int64_t i = 0; i < m; i++) if (!(fabsf(x[i]) <= AMP_TRIG_MAX)) tmp[i] = exact(x[i]);
     memcpy((float *)p[0] + at, tmp, sizeof(float) * (size_t)m);
   }
 }

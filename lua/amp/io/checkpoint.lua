@@ -40,7 +40,7 @@ local function place(path) return #path == 0 and 'the value itself' or "'" .. ta
 
 local function refuse(path, what) raise('save', 'at %s: %s', place(path), what) end
 
--- Number tables and tensors in the order they are met.
+-- Note tables, and number tensors in the order they are met.
 local function survey(v, path, seen)
   local kind = type(v)
   if kind == 'number' or kind == 'string' or kind == 'boolean' then return end
@@ -57,14 +57,13 @@ local function survey(v, path, seen)
     refuse(path, kind == 'nil' and 'nil cannot be saved' or 'a ' .. kind .. ' cannot be saved, only numbers, strings, '
       .. 'booleans, tensors and tables of them')
   end
-  if seen.table_at[v] then return end
+  if seen.tables[v] then return end
   local mt = getmetatable(v)
   if type(mt) == 'table' and type(v.state_dict) == 'function' then
     refuse(path, 'an object cannot be saved, its state can: use its state_dict()')
   end
   if #path >= M.max_depth then refuse({path[1]}, string.format('more than %d levels of tables', M.max_depth)) end
-  seen.tables = seen.tables + 1
-  seen.table_at[v] = seen.tables
+  seen.tables[v] = true
   for k, item in pairs(v) do
     if type(k) ~= 'string' and type(k) ~= 'number' and type(k) ~= 'boolean' then
       refuse(path, 'a table key that is a ' .. type(k))
@@ -199,7 +198,7 @@ end
 function M.save(path, value)
   if type(path) ~= 'string' then raise('save', 'a path expected, got %s', type(path)) end
   if ffi.abi('be') then raise('save', 'this machine is big-endian, which the format does not know') end
-  local seen = {tables = 0, table_at = {}, tensors = {}, flags = {}, tensor_at = {}, written = {}, count = 0}
+  local seen = {tables = {}, tensors = {}, flags = {}, tensor_at = {}, written = {}, count = 0}
   survey(value, {}, seen)
   local tensors = seen.tensors
   local list = segments(tensors)

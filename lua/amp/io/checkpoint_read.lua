@@ -4,6 +4,7 @@
 -- counts against what is left, tensors against their segments, contents against
 -- their check sums. Tables, strings and numbers are all that can come out.
 local ffi = require 'ffi'
+local amp = require 'amp'
 local core = require 'amp.ffi'
 local file = require 'amp.io.file'
 local memory = require 'amp.io.memory'
@@ -103,12 +104,15 @@ end
 function Reader:base(s, shape)
   if s.base then return s.base end
   local what = string.format('the data of %s', self:place())
-  local p = read_bytes(self.f, s.at, s.bytes, what)
+  -- pooled memory, given back at once; the tensor made from it is a plain one
+  local buffer = amp.empty({s.bytes}, {dtype = 'uint8', device = 'cpu'})
+  local p = buffer:data_ptr()
+  if not self.f:seek('set', s.at) or file.read(self.f, p, s.bytes) ~= s.bytes then damaged('%s could not be read', what) end
   local crc = core.C.amp_crc32(0, p, s.bytes)
   if crc ~= s.crc then damaged('%s are damaged (CRC %08x, expected %08x)', what, crc, s.crc) end
   s.base = memory.tensor(p, s.bytes, shape or {s.count}, s.dtype)
+  buffer:free()
   if self.device then s.base = s.base:to(self.device) end
-  s.whole = shape
   return s.base
 end
 

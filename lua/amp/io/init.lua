@@ -1,5 +1,5 @@
 --- amp.io: files of tensors. amp.save and amp.load are its checkpoints.
-local files = {safetensors = 'amp.io.safetensors', npy = 'amp.io.npy', json = 'amp.io.json'}
+local files = {safetensors = 'amp.io.safetensors', json = 'amp.io.json'}
 
 local M = {}
 

@@ -10,6 +10,8 @@ local M = {}
 local byte, sub, char, find, format = string.byte, string.sub, string.char, string.find, string.format
 
 M.null = setmetatable({}, {__tostring = function() return 'null' end})
+--- Metatable of arrays: decode sets it, and an empty table that has it is written as [].
+M.array = {}
 M.max_depth = 64
 
 local escapes = {['"'] = '"', ['\\'] = '\\', ['/'] = '/', b = '\b', f = '\f', n = '\n', r = '\r', t = '\t'}
@@ -81,7 +83,7 @@ end
 local value
 
 local function array(s, i, depth)
-  local list, n = {}, 0
+  local list, n = setmetatable({}, M.array), 0
   i = blank(s, i)
   if sub(s, i, i) == ']' then return list, i + 1 end
   while true do
@@ -186,9 +188,6 @@ local function encode(v, depth)
   for i, k in ipairs(keys) do parts[i] = quoted(k) .. ':' .. encode(v[k], depth + 1) end
   return '{' .. table.concat(parts, ',') .. '}'
 end
-
---- Metatable that makes an empty table an array.
-M.array = {}
 
 --- Write a value as JSON.
 -- @param v string, number, boolean, json.null, array or table with string keys

@@ -23,7 +23,7 @@ for short, dtype in pairs(dtypes) do names[dtype] = short end
 
 -- One entry of the header, checked; nil and the reason if it can't be.
 local function entry(name, e, data_size)
-  if type(e) ~= 'table' or type(e.shape) ~= 'table' or type(e.data_offsets) ~= 'table' then
+  if type(e) ~= 'table' or getmetatable(e.shape) ~= json.array or getmetatable(e.data_offsets) ~= json.array then
     return nil, string.format("'%s' has no dtype, shape and data_offsets", name)
   end
   for key in pairs(e) do
@@ -32,7 +32,7 @@ local function entry(name, e, data_size)
     end
   end
   local dtype = dtypes[e.dtype]
-  if not dtype then return nil, string.format("'%s' has the dtype '%s', which amp has not", name, tostring(e.dtype)) end
+  if not dtype then return nil, string.format("'%s' has a dtype that amp has not: %s", name, json.encode(e.dtype or json.null)) end
   local count = memory.count(e.shape)
   if not count then return nil, string.format("'%s' has an impossible shape", name) end
   local first, last = e.data_offsets[1], e.data_offsets[2]
@@ -63,7 +63,7 @@ local function read_header(p, size)
   local metadata = header.__metadata__
   header.__metadata__ = nil
   if metadata ~= nil then
-    if type(metadata) ~= 'table' then return nil, '__metadata__ is no table of strings' end
+    if type(metadata) ~= 'table' or getmetatable(metadata) then return nil, '__metadata__ is no table of strings' end
     for k, v in pairs(metadata) do
       if type(k) ~= 'string' or type(v) ~= 'string' then return nil, '__metadata__ is no table of strings' end
     end

@@ -12,15 +12,23 @@ local function brief(m)
   return m.__name .. (text ~= '' and ' ' .. text or '')
 end
 
-local function line(parent, child)
+-- Where child stands below parent, as 'layers.2'; lists and dictionaries between them don't run.
+local function path(parent, child, depth)
   local names, values = rawget(parent, '_names'), rawget(parent, '_values')
   for _, name in ipairs(names) do
-    if rawequal(values[name], child) then
-      return string.format(type(name) == 'number' and 'in module %d of %s (%s)' or "in module '%s' of %s (%s)",
-        name, parent.__name, brief(child))
-    end
+    if rawequal(values[name], child) then return tostring(name) end
   end
-  return string.format('in %s (%s)', parent.__name, brief(child))
+  for _, name in ipairs(depth < 8 and names or {}) do
+    local below = Module.is_module(values[name]) and path(values[name], child, depth + 1)
+    if below then return tostring(name) .. '.' .. below end
+  end
+end
+
+local function line(parent, child)
+  local name = path(parent, child, 1)
+  if not name then return string.format('in %s (%s)', parent.__name, brief(child)) end
+  if not name:find('^%d+$') then name = "'" .. name .. "'" end
+  return string.format('in module %s of %s (%s)', name, parent.__name, brief(child))
 end
 
 --- Lines for the modules running on this stack, the innermost first.
