@@ -247,8 +247,13 @@ void *amp__obj_alloc(size_t bytes)
   int64_t size = (int64_t)cls * OBJ_STEP;
   obj *o = c->obj[cls];
   if (amp_unlikely(o == NULL) && (o = refill(c, cls)) == NULL) return NULL;
-  c->obj[cls] = o->next;
+  obj *next = o->next;
+  c->obj[cls] = next;
   c->nobj[cls]--;
+  /* the next one was freed long ago: ask for it now (a third of the time of a small op was waiting for it) */
+  __builtin_prefetch(next, 1);
+  __builtin_prefetch((char *)next + 64, 1);
+  if (cls > 2) __builtin_prefetch((char *)next + 128, 1);
   count(c, size, -size, size);
   return o;
 }

@@ -221,9 +221,9 @@ int amp__view_slice(amp_call *c)
                      (long long)start, (long long)stop, (long long)most, d + 1);
   c->a[1].i = first - 1;
   c->a[2].i = last - 1;
-  size[d] = (last - first + step) / step;
-  /* a stride no step can reach must not overflow */
-  if (size[d] > 1) stride[d] *= step;
+  size[d] = last < first ? 0 : (last - first) / step + 1;
+  if (size[d] < 2) c->a[3].i = step = 1; /* a step that is never made must not overflow */
+  stride[d] *= step;
   return give(c, amp__tensor_view(t, n, size, stride, t->offset + (size[d] ? first - 1 : 0) * t->stride[d]));
 }
 
@@ -275,7 +275,8 @@ int amp__view_unfold(amp_call *c)
   if (window < 0 || window > t->size[d])
     return amp__fail(AMP_E_SHAPE, "windows of %lld don't fit dimension %d of size %lld", (long long)window, d + 1, (long long)t->size[d]);
   size[d] = (t->size[d] - window) / step + 1;
-  if (size[d] > 1) stride[d] *= step;
+  if (size[d] < 2) c->a[2].i = step = 1;
+  stride[d] *= step;
   size[n] = window;
   stride[n] = t->stride[d];
   return give(c, amp__tensor_view(t, n + 1, size, stride, t->offset));

@@ -29,7 +29,7 @@ warn.module = M
 
 -- name -> module whose value it is
 local modules = {
-  nn = 'amp.nn', optim = 'amp.optim', data = 'amp.data', io = 'amp.io', cuda = 'amp.cuda', metric = 'amp.metric',
+  nn = 'amp.nn', optim = 'amp.optim', data = 'amp.data', io = 'amp.io', cuda = 'amp.cuda', metric = 'amp.metric', progress = 'amp.progress',
   checkpoint = 'amp.checkpoint', util = 'amp.util', autocast = 'amp.autocast', GradScaler = 'amp.scaler', GradManager = 'amp.manager',
 }
 
@@ -46,7 +46,7 @@ lazy('amp.create', [[tensor zeros ones empty full eye arange linspace rand randn
 lazy('amp.autograd', [[backward grad no_grad enable_grad is_grad_enabled set_grad_enabled]])
 lazy('amp.func', 'Function')
 lazy('amp.gradcheck', 'gradcheck gradgradcheck')
-lazy('amp.scope', 'scope memory')
+lazy('amp.scope', 'scope memory reset_peak_memory')
 lazy('amp.autocast', [[is_autocast_enabled get_autocast_dtype policy set_policy reset_policy clear_autocast_cache counters
   custom_fwd custom_bwd half_function float_function promote_function register_half_function register_float_function
   register_promote_function]])

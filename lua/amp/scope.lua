@@ -108,15 +108,27 @@ function M.keep(t)
   return t
 end
 
+local function stats(op, device)
+  local code = device == nil and types.default_device() or types.device(device, op)
+  local m = C.amp_memory(math.floor(code / 256), code % 256)
+  if m == nil then err.throw_code('device', op, 'no such device: %s', util.show(device)) end
+  return m
+end
+
 --- Memory of a device, in bytes.
 -- @tparam ?string device default: the default device
 -- @treturn table {live, cached, peak, allocations, failures, cycles}
 function M.memory(device)
-  local code = device == nil and types.default_device() or types.device(device, 'memory')
-  local m = C.amp_memory(math.floor(code / 256), code % 256)
-  if m == nil then err.throw_code('device', 'memory', 'no such device: %s', util.show(device)) end
+  local m = stats('memory', device)
   return { live = tonumber(m.live), cached = tonumber(m.cached), peak = tonumber(m.peak), allocations = tonumber(m.allocations),
     failures = tonumber(m.failures), cycles = call.cycles }
+end
+
+--- Count the peak of a device's memory anew, from what is live now.
+-- @tparam ?string device default: the default device
+function M.reset_peak_memory(device)
+  local m = stats('reset_peak_memory', device)
+  m.peak = m.live
 end
 
 return M

@@ -98,7 +98,7 @@ BINF(pow_core, amp__powf_core(a, b))
 static AMP_CLONES bool outside(int64_t n, const float *x, int negative)
 {
   int any = 0;
-  for (int64_t i = 0; i < n; i++) any |= !(fabsf(x[i]) <= FLT_MAX) | (!negative & !(x[i] > 0.f));
+  for (int64_t i = 0; i < n; i++) any |= (fabsf(x[i]) <= FLT_MAX ? 0 : 1) | (negative || x[i] > 0.f ? 0 : 1);
   return any;
 }
 static void pow_f(int64_t n, void *const *p, unsigned scalar, const void *arg)

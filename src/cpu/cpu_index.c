@@ -22,22 +22,39 @@ int amp__index_error(int64_t i, int64_t at, int dim, int64_t size)
                    (long long)i, (long long)at + 1, dim + 1, (long long)size);
 }
 
+/* From 1 or the end to from 0; whether some value is out of range */
+static AMP_CLONES int from_zero(int64_t n, int64_t *v, int64_t size)
+{
+  int bad = 0;
+  for (int64_t k = 0; k < n; k++) {
+    const int64_t i = v[k];
+    bad |= (i == 0) | (i > size) | (i < -size);
+    v[k] = i > 0 ? i - 1 : size + i;
+  }
+  return bad;
+}
+
 int64_t *amp__indices(amp_tensor *t, int dim, int64_t size, amp_tensor **hold)
 {
-  /* always a copy: it is changed below */
   amp_tensor *d = amp__tensor_make(AMP_INT64, AMP_CPU, 0, t->ndim, t->size);
   *hold = NULL;
   if (d == NULL) return NULL;
-  if (amp__copy_to(d, t) < 0) { amp__free(d); return NULL; }
   int64_t *v = AMP_DATA(int64_t, d);
-  for (int64_t k = 0; k < d->numel; k++) {
-    int64_t i = v[k];
-    if (amp_unlikely(i == 0 || i > size || i < -size)) {
-      amp__index_error(i, k, dim, size);
-      amp__free(d);
-      return NULL;
+  bool dense = t->flags & AMP_T_CONTIGUOUS;
+  if (!dense && amp__copy_to(d, t) < 0) { amp__free(d); return NULL; }
+  for (int64_t at = 0; at < d->numel; at += AMP_CHUNK) {
+    int64_t n = d->numel - at < AMP_CHUNK ? d->numel - at : AMP_CHUNK;
+    if (dense) amp__load(AMP_C_I64, v + at, t->dtype, (char *)amp__data(t) + at * amp__dtype_size[t->dtype], 1, n);
+    if (amp_likely(!from_zero(n, v + at, size))) continue;
+    for (int64_t k = 0; k < n; k++) { /* undo, to say which one it was */
+      int64_t i = v[at + k] >= 0 && v[at + k] < size ? 1 : v[at + k] + 1;
+      if (v[at + k] < 0) i = v[at + k] == -1 ? 0 : v[at + k] - size;
+      if (i >= 1 && i <= size) continue;
+      amp__index_error(i, at + k, dim, size);
+      break;
     }
-    v[k] = i > 0 ? i - 1 : size + i;
+    amp__free(d);
+    return NULL;
   }
   *hold = d;
   return v;

@@ -60,8 +60,8 @@ return function(M)
       end
     end, function(self, base, n, g, i)
       local o = self.options
-      if n >= o.total_steps then
-        err.throw(self.op, 'step %d of a schedule of total_steps %d', n + 1, o.total_steps)
+      if n > o.total_steps then
+        err.throw(self.op, 'step %d of a schedule of total_steps %d', n, o.total_steps)
       end
       local mark, pct = phase(self, n)
       local rates = { base, self.tops[i], base / o.final_div_factor }
