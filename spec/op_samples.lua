@@ -1,6 +1,7 @@
 --- What spec/ops_spec.lua knows beside the PyTorch fixtures: closed forms for
 -- ops that create or draw, and wrong calls with what their errors must name.
 -- An op needs an entry here or cases in fixtures/ops.txt.
+local assert = require 'luassert'
 local amp = require 'amp'
 local H = require 'spec.helper'
 
@@ -233,7 +234,7 @@ M.wrong = {
     { { { 4, 2 }, { 2 } }, { dim = 1 }, { 'float32' } } },
   index_add = { { { { 4, 2 }, { dtype = 'int64', fill = 1, 2 }, { 3, 2 } }, { dim = 1 }, { '2', '3' } } },
   embedding = { { { { dtype = 'int64', fill = 5, 2 }, { 4, 3 } }, {}, { '5', '4' } }, { { { dtype = 'int64', fill = 0, 2 }, { 4, 3 } }, {}, { '0', '4' } }, { { { 2 }, { 4, 3 } }, {}, { 'float32' } } },
-  masked_fill = { { { { 2, 3 }, { dtype = 'bool', 4 } }, { value = 1 }, { '2x3', '4' } }, { { { dtype = 'float16', 2 }, { dtype = 'bool', fill = 1, 2 } }, { value = -1e9 }, { 'float16', '1e' } },
+  masked_fill = { { { { 2, 3 }, { dtype = 'bool', 4 } }, { value = 1 }, { '2x3', '4' } }, { { { dtype = 'float16', 2 }, { dtype = 'bool', fill = 1, 2 } }, { value = -1e9 }, { 'float16', '1000000000' } },
     { { { 2 }, { 2 } }, { value = 1 }, { 'bool', 'float32' } } },
   masked_select = { { { { 2, 3 }, { dtype = 'bool', 4 } }, {}, { '2x3', '4' } } },
   where = { { { { dtype = 'bool', 2 }, { 3 }, { 4 } }, {}, { '3', '4' } } },

@@ -75,7 +75,7 @@ local function check_results(c, out, dtype, what)
     local t = out[k]
     if t == nil then error(('%s: %s: result %d is missing'):format(label(c), what, k), 0) end
     local expected = want.d
-    if expected == 'float64' and dtype then expected = dtype end
+    if expected == 'float64' and dtype and not c.attrs.dtype then expected = dtype end
     local got = H.dtype(t)
     if got ~= expected then error(('%s: %s: result %d is %s, not %s'):format(label(c), what, k, got, expected), 0) end
     local tol = H.tolerance[expected] and H.tolerance[dtype or expected] or H.exact
@@ -355,8 +355,9 @@ for _, row in ipairs(ops.rows) do
                 end
                 local inp = make()
                 local what = ('%s: %s in a %s region'):format(label(c), table.concat(dts, ', '), low)
-                local to = #dts > 0 and target(row.policy, low, dts, c.attrs) or nil
-                if #dts == 0 then to = nil end
+                -- number / tensor and number ^ tensor are ops of their own, rdiv and rpow
+                local class = type(c.inp[1]) == 'number' and policy['r' .. name] or row.policy
+                local to = #dts > 0 and target(class, low, dts, c.attrs) or nil
                 if row.policy == 'banned' and low == 'float16' then
                   H.fails(function() in_region(low, function() return ops.user(name, inp, c.attrs) end) end, name, 'bce_with_logits')
                 elseif row.policy == 'special' then
@@ -450,7 +451,12 @@ for _, row in ipairs(ops.rows) do
             for _, bad in ipairs { 9, -9, 0 } do
               local attrs = {}
               for k, v in pairs(list[1].attrs) do attrs[k] = v end
-              attrs[a.name] = a.type == 'D' and { bad } or bad
+              if type(attrs[a.name]) == 'table' then
+                attrs[a.name] = { unpack(attrs[a.name]) }
+                attrs[a.name][1] = bad
+              else
+                attrs[a.name] = bad
+              end
               H.fails(function() ops.user(name, arguments(list[1], 'float32'), attrs) end, name, tostring(bad))
             end
           end

@@ -59,7 +59,8 @@ static pthread_once_t key_once = PTHREAD_ONCE_INIT;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static obj *shared_obj[OBJ_CLASSES];
 static piece *pool[AMP_DEVICE_COUNT][INDICES][CLASSES];
-static amp_memory_stats stats[AMP_DEVICE_COUNT][INDICES];
+static amp_memory_stats stats[AMP_DEVICE_COUNT][INDICES] = {
+  [0 ... AMP_DEVICE_COUNT - 1] = { [0 ... INDICES - 1] = { .step = STEP_DEFAULT } } };
 static _Atomic int64_t fail_after = -1;
 
 /* -- Counters ---------------------------------------------------------------- */
@@ -75,8 +76,7 @@ static void count_now(int device, int index, int64_t live, int64_t cached, int64
   add(&m->cached, cached);
   add(&m->allocations, allocations);
   if (debt == 0) return;
-  int64_t step = m->step ? m->step : STEP_DEFAULT;
-  if (__atomic_add_fetch(&m->debt, debt, __ATOMIC_RELAXED) >= step && amp__S)
+  if (__atomic_add_fetch(&m->debt, debt, __ATOMIC_RELAXED) >= __atomic_load_n(&m->step, __ATOMIC_RELAXED) && amp__S)
     amp__S->attention |= AMP_A_PACE;
 }
 
@@ -101,7 +101,6 @@ amp_memory_stats *amp_memory(int device, int index)
 {
   if (device < 0 || device >= AMP_DEVICE_COUNT || index < 0 || index >= INDICES) return NULL;
   if (device == AMP_CPU && mine) flush_counters(mine);
-  if (stats[device][index].step == 0) stats[device][index].step = STEP_DEFAULT;
   return &stats[device][index];
 }
 
@@ -207,7 +206,6 @@ static obj *carve(tcache *c, int cls)
 
 static obj *refill(tcache *c, int cls)
 {
-  if (__atomic_load_n(&shared_obj[cls], __ATOMIC_RELAXED) == NULL) return carve(c, cls);
   int n = 0;
   pthread_mutex_lock(&lock);
   while (shared_obj[cls] && n < OBJ_MOVE) {

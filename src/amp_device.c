@@ -14,6 +14,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 #include "amp_core.h"
 
 #define AMP_FN(name) int amp__cpu_##name
@@ -91,7 +92,12 @@ static void load(plugin *p)
     return;
   }
   find_dir(dir, sizeof dir);
+  for (size_t n = strlen(dir); n > 1 && dir[n - 1] == '/'; n--) dir[n - 1] = 0;
   snprintf(path, sizeof path, "%s/libamp_%s.so", dir, p->name);
+  if (access(path, F_OK) != 0) {
+    snprintf(p->info, sizeof p->info, "its plug-in libamp_%s.so is not in %.400s", p->name, dir);
+    return;
+  }
   void *lib = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (lib == NULL) {
     const char *why = dlerror();

@@ -101,7 +101,7 @@ int amp__value_fits(double v, int dtype)
     if (dtype == AMP_FLOAT32) ok = fabs(v) < 0x1.ffffffp127;
     if (dtype == AMP_BFLOAT16) ok = fabs(v) < 0x1.ffp127;
   }
-  return ok ? 0 : amp__fail(AMP_E_VALUE, "value %.17g does not fit dtype %s", v, amp_dtype_name(dtype));
+  return ok ? 0 : amp__fail(AMP_E_VALUE, "value %.17g does not fit dtype %s", isnan(v) ? (double)NAN : v, amp_dtype_name(dtype));
 }
 
 /* -- Promotion ------------------------------------------------------------------------ */
@@ -273,6 +273,12 @@ static int pointwise(amp_call *c, int dtype)
   int ndim, rc;
   c->nout = 1;
   if (amp_likely(c->nin == 2 && b && (a->flags & b->flags & AMP_T_CONTIGUOUS) && a->device == b->device && amp__same_size(a, b))) {
+    place(m, dtype, a);
+    m->ndim = a->ndim;
+    for (int d = 0; d < a->ndim; d++) m->size[d] = a->size[d];
+    return 0;
+  }
+  if (c->nin == 2 && b && b->ndim == 0 && (a->flags & AMP_T_CONTIGUOUS) && b->device == AMP_CPU) {
     place(m, dtype, a);
     m->ndim = a->ndim;
     for (int d = 0; d < a->ndim; d++) m->size[d] = a->size[d];

@@ -183,15 +183,27 @@ int amp__infer_embedding(amp_call *c)
   return 0;
 }
 
+/* Does a view of these sizes, with strides in slots from a on and this offset, stay within n elements? */
+static int reaches(int ndim, const int64_t *size, const amp_slot *a, int64_t offset, int64_t n)
+{
+  int64_t last = offset, span;
+  bool empty = false, ok = offset >= 0;
+  for (int d = 0; d < ndim && ok; d++) {
+    if (size[d] == 0) empty = true;
+    else ok = a[d].i >= 0 && !__builtin_mul_overflow(size[d] - 1, a[d].i, &span) && !__builtin_add_overflow(last, span, &last);
+  }
+  if (ok && (empty || last < n)) return 0;
+  return amp__fail(AMP_E_INDEX, "a view of shape %s from offset %lld on reaches beyond %lld elements", amp__shape_str(ndim, size), LL(offset), LL(n));
+}
+
 int amp__infer_as_strided_scatter(amp_call *c)
 {
   const amp_tensor *t = c->in[0], *src = c->in[1];
-  int64_t size[AMP_MAX_DIM], last = c->a[18].i;
+  int64_t size[AMP_MAX_DIM];
   int n, rc = amp__shape_attr(&c->a[0], "size", &n, size);
   if (rc < 0 || (rc = amp__want_shape(src, "src", n, size)) < 0) return rc;
-  if (c->a[9].i != n || last < 0) return amp__fail(AMP_E_ARGUMENT, "as many strides as sizes and an offset from 0 on are expected");
-  for (int d = 0; d < n; d++) last += (size[d] - 1) * c->a[10 + d].i;
-  if (src->numel && last >= t->numel) return amp__fail(AMP_E_INDEX, "the strided view reaches element %lld of %lld", LL(last + 1), LL(t->numel));
+  if (c->a[9].i != n) return amp__fail(AMP_E_ARGUMENT, "as many strides as sizes are expected");
+  if ((rc = reaches(n, size, c->a + 10, c->a[18].i, t->numel)) < 0) return rc;
   if (src->dtype != t->dtype)
     return amp__fail_arg(AMP_E_DTYPE, 2, "src has dtype %s and input %s; cast one of them", amp_dtype_name(src->dtype), amp_dtype_name(t->dtype));
   amp__out(c, 0, t->dtype, t->ndim, t->size);
@@ -201,14 +213,13 @@ int amp__infer_as_strided_scatter(amp_call *c)
 /* as_strided_sum: shape, then the view's size, stride and offset, in slots 0, 9, 18 and 27 */
 int amp__infer_shape_attr(amp_call *c)
 {
-  int64_t size[AMP_MAX_DIM], view[AMP_MAX_DIM], n = 1, last = c->a[27].i;
+  int64_t size[AMP_MAX_DIM], view[AMP_MAX_DIM], n = 1;
   int ndim, nview, rc = amp__shape_attr(&c->a[0], "shape", &ndim, size);
   if (rc < 0 || (rc = amp__shape_attr(&c->a[9], "size", &nview, view)) < 0) return rc;
   if ((rc = amp__want_shape(c->in[0], "input", nview, view)) < 0) return rc;
   for (int d = 0; d < ndim; d++) n *= size[d];
-  if (c->a[18].i != nview || last < 0) return amp__fail(AMP_E_ARGUMENT, "as many strides as sizes and an offset from 0 on are expected");
-  for (int d = 0; d < nview; d++) last += (view[d] - 1) * c->a[19 + d].i;
-  if (c->in[0]->numel && last >= n) return amp__fail(AMP_E_INDEX, "the strided view reaches element %lld of %lld", LL(last + 1), LL(n));
+  if (c->a[18].i != nview) return amp__fail(AMP_E_ARGUMENT, "as many strides as sizes are expected");
+  if ((rc = reaches(nview, view, c->a + 19, c->a[27].i, n)) < 0) return rc;
   amp__out(c, 0, c->in[0]->dtype, ndim, size);
   return 0;
 }

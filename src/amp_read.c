@@ -4,6 +4,7 @@
 ** device, callers see doubles in C order. Reads of another device copy the
 ** tensor here first; every read counts as a wait of the host.
 */
+#include <math.h>
 #include <stdio.h>
 #include "amp_core.h"
 
@@ -42,7 +43,7 @@ int amp_from_double(amp_state *S, amp_ref *out, const double *data, int ndim, co
   for (int64_t i = 0; i < t->numel; i++, p += amp__dtype_size[dtype])
     if (amp_unlikely(!amp__value_put(p, dtype, data[i]))) {
       char at[200];
-      int rc = amp__fail(AMP_E_VALUE, "value %.17g at [%s] does not fit %s", data[i], place(t, i, at, sizeof at), amp_dtype_name(dtype));
+      int rc = amp__fail(AMP_E_VALUE, "value %.17g at [%s] does not fit %s", isnan(data[i]) ? (double)NAN : data[i], place(t, i, at, sizeof at), amp_dtype_name(dtype));
       amp__free(t);
       return rc;
     }

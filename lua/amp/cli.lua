@@ -26,7 +26,7 @@ local function run(chunk, why, ...)
   local args, n = {...}, select('#', ...)
   local ok, text = xpcall(function() return chunk(unpack(args, 1, n)) end, report)
   if ok then return 0 end
-  io.stderr:write('amp: ', text, '\n')
+  io.stderr:write(text:find('^amp: ') and '' or 'amp: ', text, '\n')
   return 1
 end
 
@@ -39,7 +39,12 @@ return function(arg)
     return 0
   end
   if first == '--version' or first == '-v' then
-    local version, here, library = require('amp').version()
+    local ok, amp = pcall(require, 'amp')
+    if not ok then
+      io.stderr:write(tostring(amp), '\n')
+      return 1
+    end
+    local version, here, library = amp.version()
     print(string.format('amp %s (%s)\nLua files  %s\nlibrary    %s', version, jit.version, here, library))
     return 0
   end
@@ -49,7 +54,12 @@ return function(arg)
       return 1
     end
     local chunk, why = loadstring(arg[2], '=(command line)')
-    if chunk then setfenv(chunk, setmetatable({amp = require 'amp'}, {__index = _G, __newindex = _G})) end
+    if chunk then -- its globals are the program's, and amp besides
+      setfenv(chunk, setmetatable({}, {__newindex = _G, __index = function(_, k)
+        if k == 'amp' then return require 'amp' end
+        return _G[k]
+      end}))
+    end
     return run(chunk, why)
   end
   if first:sub(1, 1) == '-' and first ~= '-' then

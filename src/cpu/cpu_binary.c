@@ -141,7 +141,13 @@ static int run(amp_call *c, const amp_loop_fn *loops, int cls, int cost, const v
   return 0;
 }
 
-static int class_of(amp_call *c) { return amp__class_of(c->out[0]->dtype, c->in, 2); }
+static int class_of(amp_call *c)
+{
+  const amp_tensor *a = c->in[0], *b = c->in[1];
+  int d = c->out[0]->dtype;
+  if (amp_likely(a->dtype == d && (b->dtype == d || (b->flags & AMP_T_NUMBER)) && amp__is_float(d))) return amp__dtype_class[d];
+  return amp__class_of(d, c->in, 2);
+}
 
 static int add_sub(amp_call *c, const amp_loop_fn *plain, double sign)
 {

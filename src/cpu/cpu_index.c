@@ -25,13 +25,13 @@ int amp__index_error(int64_t i, int64_t at, int dim, int64_t size)
 /* From 1 or the end to from 0; whether some value is out of range */
 static AMP_CLONES int from_zero(int64_t n, int64_t *v, int64_t size)
 {
-  int bad = 0;
+  int64_t bad = 0;
   for (int64_t k = 0; k < n; k++) {
     const int64_t i = v[k];
     bad |= (i == 0) | (i > size) | (i < -size);
     v[k] = i > 0 ? i - 1 : size + i;
   }
-  return bad;
+  return bad != 0;
 }
 
 int64_t *amp__indices(amp_tensor *t, int dim, int64_t size, amp_tensor **hold)
@@ -46,13 +46,9 @@ int64_t *amp__indices(amp_tensor *t, int dim, int64_t size, amp_tensor **hold)
     int64_t n = d->numel - at < AMP_CHUNK ? d->numel - at : AMP_CHUNK;
     if (dense) amp__load(AMP_C_I64, v + at, t->dtype, (char *)amp__data(t) + at * amp__dtype_size[t->dtype], 1, n);
     if (amp_likely(!from_zero(n, v + at, size))) continue;
-    for (int64_t k = 0; k < n; k++) { /* undo, to say which one it was */
-      int64_t i = v[at + k] >= 0 && v[at + k] < size ? 1 : v[at + k] + 1;
-      if (v[at + k] < 0) i = v[at + k] == -1 ? 0 : v[at + k] - size;
-      if (i >= 1 && i <= size) continue;
-      amp__index_error(i, at + k, dim, size);
-      break;
-    }
+    if (amp__copy_to(d, t) == 0) /* the values as given, to say which one it was */
+      for (int64_t k = at; k < at + n; k++)
+        if (v[k] == 0 || v[k] > size || v[k] < -size) { amp__index_error(v[k], k, dim, size); break; }
     amp__free(d);
     return NULL;
   }
@@ -225,25 +221,53 @@ out:
 
 /* -- gather, scatter: element by element -------------------------------------------------------- */
 
-/* For every place of the index (C order, values from 0): offsets into x (dimension dim by the index) and y (plain) */
+/* For every place of the index: offsets into x (dimension dim by the index) and y (plain), in elements. The index
+** is read row by row, in chunks; it has been checked. */
 #define EACH(BODY) { \
-  int64_t at[AMP_MAX_DIM] = { 0 }, xo = 0, yo = 0; \
-  int last = ix->ndim - 1; \
-  int64_t len = last >= 0 ? ix->size[last] : 1; \
-  for (int64_t k = 0; k < ix->numel; k += len) { \
-    const int64_t sx = last == dim || last < 0 ? 0 : x->stride[last], sy = last < 0 ? 0 : y->stride[last], sd = last < 0 ? 0 : x->stride[dim]; \
-    for (int64_t j = 0; j < len; j++) { const int64_t xi = xo + j * sx + index[k + j] * sd, yi = yo + j * sy; BODY; } \
+  int64_t at[AMP_MAX_DIM] = { 0 }, xo = 0, yo = 0, io = 0, index[AMP_CHUNK]; \
+  const int last = ix->ndim - 1, es = amp__dtype_size[ix->dtype]; \
+  const int64_t len = ix->size[last], rows = ix->numel / len, sd = x->stride[dim], rows_in = x->size[dim]; \
+  const int64_t sx = last == dim ? 0 : x->stride[last], sy = y->stride[last]; \
+  for (int64_t k = 0; k < rows; k++) { \
+    for (int64_t j0 = 0; j0 < len; j0 += AMP_CHUNK) { \
+      const int64_t n = len - j0 < AMP_CHUNK ? len - j0 : AMP_CHUNK, xb = xo + j0 * sx, yb = yo + j0 * sy; \
+      amp__load(AMP_C_I64, index, ix->dtype, (const char *)amp__data(ix) + (io + j0 * ix->stride[last]) * es, ix->stride[last], n); \
+      from_zero(n, index, rows_in); \
+      for (int64_t j = 0; j < n; j++) { const int64_t xi = xb + j * sx + index[j] * sd, yi = yb + j * sy; BODY; } \
+    } \
     for (int d = last - 1; d >= 0; d--) { \
       if (d != dim) xo += x->stride[d]; \
-      yo += y->stride[d]; \
+      yo += y->stride[d]; io += ix->stride[d]; \
       if (++at[d] < ix->size[d]) break; \
       if (d != dim) xo -= ix->size[d] * x->stride[d]; \
-      yo -= ix->size[d] * y->stride[d]; \
+      yo -= ix->size[d] * y->stride[d]; io -= ix->size[d] * ix->stride[d]; \
       at[d] = 0; \
     } \
   } }
 
-static void gather_all(const amp_tensor *ix, const int64_t *index, int dim, const amp_tensor *x, const amp_tensor *y)
+typedef struct { int64_t size; int bad; } checking;
+static AMP_CLONES void check_loop(int64_t n, void *const *p, unsigned scalar, const void *arg)
+{
+  checking *k = (checking *)arg;
+  const int64_t *v = p[0];
+  int64_t bad = 0;
+  for (int64_t i = 0; i < n; i++) bad |= (v[i] == 0) | (v[i] > k->size) | (v[i] < -k->size);
+  if (bad) __atomic_store_n(&k->bad, 1, __ATOMIC_RELAXED);
+}
+
+static int check_indices(amp_tensor *t, int dim, int64_t size)
+{
+  static const uint8_t cls = AMP_C_I64;
+  checking k = { size, 0 };
+  amp_loop l = { check_loop, &k, 0, 0, 1 };
+  amp_tensor *hold;
+  amp__elementwise(&l, 1, &t, &cls);
+  if (!k.bad) return 0;
+  amp__indices(t, dim, size, &hold); /* says which one */
+  return amp__S->err.code;
+}
+
+static void gather_all(const amp_tensor *ix, int dim, const amp_tensor *x, const amp_tensor *y)
 {
   switch (amp__dtype_size[x->dtype]) {
   case 1: { const uint8_t *s = amp__data(x); uint8_t *o = amp__data(y); EACH(o[yi] = s[xi]) } break;
@@ -253,7 +277,7 @@ static void gather_all(const amp_tensor *ix, const int64_t *index, int dim, cons
   }
 }
 
-static void scatter_all(const amp_tensor *ix, const int64_t *index, int dim, const amp_tensor *x, const amp_tensor *y)
+static void scatter_all(const amp_tensor *ix, int dim, const amp_tensor *x, const amp_tensor *y)
 {
   switch (amp__dtype_size[x->dtype]) {
   case 1: { uint8_t *o = amp__data(x); const uint8_t *s = amp__data(y); EACH(o[xi] = s[yi]) } break;
@@ -263,7 +287,7 @@ static void scatter_all(const amp_tensor *ix, const int64_t *index, int dim, con
   }
 }
 
-static void scatter_sum(const amp_tensor *ix, const int64_t *index, int dim, const amp_tensor *x, const amp_tensor *y, int cls)
+static void scatter_sum(const amp_tensor *ix, int dim, const amp_tensor *x, const amp_tensor *y, int cls)
 {
   switch (cls) {
   case AMP_C_F32: { float *o = amp__data(x); const float *s = amp__data(y); EACH(o[xi] += s[yi]) } break;
@@ -274,40 +298,31 @@ static void scatter_sum(const amp_tensor *ix, const int64_t *index, int dim, con
 
 int amp__cpu_gather(amp_call *c)
 {
-  amp_tensor *hold;
-  int dim = (int)c->a[0].i;
-  int64_t *index = amp__indices(c->in[1], dim, c->in[0]->size[dim], &hold);
-  if (index == NULL) return amp__S->err.code;
-  if (hold->numel > 0) gather_all(hold, index, dim, c->in[0], c->out[0]);
-  amp__free(hold);
-  return 0;
+  int dim = (int)c->a[0].i, rc = check_indices(c->in[1], dim, c->in[0]->size[dim]);
+  if (rc == 0 && c->in[1]->numel > 0) gather_all(c->in[1], dim, c->in[0], c->out[0]);
+  return rc;
 }
 
 static int scatter(amp_call *c, bool sum)
 {
-  amp_tensor *out = c->out[0], *hold, *src = NULL;
-  int dim = (int)c->a[0].i, rc = 0;
-  int64_t *index = amp__indices(c->in[1], dim, out->size[dim], &hold);
-  amp_accumulator acc = { .t = NULL, .out = out };
-  if (index == NULL) return amp__S->err.code;
-  if ((rc = amp__check_cast(c->in[2], out->dtype)) < 0) goto out;
-  if (out != c->in[0] && (rc = amp__copy_to(out, c->in[0])) < 0) goto out;
-  if (hold->numel == 0) goto out;
+  amp_tensor *out = c->out[0], *src = NULL;
+  int dim = (int)c->a[0].i, rc = check_indices(c->in[1], dim, out->size[dim]);
+  if (rc < 0 || (rc = amp__check_cast(c->in[2], out->dtype)) < 0) return rc;
+  if (out != c->in[0] && (rc = amp__copy_to(out, c->in[0])) < 0) return rc;
+  if (c->in[1]->numel == 0) return 0;
+  amp_accumulator acc = { .t = out, .out = out };
   if (sum) {
+    acc.t = NULL;
     if ((rc = amp__accumulator(&acc, out)) < 0) goto out;
-    src = amp__dense(c->in[2], acc.t->dtype);
-    if (src == NULL) { rc = amp__S->err.code; goto out; }
-    scatter_sum(hold, index, dim, acc.t, src, acc.cls);
-  } else {
-    src = c->in[2];
-    if (src->dtype == out->dtype) amp__retain(src);
-    else if ((src = amp__dense(src, out->dtype)) == NULL) { rc = amp__S->err.code; goto out; }
-    scatter_all(hold, index, dim, out, src);
   }
+  src = c->in[2];
+  if (src->dtype == acc.t->dtype) amp__retain(src);
+  else if ((src = amp__dense(src, acc.t->dtype)) == NULL) { rc = amp__S->err.code; goto out; }
+  if (sum) scatter_sum(c->in[1], dim, acc.t, src, acc.cls);
+  else scatter_all(c->in[1], dim, out, src);
 out:
   rc = amp__accumulated(&acc, rc);
   amp__free(src);
-  amp__free(hold);
   return rc;
 }
 int amp__cpu_scatter(amp_call *c) { return scatter(c, false); }
@@ -320,8 +335,8 @@ int amp__cpu_nonzero(amp_call *c)
   amp_tensor *t = c->in[0], *truth = amp__dense(t, AMP_BOOL), *o = c->out[0];
   if (truth == NULL) return amp__S->err.code;
   const uint8_t *p = amp__data(truth);
-  int64_t n = 0, at[AMP_MAX_DIM] = { 0 };
   int nd = t->ndim, rc = 0;
+  int64_t n = 0, at[AMP_MAX_DIM] = { 0 }, len = nd ? t->size[nd - 1] : 1;
   for (int64_t i = 0; i < t->numel; i++) n += p[i] != 0;
   if (o->size[0] != n) { /* the shape rule may not have looked */
     int64_t size[2] = { n, nd };
@@ -329,13 +344,20 @@ int amp__cpu_nonzero(amp_call *c)
     amp__free(c->out[0]);
     c->out[0] = o;
   }
-  char *q = amp__data(o);
-  for (int64_t i = 0, k = 0; i < t->numel && nd > 0; i++) {
-    if (p[i]) {
-      for (int d = 0; d < nd; d++) ((int64_t *)q)[k * o->stride[0] + d * o->stride[1]] = at[d] + 1;
-      k++;
+  int64_t *q = AMP_DATA(int64_t, o), rs = o->stride[0], cs = o->stride[1];
+  if (nd == 0) goto out;
+  for (int64_t i = 0; i < t->numel; i += len, p += len) { /* a row of the last dimension */
+    for (int64_t j = 0; j < len; j++) {
+      /* eight falses at a time */
+      uint64_t eight = 1;
+      if (j + 8 <= len) memcpy(&eight, p + j, 8);
+      if (eight == 0) { j += 7; continue; }
+      if (!p[j]) continue;
+      for (int d = 0; d < nd - 1; d++) q[d * cs] = at[d] + 1;
+      q[(nd - 1) * cs] = j + 1;
+      q += rs;
     }
-    for (int d = nd - 1; d >= 0; d--) {
+    for (int d = nd - 2; d >= 0; d--) {
       if (++at[d] < t->size[d]) break;
       at[d] = 0;
     }

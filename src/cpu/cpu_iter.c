@@ -347,6 +347,20 @@ static void run_linear(int64_t lo, int64_t hi, void *ctx)
   x->l->f(hi - lo, q, x->scalar, x->l->arg);
 }
 
+/* Few enough for one chunk, dense, but of another dtype than the loop's */
+static void run_small(const linear *x, int64_t n, amp_tensor *const *t, const uint8_t *cls, unsigned convert)
+{
+  chunk_buffer buf[AMP_MAX_OP];
+  void *q[AMP_MAX_OP];
+  for (int i = 0; i < x->nop; i++) {
+    q[i] = convert >> i & 1 ? buf[i].b : x->p[i];
+    if ((convert >> i & 1) && i >= x->l->nout) amp__load(cls[i], buf[i].b, t[i]->dtype, x->p[i], 1, n);
+  }
+  x->l->f(n, q, x->scalar, x->l->arg);
+  for (int i = 0; i < x->l->nout; i++)
+    if (convert >> i & 1) amp__store(t[i]->dtype, x->p[i], 1, cls[i], buf[i].b, n);
+}
+
 void amp__elementwise(const amp_loop *l, int nop, amp_tensor *const *t, const uint8_t *cls)
 {
   const amp_tensor *o = t[0];
@@ -355,12 +369,16 @@ void amp__elementwise(const amp_loop *l, int nop, amp_tensor *const *t, const ui
     linear x;
     uint64_t single[AMP_MAX_OP];
     int64_t n = o->numel;
+    unsigned convert = 0;
     x.l = l; x.nop = nop; x.scalar = 0;
     int i = 0;
     for (; i < nop; i++) {
       const amp_tensor *a = t[i];
       if (a->numel == n) {
-        if (amp_unlikely(a->dtype != amp__class_dtype[cls[i]])) break;
+        if (amp_unlikely(a->dtype != amp__class_dtype[cls[i]])) {
+          if (n > AMP_CHUNK) break;
+          convert |= 1u << i;
+        }
         if (amp_unlikely(!((a->flags & o->flags & AMP_T_CONTIGUOUS)
                          || (amp__same_size(a, o) && memcmp(a->stride, o->stride, sizeof(int64_t) * o->ndim) == 0)))) break;
         x.p[i] = amp__data(a);
@@ -372,7 +390,8 @@ void amp__elementwise(const amp_loop *l, int nop, amp_tensor *const *t, const ui
       } else break;
     }
     if (i == nop) {
-      if (amp_likely(n <= 2048)) { if (n > 0) l->f(n, x.p, x.scalar, l->arg); }
+      if (amp_unlikely(convert)) { if (n > 0) run_small(&x, n, t, cls, convert); }
+      else if (amp_likely(n <= 2048)) { if (n > 0) l->f(n, x.p, x.scalar, l->arg); }
       else amp__parallel(amp__threads(n * l->cost), n, AMP_CHUNK, run_linear, &x);
       return;
     }

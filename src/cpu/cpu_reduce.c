@@ -118,7 +118,7 @@ void amp__rnext(const amp_rplan *p, amp_rpos *x, int64_t n)
 
 typedef struct reducer {
   void (*row)(int64_t n, const void *x, const void *param, void *acc);        /* fold n elements into one accumulator */
-  void (*cols)(int64_t n, const void *x, const void *param, void *lane);      /* lane[j] takes x[j] */
+  void (*cols)(int64_t n, const void *x, int64_t stride, int rows, const void *param, void *lane); /* lane[j] takes x[k * stride + j], k < rows */
   void (*init)(int64_t n, void *lane, void *acc);                             /* either may be NULL */
   void (*fold)(int64_t n, const void *lane, void *acc);                       /* acc[j] takes lane[j] */
   void (*join)(int64_t n, const void *from, void *acc);
@@ -132,7 +132,7 @@ static CLONES void name##_row(int64_t n, const void *x_, const void *param, void
 { \
   const T *x = x_; const T m = param ? *(const T *)param : (T)0; (void)m; \
   T l[L], r = START; int64_t i = 0; \
-  if (n > 8) { /* what is left after whole rounds goes into the first lanes: no chain of dependent steps */ \
+  if (n > 24) { /* what is left after whole rounds goes into the first lanes: no chain of dependent steps */ \
     for (int j = 0; j < L; j++) l[j] = START; \
     for (; i + L <= n; i += L) for (int j = 0; j < L; j++) { const T v = x[i + j]; l[j] = STEP(l[j], v, m); } \
     const int left = (int)(n - i); \
@@ -142,10 +142,16 @@ static CLONES void name##_row(int64_t n, const void *x_, const void *param, void
   } else for (; i < n; i++) { const T v = x[i]; r = STEP(r, v, m); } \
   *(A *)acc = JOIN(*(A *)acc, (A)r); \
 } \
-static CLONES void name##_cols(int64_t n, const void *x_, const void *param, void *lane) \
+static CLONES void name##_cols(int64_t n, const void *x_, int64_t s, int rows, const void *param, void *lane) \
 { \
-  const T *x = x_; T *l = lane; const T *p = param; (void)p; \
-  AMP_IVDEP for (int64_t j = 0; j < n; j++) { const T v = x[j], m = PARAM_##c(name, p, j); (void)m; l[j] = STEP(l[j], v, m); } \
+  const T *x = x_; T *l = lane; const T *p = param; (void)p; int k = 0; \
+  for (; k + 4 <= rows; k += 4, x += 4 * s) \
+    AMP_IVDEP for (int64_t j = 0; j < n; j++) { \
+      const T v0 = x[j], v1 = x[j + s], v2 = x[j + 2 * s], v3 = x[j + 3 * s], m = PARAM_##c(name, p, j); (void)m; \
+      T a = STEP(l[j], v0, m); a = STEP(a, v1, m); a = STEP(a, v2, m); l[j] = STEP(a, v3, m); \
+    } \
+  for (; k < rows; k++, x += s) \
+    AMP_IVDEP for (int64_t j = 0; j < n; j++) { const T v = x[j], m = PARAM_##c(name, p, j); (void)m; l[j] = STEP(l[j], v, m); } \
 } \
 static void name##_init(int64_t n, void *lane, void *acc) \
 { \
@@ -230,9 +236,11 @@ static void fold_rows(const amp_rplan *p, const reducer *r, const amp_rblock *b,
   bool direct = p->rin[0] == 1 && (p->dtype == amp__class_dtype[r->cls] || (r->cls == AMP_C_U8 && p->dtype == AMP_UINT8));
   int64_t chunk = direct && r->cls != AMP_C_U8 ? 4096 : ROW_CHUNK;
   if (p->dtype == AMP_UINT8 && r->cls == AMP_C_U8) direct = false;  /* truth values are 0 or 1 */
+  bool pack = p->nr > 1 && p->rsize[0] < 512; /* short runs are put together first */
   for (int c = 0; c < b->n; c++) {
     const char *base = b->in + c * p->kin[0] * p->es;
     const void *m = param ? param + c * cs : NULL;
+    int64_t packed = 0;
     amp_rpos x;
     amp__rseek(p, &x, lo);
     for (int64_t at = lo; at < hi; ) {
@@ -240,7 +248,14 @@ static void fold_rows(const amp_rplan *p, const reducer *r, const amp_rblock *b,
       if (n > hi - at) n = hi - at;
       if (n > chunk) n = chunk;
       const char *q = base + x.offset * p->es;
-      if (direct) r->row(n, q, m, acc + c * 8);
+      if (pack) {
+        amp__load(r->cls, buf + packed * cs, p->dtype, q, p->rin[0], n);
+        packed += n;
+        if (packed > ROW_CHUNK - 512 || at + n == hi) {
+          r->row(packed, buf, m, acc + c * 8);
+          packed = 0;
+        }
+      } else if (direct) r->row(n, q, m, acc + c * 8);
       else {
         amp__load(r->cls, buf, p->dtype, q, p->rin[0], n);
         r->row(n, buf, m, acc + c * 8);
@@ -258,7 +273,7 @@ static void fold_columns(const amp_rplan *p, const reducer *r, const amp_rblock 
   char sum[AMP_CHUNK * 8] __attribute__((aligned(64))), tiled[AMP_CHUNK * 8] __attribute__((aligned(64)));
   int cs = amp__class_size[r->cls], width = b->n, group = 1, taken = 0;
   bool dense = p->kin[0] == 1, direct = dense && p->dtype == amp__class_dtype[r->cls];
-  if (dense && width == p->ksize[0] && p->rin[0] == width && width <= AMP_CHUNK / 2) {
+  if (dense && width == p->ksize[0] && p->rin[0] == width && width < 64) {
     group = AMP_CHUNK / width;
     if (param) {
       for (int g = 0; g < group; g++) memcpy(tiled + g * width * cs, param, (size_t)(width * cs));
@@ -270,16 +285,19 @@ static void fold_columns(const amp_rplan *p, const reducer *r, const amp_rblock 
   amp_rpos x;
   amp__rseek(p, &x, lo);
   for (int64_t at = lo; at < hi; ) {
-    int64_t rows = p->rsize[0] - x.index[0];
+    int64_t rows = p->rsize[0] - x.index[0], most = group > 1 ? group : direct ? 64 - taken : 1;
     if (rows > hi - at) rows = hi - at;
-    if (rows > group) rows = group;
+    if (rows > most) rows = most;
     const char *q = b->in + x.offset * p->es;
-    if (direct) r->cols(rows * width, q, param, lane);
+    int64_t n = group > 1 ? rows * width : width;
+    int together = group > 1 ? 1 : (int)rows;
+    if (direct) r->cols(n, q, p->rin[0], together, param, lane);
     else {
-      amp__load(r->cls, buf, p->dtype, q, p->kin[0], rows * width);
-      r->cols(rows * width, buf, param, lane);
+      amp__load(r->cls, buf, p->dtype, q, p->kin[0], n);
+      r->cols(n, buf, 0, 1, param, lane);
     }
-    if (++taken == 64) {
+    taken += together;
+    if (taken == 64) {
       r->fold(all, lane, sum);
       r->init(all, lane, NULL);
       taken = 0;
