@@ -82,7 +82,8 @@ describe('the library', function()
     local found = {}
     for name in symbols:gmatch '%x+ [TDBRVW] (%S+)' do
       found[name] = true
-      if not os.getenv 'AMP_SPEC_SANITIZED' then assert.is_true(name:match '^amp_' ~= nil or name:match '^_' ~= nil, 'exports ' .. name) end
+      local ours = name:match '^amp_' or name:match '^_' or name:match '%.resolver$' -- the last are GCC's, of target_clones
+      if not os.getenv 'AMP_SPEC_SANITIZED' then assert.is_true(ours ~= nil, 'exports ' .. name) end
     end
     for name in pairs(declared) do assert.is_true(found[name] == true, 'does not export ' .. name) end
   end)

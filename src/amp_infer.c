@@ -101,7 +101,11 @@ int amp__value_fits(double v, int dtype)
     if (dtype == AMP_FLOAT32) ok = fabs(v) < 0x1.ffffffp127;
     if (dtype == AMP_BFLOAT16) ok = fabs(v) < 0x1.ffp127;
   }
-  return ok ? 0 : amp__fail(AMP_E_VALUE, "value %.17g does not fit dtype %s", isnan(v) ? (double)NAN : v, amp_dtype_name(dtype));
+  if (ok) return 0;
+  if (amp__is_float(dtype))
+    return amp__fail(AMP_E_VALUE, "value %.17g does not fit dtype %s, whose largest is %.6g; use math.huge or a value in range", v, amp_dtype_name(dtype),
+                     dtype == AMP_FLOAT16 ? 65504.0 : dtype == AMP_BFLOAT16 ? 0x1.fep127 : (double)FLT_MAX);
+  return amp__fail(AMP_E_VALUE, "value %.17g does not fit dtype %s", isnan(v) ? (double)NAN : v, amp_dtype_name(dtype));
 }
 
 /* -- Promotion ------------------------------------------------------------------------ */

@@ -17,7 +17,7 @@ M.new = core.ref_t -- an empty handle; `own` it once it holds a tensor
 
 local MEMORY = -6
 local PACE, LOG, DEAD, SCOPE = 1, 2, 4, 8
-local FLOOR = 256 * 2 ^ 20
+local FLOOR, CEILING = 16 * 2 ^ 20, 256 * 2 ^ 20
 
 -- -- Pacing: LuaJIT's collector can't see tensor memory ------------------------
 
@@ -40,9 +40,21 @@ local function stats()
 end
 
 M.cycles = 0 -- collections that pacing finished
+local spent, since = 0, os.clock() -- seconds in the collector, and when the cycle began
+local floor = FLOOR
+
+-- A cycle has to walk all of Lua's own data. While that is cheap, little garbage is allowed; where it takes more than
+-- a seventh of the time (a large Lua heap, small tensors), more.
+local function adapt()
+  local now = os.clock()
+  local share = spent / math.max(now - since, 1e-9)
+  if share > 0.15 then floor = math.min(floor * 2, CEILING)
+  elseif share < 0.03 then floor = math.max(floor / 2, FLOOR) end
+  spent, since = 0, now
+end
 
 --- Advance the collector in step with what was allocated outside its sight: one cycle per
--- max(256 MB, live bytes).
+-- floor (16 to 256 MB) or a quarter of the live bytes, whichever is more.
 local function pace()
   local list = stats()
   for i = 1, #list do
@@ -51,10 +63,14 @@ local function pace()
     if debt > 0 and debt >= tonumber(m.step) then
       m.debt = 0
       local kb = math.ceil(collectgarbage 'count' / 2 * debt / budgets[i] * 1.25)
-      if collectgarbage('step', kb) then
+      local began = os.clock()
+      local finished = collectgarbage('step', kb)
+      spent = spent + os.clock() - began
+      if finished then
         M.cycles = M.cycles + 1
-        budgets[i] = math.max(FLOOR, tonumber(m.live))
+        adapt()
       end
+      budgets[i] = math.max(floor, tonumber(m.live) / 4)
       m.step = budgets[i] / 32
     end
   end

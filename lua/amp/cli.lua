@@ -8,9 +8,8 @@ usage: amp script.lua [arguments]   run a script
 ]]
 
 local function report(e)
-  local text, trace = tostring(e), nil
-  if type(e) == 'table' and e.traceback then trace = e.traceback
-  else trace = debug.traceback('', 3) end
+  local text = tostring(e)
+  local trace = type(e) == 'table' and e.traceback or debug.traceback('', 3)
   trace = trace:match('stack traceback:.*') or trace
   -- frames of the command itself say nothing
   trace = trace:gsub('\n[^\n]*amp/cli%.lua:[^\n]*', ''):gsub('\n[^\n]*%[C%]: in function \'xpcall\'[^\n]*', '')

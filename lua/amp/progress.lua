@@ -105,6 +105,7 @@ function Bar:update(n, values)
     if now - self.last >= self.interval then draw(self) end
   else -- by tenths, and not more often than the interval
     local tenth = self.total > 0 and math.floor(self.done / self.total * 10) or 0
+    tenth = math.min(tenth, 9) -- the last line is close's
     if now - self.last >= self.interval and (tenth > self.tenth or now - self.last >= 30) then
       self.tenth = tenth
       draw(self)

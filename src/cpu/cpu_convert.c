@@ -105,22 +105,19 @@ __attribute__((target("avx,f16c"))) static void f2h_f16c(uint16_t *dst, const fl
   for (; i + 8 <= n; i += 8) _mm_storeu_si128((__m128i *)(dst + i), _mm256_cvtps_ph(_mm256_loadu_ps(src + i), _MM_FROUND_TO_NEAREST_INT));
   if (i < n) amp__portable_floats_to_halves(dst + i, src + i, n - i);
 }
-#endif
 
 static int half_level(void) /* 2 AVX-512, 1 F16C, 0 neither */
 {
-#if defined(__x86_64__)
   static _Atomic int known;  /* level + 1 */
   int k = atomic_load_explicit(&known, memory_order_relaxed);
   if (amp_unlikely(k == 0)) {
-    k = 1 + (__builtin_cpu_supports("avx512f") ? 2 : __builtin_cpu_supports("f16c") && __builtin_cpu_supports("avx") ? 1 : 0);
+    /* F16C came before AVX2, and older compilers cannot ask for it */
+    k = 1 + (__builtin_cpu_supports("avx512f") ? 2 : __builtin_cpu_supports("avx2") ? 1 : 0);
     atomic_store_explicit(&known, k, memory_order_relaxed);
   }
   return k - 1;
-#else
-  return 0;
-#endif
 }
+#endif
 
 void amp__halves_to_floats(float *dst, const uint16_t *src, int64_t n)
 {

@@ -5,7 +5,7 @@
 ** float64, int64 for integers and bool, and uint8 (0 or 1) for truth values.
 ** Loading widens exactly or rounds to nearest even, storing rounds to nearest
 ** even (floats), wraps (integers) or tests for non-zero (bool). A float that an
-** integer cannot hold is stored as 0: amp__cpu_check_int says so beforehand.
+** integer cannot hold is stored as 0: amp__first_misfit says so beforehand.
 */
 #ifndef AMP_CPU_CONVERT_H
 #define AMP_CPU_CONVERT_H

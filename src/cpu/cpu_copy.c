@@ -8,7 +8,6 @@
 ** cannot hold is looked for before anything is written.
 */
 #include <math.h>
-#include <stdio.h>
 #include "cpu_iter.h"
 #include "cpu_math.h"
 

@@ -7,7 +7,6 @@
 ** Sums into 16-bit floats run in float32 and into short integers in int64, and
 ** are rounded or wrapped once, so many additions to one place lose nothing.
 */
-#include <stdlib.h>
 #include "cpu_index.h"
 #include "cpu_math.h"
 

@@ -7,7 +7,6 @@
 ** front. So a result is [before][index][after], and each (before, index) pair
 ** is one strided slice.
 */
-#include <stdlib.h>
 #include "cpu_index.h"
 
 typedef struct picking {

@@ -355,7 +355,7 @@ static void fold_block(const amp_rplan *p, const reducer *r, const amp_rblock *b
 /* -- Operations -------------------------------------------------------------------------- */
 
 enum finish { STORE, MEAN, VAR, LSE };
-typedef struct operation { const amp_rplan *p; const reducer *first, *second; int finish; double correction; int threads; } operation;
+typedef struct operation { const amp_rplan *p; const reducer *first, *second; int finish; double correction; } operation;
 
 static void run_block(const operation *o, int64_t i, int threads)
 {

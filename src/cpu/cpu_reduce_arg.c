@@ -48,7 +48,7 @@ ARG(less_d, AMP_CLONES_WIDE, double, LESS)
 ARG(more_i, AMP_CLONES_WIDE, int64_t, MOREI)
 ARG(less_i, AMP_CLONES_WIDE, int64_t, LESSI)
 
-typedef struct { const amp_rplan *p; const arg_loops *l; int cls; amp_tensor *values; int64_t *index; const int64_t *istride; } searching;
+typedef struct { const amp_rplan *p; const arg_loops *l; int cls; amp_tensor *values; } searching;
 
 /* One dimension is reduced, so the reduced index is the answer. p->out is the index tensor (int64). */
 static void search_block(const searching *s, const amp_rblock *b, char *value_out)
@@ -108,7 +108,7 @@ static int search(const amp_tensor *t, amp_tensor *index, amp_tensor *values, ui
   amp__rplan_mask(&p, t, index, mask);
   if (p.outputs == 0) return 0;
   if (p.reduced == 0) return amp__fail(AMP_E_VALUE, "there is no extreme of 0 elements (shape %s)", amp__shape_str(t->ndim, t->size));
-  searching s = { &p, loops[most][cls], cls, values, NULL, NULL };
+  searching s = { &p, loops[most][cls], cls, values };
   amp__parallel(amp__threads(t->numel * 2), p.blocks, 1, search_part, &s);
   return 0;
 }

@@ -1,5 +1,4 @@
 --- MNIST, or anything in its four files.
-local amp = require 'amp'
 local idx = require 'amp.data.idx'
 local TensorDataset = require 'amp.data.dataset'
 local raise = require('amp.error').throw

@@ -75,8 +75,6 @@ local function sync_folder(path)
   end
 end
 
-local count = 0
-
 --- Write a file that appears whole or not at all.
 -- fill writes into a temporary file in the same folder; it is synced to the disk
 -- and then renamed, so a process killed at any moment leaves the old file.
@@ -85,8 +83,8 @@ local count = 0
 -- pointer; an error in it removes the temporary file and goes on to the caller
 -- @return true, or nil and the reason
 function M.replace(path, fill)
-  count = count + 1
-  local temporary = string.format('%s.%d-%d.tmp', path, C.amp_posix_getpid(), count)
+  -- of its own name in every process and Lua state
+  local temporary = string.format('%s.%d-%s.tmp', path, C.amp_posix_getpid(), tostring({}):match('0x0*(%x+)') or '0')
   local f, why = io.open(temporary, 'wb')
   if not f then return nil, (why:gsub('^.*: ', '')) end
   local failed

@@ -98,16 +98,16 @@ local function array(s, i, depth)
 end
 
 local function object(s, i, depth)
-  local map, key = {}, nil
+  local map = {}
   i = blank(s, i)
   if sub(s, i, i) == '}' then return map, i + 1 end
   while true do
     i = blank(s, i)
     if sub(s, i, i) ~= '"' then bad(i, 'a key in quotes expected, %s found', shown(s, i)) end
     local at = i
-    key, i = text(s, i + 1)
+    local key, after = text(s, i + 1)
     if map[key] ~= nil then bad(at, "the key '%s' a second time", key) end
-    i = blank(s, i)
+    i = blank(s, after)
     if sub(s, i, i) ~= ':' then bad(i, "':' expected, %s found", shown(s, i)) end
     map[key], i = value(s, i + 1, depth)
     i = blank(s, i)

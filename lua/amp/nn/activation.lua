@@ -8,7 +8,8 @@ local function define(class, op, names, defaults, required)
   local A = Module:extend('nn.' .. class)
 
   if not names then
-    function A:forward(x) return op(x) end
+    function A.forward(_, x) return op(x) end
+    A.transient = A.forward
     return A
   end
 
@@ -22,10 +23,14 @@ local function define(class, op, names, defaults, required)
     if second then return op(x, s[first], s[second]) end
     return op(x, s[first])
   end
+  A.transient = A.forward
 
   function A:extra_repr()
     local parts = {}
-    for i, name in ipairs(names) do parts[i] = name .. ' ' .. tostring(self.settings[name]) end
+    for _, name in ipairs(names) do
+      local v = self.settings[name]
+      if v ~= defaults[name] or name == 'dim' then parts[#parts + 1] = name .. ' ' .. tostring(v) end
+    end
     return table.concat(parts, ', ')
   end
 

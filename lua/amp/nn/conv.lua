@@ -43,6 +43,7 @@ function Conv2d:reset_parameters() initializers.fan_in_(self.weight, self.bias) 
 function Conv2d:forward(x)
   return conv2d(x, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
 end
+Conv2d.transient = Conv2d.forward
 
 function Conv2d:extra_repr()
   local parts = {string.format('%d -> %d, %s', self.in_channels, self.out_channels, options.show_pair(self.kernel_size))}

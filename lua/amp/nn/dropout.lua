@@ -1,5 +1,6 @@
 --- nn.Dropout: in training, zeros elements with probability p and scales the rest.
 local amp = require 'amp'
+local options = require 'amp.options'
 local Module = require 'amp.nn.module'
 local raise = require('amp.error').throw
 
@@ -8,9 +9,8 @@ local Dropout = Module:extend('nn.Dropout')
 
 --- Make a layer.
 -- @tparam ?number p probability of a zero, default 0.5
-function Dropout:init(p)
-  if p == nil then p = 0.5 end
-  if type(p) == 'table' then p = p.p end
+function Dropout:init(...)
+  local p = options.arguments('nn.Dropout', {'p'}, 0, {p = 0.5}, ...).p
   if type(p) ~= 'number' or not (p >= 0 and p <= 1) then raise('nn.Dropout', 'p must be from 0 to 1, got %s', tostring(p)) end
   self.p = p
 end
@@ -19,6 +19,7 @@ function Dropout:forward(x)
   if not self.training or self.p == 0 then return x end
   return (dropout(x, self.p, true))
 end
+Dropout.transient = Dropout.forward
 
 function Dropout:extra_repr() return tostring(self.p) end
 

@@ -12,5 +12,6 @@ end
 --- @tparam Tensor x N x ...
 -- @treturn Tensor N x the product of the rest
 function Flatten:forward(x) return x:flatten(self.start_dim, self.end_dim) end
+Flatten.transient = Flatten.forward
 
 return Flatten

@@ -3,6 +3,6 @@ local Module = require 'amp.nn.module'
 
 local Identity = Module:extend('nn.Identity')
 
-function Identity:forward(...) return ... end
+function Identity.forward(_, ...) return ... end
 
 return Identity

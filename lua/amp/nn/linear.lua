@@ -29,6 +29,7 @@ function Linear:reset_parameters() initializers.fan_in_(self.weight, self.bias) 
 --- @tparam Tensor x ... x in_features
 -- @treturn Tensor ... x out_features
 function Linear:forward(x) return linear(x, self.weight, self.bias) end
+Linear.transient = Linear.forward -- keeps no handle, see sequential.lua
 
 function Linear:extra_repr()
   return string.format('%d -> %d%s', self.in_features, self.out_features, self.bias and '' or ', no bias')

@@ -11,6 +11,7 @@
 -- so optimizers and other holders stay valid. How an error names the modules it
 -- passed is in nn/where.lua; walking the tree and state dicts are in nn/tree.lua.
 local amp = require 'amp'
+local options = require 'amp.options'
 local raise = require('amp.error').throw
 
 local Module = {__name = 'nn.Module'}
@@ -57,14 +58,15 @@ end
 --- Register a tensor that belongs to the state but is not trained.
 -- @tparam string name field name
 -- @tparam Tensor tensor or nil
--- @tparam ?table options persistent (true: it is in state_dict)
-function Module:register_buffer(name, tensor, options)
+-- @tparam ?table given persistent (true: it is in state_dict)
+function Module:register_buffer(name, tensor, given)
   if type(name) ~= 'string' then raise('nn.Module:register_buffer', 'a name expected, got ' .. type(name)) end
   if tensor ~= nil and not is_tensor(tensor) then
     raise('nn.Module:register_buffer', string.format("a tensor or nil expected for '%s', got %s", name, type(tensor)))
   end
+  local o = options.read('nn.Module:register_buffer', given, {'persistent'}, {persistent = true})
   register(self, name, 'buffer', tensor)
-  if options and options.persistent == false then
+  if not o.persistent then
     if not rawget(self, '_passing') then rawset(self, '_passing', {}) end
     rawget(self, '_passing')[name] = true
   end
@@ -162,14 +164,14 @@ function Module.extend(parent, name)
   return setmetatable(class, {__index = parent, __call = construct, __tostring = function() return 'class ' .. name end})
 end
 
-function Module:init() end
+function Module.init() end
 
 function Module:forward()
   raise(self.__name, 'this class has no forward method: define function ' .. self.__name .. ':forward(x)')
 end
 
 --- Text in the parentheses when a module prints; classes override it.
-function Module:extra_repr() return '' end
+function Module.extra_repr() return '' end
 
 --- Which class an instance is of, or derives from.
 -- @usage net:is(nn.Linear)

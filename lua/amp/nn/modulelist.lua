@@ -4,7 +4,7 @@ local Sequential = require 'amp.nn.sequential'
 
 local ModuleList = Sequential:extend('nn.ModuleList')
 
-function ModuleList:forward()
+function ModuleList.forward()
   require('amp.error').throw('nn.ModuleList', 'a list has no forward: call its modules, for _, m in list:ipairs() do ... end')
 end
 

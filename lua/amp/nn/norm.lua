@@ -48,6 +48,7 @@ function BatchNorm:forward(x)
   return (batch_norm(x, mean, var, self.weight, self.bias,
     by_batch, self.momentum, self.eps))
 end
+BatchNorm.transient = BatchNorm.forward
 
 function BatchNorm:extra_repr() return tostring(self.num_features) end
 
@@ -79,6 +80,7 @@ end
 
 --- @tparam Tensor x ... x shape
 function LayerNorm:forward(x) return (layer_norm(x, self.shape, self.weight, self.bias, self.eps)) end
+LayerNorm.transient = LayerNorm.forward
 
 function LayerNorm:extra_repr() return table.concat(self.shape, 'x') end
 

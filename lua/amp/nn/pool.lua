@@ -19,6 +19,7 @@ local function define(name, op, extra, defaults)
   function Pool:forward(x)
     return (op(x, self.kernel_size, self.stride, self.padding, self[extra[1]], self[extra[2]]))
   end
+  Pool.transient = Pool.forward
 
   function Pool:extra_repr()
     local text = options.show_pair(self.kernel_size)

@@ -1,6 +1,7 @@
 --- nn.Sequential: modules in a row, each fed with what the one before gives.
 local Module = require 'amp.nn.module'
 local raise = require('amp.error').throw
+local release = require('amp.ffi').C.amp_release
 
 local Sequential = Module:extend('nn.Sequential')
 
@@ -45,9 +46,22 @@ end
 --- Number of modules.
 function Sequential:size() return rawget(self, '_count') end
 
-local function chain(values, i, n, ...)
-  if i == n then return values[i](...) end
-  return chain(values, i + 1, n, values[i](...))
+-- A built-in layer keeps no handle of what it is given or gives (`transient` is its own forward), so what passes
+-- between two of them is released at once: the tape holds what backward needs, and the collector, which can't see
+-- tensor memory, has nothing to do. `mine`: the value was made in this chain and nobody else has it.
+local function chain(values, i, n, mine, ...)
+  local m = values[i]
+  local transient = m.transient
+  if transient == nil or transient ~= m.forward or rawget(m, '_hooks') then
+    if i == n then return m(...) end
+    return chain(values, i + 1, n, false, m(...))
+  end
+  local x = ...
+  local y = m(x)
+  local fresh = not rawequal(x, y)
+  if mine and fresh then release(x) end
+  if i == n then return y end
+  return chain(values, i + 1, n, mine or fresh, y)
 end
 
 --- Run the modules in order.
@@ -56,7 +70,7 @@ end
 function Sequential:forward(...)
   local n = rawget(self, '_count')
   if n == 0 then return ... end
-  return chain(rawget(self, '_values'), 1, n, ...)
+  return chain(rawget(self, '_values'), 1, n, false, ...)
 end
 
 return Sequential

@@ -2,6 +2,7 @@
 -- nn.Module that walk the tree. A module or tensor that is reached twice counts
 -- once (but has both names in a state dict); own tensors come before children.
 local amp = require 'amp'
+local options = require 'amp.options'
 local util = require 'amp.util'
 local types = require 'amp.types'
 local raise = require('amp.error').throw
@@ -133,17 +134,13 @@ end
 --- Take values from a state dict: copied in place and cast, so optimizers stay valid.
 -- Nothing is changed when anything is wrong.
 -- @tparam table state name -> tensor
--- @tparam ?table options strict (true: names must agree exactly)
+-- @tparam ?table given strict (true: names must agree exactly)
 -- @treturn table missing_keys and unexpected_keys, lists of names
 -- @raise naming every missing and unexpected key and every shape that differs
-function Module:load_state_dict(state, options)
+function Module:load_state_dict(state, given)
   local op = 'nn.Module:load_state_dict'
   if type(state) ~= 'table' then raise(op, 'a table of tensors by name expected, got ' .. util.show(state)) end
-  if options ~= nil and type(options) ~= 'table' then raise(op, 'options are a table: {strict = false}') end
-  for key in pairs(options or {}) do
-    if key ~= 'strict' then raise(op, string.format("unknown option '%s' (known: strict)", tostring(key))) end
-  end
-  local strict = not options or options.strict ~= false
+  local strict = options.read(op, given, {'strict'}, {strict = true}).strict
   local mine = entries(self, '', {}, {})
   local missing, unexpected, wrong = {}, {}, {}
   for name in pairs(mine) do
@@ -251,9 +248,9 @@ function Module:cpu() return self:to('cpu') end
 function Module:cuda(index) return self:to(index and 'cuda:' .. index or 'cuda') end
 
 --- Set the gradients of all parameters to nil, or fill them with zeros.
--- @tparam ?table options set_to_none (true)
-function Module:zero_grad(options)
-  local fill = options and options.set_to_none == false
+-- @tparam ?table given set_to_none (true)
+function Module:zero_grad(given)
+  local fill = not options.read('nn.Module:zero_grad', given, {'set_to_none'}, {set_to_none = true}).set_to_none
   for _, p in ipairs(self:parameters()) do
     if not fill then p.grad = nil
     elseif p.grad then p.grad:zero_() end
