@@ -198,7 +198,9 @@ int amp__dispatch(int op, unsigned flags, amp_tensor *const *in, int nin, amp_te
   memcpy(c.a_, attrs ? attrs : d->defaults, sizeof(amp_slot) * (size_t)d->info.nslot);
   if (amp_unlikely(S->interrupt)) { S->interrupt = 0; rc = amp__fail(AMP_E_INTERRUPTED, "interrupted"); goto out; }
   if ((rc = check_args(&c, &seen)) < 0) goto out;
+#ifndef AMP_NO_AUTOCAST /* examples/bench/autocast_off.lua counts what this line costs when off */
   if (amp_unlikely(S->autocast_on) && flags == 0 && (rc = amp__autocast(&c, owned, &nowned)) < 0) goto out;
+#endif
   if (d->front) rc = run_front(S, &c);
   else {
     if (flags) {

@@ -8,8 +8,9 @@
 **   ./onednn_direct                                  the shapes of the benchmark pages
 **
 ** Prints GFLOP/s and microseconds, best of several runs, on as many threads as
-** OMP_NUM_THREADS allows. Convolutions run forward, dgrad and wgrad on plain
-** layouts. Builds with oneDNN 2 and 3.
+** OMP_NUM_THREADS allows. Convolutions run forward, dgrad and wgrad; data
+** stays in the named layout (any: oneDNN's choice), the weight in oneDNN's choice, nothing is reordered. Builds with
+** oneDNN 2 and 3.
 */
 #define _POSIX_C_SOURCE 200809L
 #include <dnnl.h>
@@ -38,8 +39,32 @@ static int md_strided(md_t *m, int n, const dnnl_dim_t *d, dnnl_data_type_t t, c
 #else
 typedef dnnl_memory_desc_t md_t;
 #define MD(m) (&(m))
-static int md_strided(md_t *m, int n, const dnnl_dim_t *d, dnnl_data_type_t t, const dnnl_dim_t *s) { return dnnl_memory_desc_init_by_strides(m, n, d, t, s); }
+static int md_strided(md_t *m, int n, const dnnl_dim_t *d, dnnl_data_type_t t, const dnnl_dim_t *s) {
+  dnnl_dims_t dims = {0}, strides = {0};
+  memcpy(dims, d, sizeof *d * (size_t)n);
+  memcpy(strides, s, sizeof *s * (size_t)n);
+  return dnnl_memory_desc_init_by_strides(m, n, dims, t, strides);
+}
 #endif
+
+static int md_any(md_t *m, int n, const dnnl_dim_t *d, dnnl_data_type_t t) {
+#if DNNL_VERSION_MAJOR >= 3
+  return dnnl_memory_desc_create_with_tag(m, n, d, t, dnnl_format_tag_any);
+#else
+  dnnl_dims_t dims = {0};
+  memcpy(dims, d, sizeof *d * (size_t)n);
+  return dnnl_memory_desc_init_by_tag(m, n, dims, t, dnnl_format_tag_any);
+#endif
+}
+
+/* The layout the primitive settled on */
+static md_t md_of(dnnl_primitive_desc_t pd, dnnl_query_t what) {
+#if DNNL_VERSION_MAJOR >= 3
+  return (md_t)dnnl_primitive_desc_query_md(pd, what, 0);
+#else
+  return *dnnl_primitive_desc_query_md(pd, what, 0);
+#endif
+}
 
 static int matmul_desc(dnnl_primitive_desc_t *pd, md_t a, md_t b, md_t c) {
 #if DNNL_VERSION_MAJOR >= 3
@@ -52,7 +77,7 @@ static int matmul_desc(dnnl_primitive_desc_t *pd, md_t a, md_t b, md_t c) {
 }
 
 static int conv_desc(dnnl_primitive_desc_t *pd, int which, md_t x, md_t w, md_t y, const dnnl_dim_t *s, const dnnl_dim_t *p) {
-  const dnnl_dim_t d[2] = {0, 0};
+  const dnnl_dims_t d = {0};
 #if DNNL_VERSION_MAJOR >= 3
   dnnl_primitive_desc_t f;
   CHECK(dnnl_convolution_forward_primitive_desc_create(&f, engine, dnnl_forward_training, dnnl_convolution_direct, x, w, NULL, y, s, d, p, p, NULL));
@@ -90,7 +115,8 @@ static double best_of(dnnl_primitive_t p, int n, const dnnl_exec_arg_t *arg, dou
   int rep = (int)(2e8 / flop);
   rep = rep < 1 ? 1 : rep > 2000 ? 2000 : rep;
   double best = 1e30;
-  for (int i = 0; i < 12; i++) {
+  double begin = now();
+  for (int i = 0; i < 12 && (i == 0 || now() - begin < 2); i++) {
     double t = now();
     for (int r = 0; r < rep; r++) dnnl_primitive_execute(p, stream, n, arg);
     dnnl_stream_wait(stream);
@@ -143,21 +169,24 @@ static void strides4(const dnnl_dim_t *d, int last, dnnl_dim_t *s) {
 static int conv(const char *type, const char *layout, long n, long c, long oc, long h, long w, long k, long stride, long pad) {
   static const char *const name[3] = {"fwd", "dgrad", "wgrad"};
   dnnl_data_type_t t = strcmp(type, "bf16") ? dnnl_f32 : dnnl_bf16;
-  int last = strcmp(layout, "nhwc") == 0;
+  int last = strcmp(layout, "nhwc") == 0, any = strcmp(layout, "any") == 0;
   long oh = (h + 2 * pad - k) / stride + 1, ow = (w + 2 * pad - k) / stride + 1;
-  dnnl_dim_t dx[4] = {n, c, h, w}, dw[4] = {oc, c, k, k}, dy[4] = {n, oc, oh, ow}, sx[4], sw[4], sy[4], st[2] = {stride, stride}, pd2[2] = {pad, pad};
+  dnnl_dim_t dx[4] = {n, c, h, w}, dw[4] = {oc, c, k, k}, dy[4] = {n, oc, oh, ow}, sx[4], sy[4];
+  dnnl_dims_t st = {stride, stride}, pd2 = {pad, pad};
   strides4(dx, last, sx);
-  strides4(dw, last, sw);
   strides4(dy, last, sy);
   for (int which = 0; which < 3; which++) {
     md_t x, wt, y;
     dnnl_primitive_desc_t pd;
     dnnl_primitive_t p;
     dnnl_memory_t mx, mw, my;
-    CHECK(md_strided(&x, 4, dx, t, sx));
-    CHECK(md_strided(&wt, 4, dw, t, sw));
-    CHECK(md_strided(&y, 4, dy, t, sy));
+    CHECK(any ? md_any(&x, 4, dx, t) : md_strided(&x, 4, dx, t, sx));
+    CHECK(md_any(&wt, 4, dw, t));
+    CHECK(any ? md_any(&y, 4, dy, t) : md_strided(&y, 4, dy, t, sy));
     CHECK(conv_desc(&pd, which, x, wt, y, st, pd2));
+    x = md_of(pd, which == 1 ? dnnl_query_diff_src_md : dnnl_query_src_md);
+    wt = md_of(pd, which == 2 ? dnnl_query_diff_weights_md : dnnl_query_weights_md);
+    y = md_of(pd, which == 0 ? dnnl_query_dst_md : dnnl_query_diff_dst_md);
     CHECK(dnnl_primitive_create(&p, pd));
     if (memory(&mx, x) || memory(&mw, wt) || memory(&my, y)) return -1;
     dnnl_exec_arg_t fwd[3] = {{DNNL_ARG_SRC, mx}, {DNNL_ARG_WEIGHTS, mw}, {DNNL_ARG_DST, my}};
@@ -179,13 +208,13 @@ static int conv(const char *type, const char *layout, long n, long c, long oc, l
 static int standard(void) {
   static const long size[] = {32, 64, 128, 256, 512, 1024, 2048};
   static const long layer[][8] = {{64, 1, 32, 28, 28, 3, 1, 1}, {64, 32, 64, 14, 14, 3, 1, 1}, {8, 64, 64, 56, 56, 3, 1, 1}, {8, 256, 64, 56, 56, 1, 1, 0}, {8, 256, 256, 14, 14, 3, 1, 1}, {8, 128, 128, 56, 56, 3, 2, 1}};
-  static const char *const type[] = {"f32", "bf16"}, *const layout[] = {"nchw", "nhwc"};
+  static const char *const type[] = {"f32", "bf16"}, *const layout[] = {"any", "nhwc", "nchw"};
   for (int t = 0; t < 2; t++) {
     for (size_t i = 0; i < sizeof size / sizeof *size; i++) for (int tr = 0; tr < 2; tr++) matmul(type[t], tr, size[i], size[i], size[i]);
     matmul(type[t], 1, 32, 64, 64);
     matmul(type[t], 1, 512, 4096, 4096);
     for (size_t i = 0; i < sizeof layer / sizeof *layer; i++)
-      for (int l = 0; l < 2; l++) {
+      for (int l = 0; l < 3; l++) {
         const long *v = layer[i];
         conv(type[t], layout[l], v[0], v[1], v[2], v[3], v[4], v[5], v[6], v[7]);
       }
@@ -194,6 +223,7 @@ static int standard(void) {
 }
 
 int main(int argc, char **argv) {
+  setvbuf(stdout, NULL, _IOLBF, 0);
   CHECK(dnnl_engine_create(&engine, dnnl_cpu, 0));
   CHECK(dnnl_stream_create(&stream, engine, dnnl_stream_default_flags));
   long v[8] = {0};
