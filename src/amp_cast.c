@@ -17,70 +17,94 @@
 
 /* -- Shadows ------------------------------------------------------------------ */
 
-static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER;
+/* A leaf may serve several states in several threads at once, and be freed by any of them: lists and shadows
+** change under this lock. While there is one state only, its uses of a shadow need none. */
+static pthread_mutex_t shadow_lock = PTHREAD_MUTEX_INITIALIZER;
+static _Thread_local bool holding __attribute__((tls_model("initial-exec")));
+static _Atomic int64_t epochs;
+_Atomic int amp__states;
+
+static bool several(void) { return atomic_load_explicit(&amp__states, memory_order_relaxed) > 1; }
+
+/* Take the lock, unless this thread has it: then what `took` says is no. */
+static bool lock_shadows(void)
+{
+  if (holding) return false;
+  pthread_mutex_lock(&shadow_lock);
+  return holding = true;
+}
+
+static void unlock_shadows(bool took)
+{
+  if (!took) return;
+  holding = false;
+  pthread_mutex_unlock(&shadow_lock);
+}
+
+int64_t amp__new_epoch(void) { return atomic_fetch_add_explicit(&epochs, 1, memory_order_relaxed) + 1; }
 
 static void list_add(amp_ag *ag)
 {
-  pthread_mutex_lock(&list_lock);
+  bool took = lock_shadows();
   if (ag->list_owner == NULL) {
     struct amp_state_private *p = amp__S->priv;
-    ag->list_owner = amp__S;
     ag->prev = NULL;
     ag->next = p->shadows;
     if (p->shadows) p->shadows->prev = ag;
     p->shadows = ag;
+    __atomic_store_n(&ag->list_owner, amp__S, __ATOMIC_RELEASE);
   }
-  pthread_mutex_unlock(&list_lock);
+  unlock_shadows(took);
 }
 
-static void list_remove(amp_ag *ag)
+/* Under the lock. The last thing it touches is list_owner: once that is NULL, ag is its tensor's alone. */
+static void unlist(amp_ag *ag)
 {
-  if (ag->list_owner == NULL) return;
-  pthread_mutex_lock(&list_lock);
-  if (ag->list_owner) {
-    if (ag->prev) ag->prev->next = ag->next;
-    else ag->list_owner->priv->shadows = ag->next;
-    if (ag->next) ag->next->prev = ag->prev;
-    ag->prev = ag->next = NULL;
-    ag->list_owner = NULL;
-  }
-  pthread_mutex_unlock(&list_lock);
+  amp_tensor *shadow = ag->shadow;
+  amp_state *owner = ag->list_owner;
+  if (ag->prev) ag->prev->next = ag->next;
+  else owner->priv->shadows = ag->next;
+  if (ag->next) ag->next->prev = ag->prev;
+  ag->prev = ag->next = NULL;
+  ag->shadow = NULL;
+  __atomic_store_n(&ag->list_owner, NULL, __ATOMIC_RELEASE);
+  amp__free(shadow);
 }
 
 void amp__shadow_drop(amp_ag *ag)
 {
-  list_remove(ag);
+  if (__atomic_load_n(&ag->list_owner, __ATOMIC_ACQUIRE)) {
+    bool took = lock_shadows();
+    if (ag->list_owner) unlist(ag);
+    unlock_shadows(took);
+  }
   amp__free(ag->shadow);
   ag->shadow = NULL;
 }
 
-/* The state goes away: leaves outlive it, so unlink them all. */
-void amp__shadow_forget(amp_state *S)
+/* Drop the shadows in S's list; owned: also those that an optimizer keeps. */
+static void drop_list(amp_state *S, bool owned)
 {
-  pthread_mutex_lock(&list_lock);
+  if (__atomic_load_n(&S->priv->shadows, __ATOMIC_RELAXED) == NULL) return;
+  bool took = lock_shadows();
   for (amp_ag *ag = S->priv->shadows, *next; ag; ag = next) {
     next = ag->next;
-    ag->prev = ag->next = NULL;
-    ag->list_owner = NULL;
+    if (owned || !ag->shadow_owned) unlist(ag);
   }
-  S->priv->shadows = NULL;
-  pthread_mutex_unlock(&list_lock);
+  unlock_shadows(took);
 }
 
 void amp_autocast_leave(amp_state *S)
 {
   AMP_ENTER(S);
-  S->priv->region_epoch++;
-  for (amp_ag *ag = S->priv->shadows, *next; ag; ag = next) {
-    next = ag->next;
-    if (!ag->shadow_owned) amp__shadow_drop(ag);
-  }
+  S->priv->region_epoch = amp__new_epoch();
+  drop_list(S, false);
 }
 
 void amp_clear_autocast_cache(amp_state *S)
 {
   AMP_ENTER(S);
-  while (S->priv->shadows) amp__shadow_drop(S->priv->shadows);
+  drop_list(S, true);
 }
 
 static bool shadow_current(const amp_tensor *leaf, int dtype)
@@ -97,7 +121,9 @@ static int fill_shadow(amp_tensor *leaf, int dtype)
   amp_ag *ag = amp__ag(leaf);
   amp_state *S = amp__S;
   if (ag == NULL) return S->err.code;
-  if (ag->shadow && (ag->shadow->dtype != dtype || !amp__same_size(ag->shadow, leaf))) {
+  /* another state may be reading the present one */
+  bool read = ag->shadow && several() && atomic_load_explicit(&ag->shadow->storage->refs, memory_order_relaxed) > 1;
+  if (ag->shadow && (read || ag->shadow->dtype != dtype || !amp__same_size(ag->shadow, leaf))) {
     amp__free(ag->shadow);
     ag->shadow = NULL;
   }
@@ -146,13 +172,17 @@ static amp_tensor *shadowed(amp_tensor *t)
 /* An alias of the shadow as t lies in it, tied to t by a cast node. */
 static amp_tensor *from_shadow(amp_tensor *t, amp_tensor *leaf, int dtype)
 {
-  amp_tensor *s = amp__shadow(leaf, dtype);
-  if (s == NULL) return NULL;
-  amp_tensor *v = t == leaf ? amp__tensor_alias(s) : amp__tensor_view(s, t->ndim, t->size, t->stride, s->offset + t->offset - leaf->offset);
+  bool took = several() && lock_shadows();
+  amp_tensor *s = amp__shadow(leaf, dtype), *v = NULL;
+  if (s) v = t == leaf ? amp__tensor_alias(s) : amp__tensor_view(s, t->ndim, t->size, t->stride, s->offset + t->offset - leaf->offset);
+  unlock_shadows(took);
   if (v == NULL || !amp__S->grad_mode) return v;
-  amp_node *n = amp__node_new(AMP_OP_cast, 1, 1, 1, 0, t->ndim);
+  amp_node *n = amp__node_new(AMP_OP_cast, 1, 1, 1, 1, t->ndim);
   if (n == NULL) { amp__free(v); return NULL; }
-  n->flags |= AMP_N_CAST;
+  n->flags |= AMP_N_CAST | AMP_N_SHADOW;
+  n->saved[0].t = leaf; /* what the copy was made of: later changes of it are changes of the copy */
+  n->saved[0].version = amp__version(leaf);
+  amp__retain(leaf);
   n->a[0].i = dtype;
   for (int i = 0; i < 2; i++) {
     amp_shape *p = amp__shape_of(n, i);
@@ -162,8 +192,8 @@ static amp_tensor *from_shadow(amp_tensor *t, amp_tensor *leaf, int dtype)
     p->device_index = t->device_index;
     memcpy(p->size, t->size, sizeof(int64_t) * t->ndim);
   }
-  n->edge[0] = amp__edge_of(t);
-  int rc = amp__tie(v, n, 0);
+  int rc = amp__edge_of(t, &n->edge[0]);
+  if (rc == 0) rc = amp__tie(v, n, 0);
   amp__node_free(n);
   if (rc < 0) { amp__free(v); return NULL; }
   amp__S->recorded++;

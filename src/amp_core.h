@@ -39,7 +39,8 @@ struct amp_state_private {
   amp_tensor **pool; int npool, cap_pool;   /* autorelease pool (amp_compose.h) */
   amp_ag *shadows;         /* leaves with a shadow no optimizer owns */
   char **log; int nlog, caplog;             /* verbose lines not fetched yet */
-  int64_t region_epoch;    /* counts outermost regions */
+  int64_t region_epoch;    /* number of the outermost region */
+  int32_t ids;             /* whose list gets ids of what is gone (amp_grad.c) */
   char text[16][224];      /* ring of amp__shape_str; no thread-local array: dlopen has little static TLS */
   unsigned text_next;
 };
@@ -156,12 +157,15 @@ typedef struct amp_op_desc {
   uint8_t number_ok;        /* bit i: may be a number */
   _Atomic uint8_t policy;   /* in force */
   int8_t dtype_slot;        /* slot of an attribute `dtype:t?`, -1: none */
+  uint8_t nrule;
+  struct { uint8_t slot, type, optional, most; } rule[8]; /* attributes of which few values have a meaning */
   amp_infer_fn infer;
   amp_kernel_fn front;      /* view maker or composite; NULL for K and N */
   amp_bwd_fn bwd;           /* NULL: not differentiable */
   amp_slot defaults[AMP_MAX_SLOT];
 } amp_op_desc;
 extern amp_op_desc amp__ops[AMP_OP_COUNT];
+int amp__check_attributes(const amp_op_desc *d, const amp_slot *a); /* a caller's: counts, dtypes, words (amp_table.c) */
 void amp__table_init(void);  /* once; amp_state_new calls it (amp_table.c) */
 
 struct amp_call {
@@ -232,7 +236,8 @@ amp_tensor *amp__cast(amp_tensor *t, int dtype);  /* recorded cast, through a le
 /* A leaf's low-precision copy, filled for its present version (or NULL with error). Borrowed. */
 amp_tensor *amp__shadow(amp_tensor *leaf, int dtype);
 void amp__shadow_drop(amp_ag *ag);
-void amp__shadow_forget(amp_state *S);  /* before a state is freed */
+int64_t amp__new_epoch(void);           /* a number for a region, unique in the process */
+extern _Atomic int amp__states;         /* how many there are */
 
 
 /* -- Tape (amp_tape.c) ----------------------------------------------------- */
@@ -253,7 +258,8 @@ typedef struct amp_saved {    /* a tensor backward needs */
 /* As short as the node's most dimensions allow: size[] holds ndim values. */
 typedef struct amp_shape { uint8_t dtype, ndim, device, device_index; int64_t size[AMP_MAX_DIM]; } amp_shape;
 
-enum { AMP_N_FREED = 1, AMP_N_LUA = 2, AMP_N_SLICES = 4, AMP_N_CAST = 8 };
+enum { AMP_N_FREED = 1, AMP_N_LUA = 2, AMP_N_SLICES = 4, AMP_N_CAST = 8, AMP_N_SHADOW = 16 /* saves its leaf, for the version */ };
+enum { AMP_MAX_LIST = 1000000 }; /* arguments of an op that takes a list, or of a function of Lua */
 enum { AMP_NODE_LUA = 0x7fff }; /* op of a node whose function lives in Lua */
 
 /* A recorded op. Order of backward is seq, descending. */
@@ -261,7 +267,8 @@ struct amp_node {
   _Atomic int32_t refs;
   int16_t op;
   uint8_t flags, nout;
-  int16_t nin, nslot, nsaved, shape_bytes;
+  int32_t nin, nsaved;
+  int16_t nslot, shape_bytes;
   int32_t bytes;               /* of this allocation */
   int64_t seq;
   int64_t id;                  /* Lua function's id */
@@ -301,18 +308,23 @@ struct amp_ag {
 };
 amp_ag *amp__ag(amp_tensor *t);              /* made at need; NULL with error */
 void amp__ag_free(amp_tensor *t);
-int amp__record(amp_call *c, amp_tensor *saved0); /* tie c->out to c->in; saved0: clone of in[0] before an in-place op */
-amp_edge amp__edge_of(amp_tensor *t);        /* counted; regenerates a stale view's node */
+int amp__record(amp_call *c);                /* tie c->out to c->in */
+int amp__edge_of(amp_tensor *t, amp_edge *e); /* counted; regenerates a stale view's node */
 int amp__record_view(amp_call *c);           /* history and base of a view just made */
 void amp__view_refresh(amp_tensor *t);       /* a view whose base changed: bring its flags up to date */
-int amp__check_inplace(amp_tensor *t, bool recording); /* leaf and overlap errors */
-int amp__rebase(amp_call *c, amp_tensor *saved0); /* history of an in-place op's receiver (and its base) */
+int amp__check_inplace(const amp_tensor *t); /* errors of an in-place op that is recorded */
+/* History of an in-place op: all that can fail is made before the kernel runs, and takes effect after it. */
+typedef struct amp_rebase { amp_node *node, *outer; } amp_rebase;
+int amp__rebase_begin(amp_call *c, amp_rebase *r);
+void amp__rebase_end(amp_call *c, amp_rebase *r, bool done); /* done: the kernel ran, its receiver has its new version */
 void amp__node_free(amp_node *n);            /* drops one count */
 void amp__node_release_saved(amp_node *n);   /* after backward */
 amp_tensor *amp__saved_get(amp_node *n, int i, bool with_history); /* with version check; i < nin inputs, then outputs */
 
 /* Leaf gradients */
 int amp__grad_accumulate(amp_tensor *leaf, amp_tensor *g, bool may_keep, amp_tensor *pending); /* g any float dtype; counts g */
+void amp__dead_open(amp_state *S);   /* a list for ids of S's functions and hooks that are gone */
+void amp__dead_close(amp_state *S);
 int amp__grad_materialize(amp_tensor *leaf); /* value float32 (leaf's dtype), factor none */
 void amp__grad_clear(amp_tensor *leaf);
 void amp__check_retain(amp_check *k);

@@ -78,6 +78,27 @@ static int check_args(const amp_call *c, uint32_t *flags)
 
 static int kind_rank(int dtype) { return amp__is_float(dtype) ? 2 : dtype == AMP_BOOL ? 0 : 1; }
 
+/* Do two places of t lie on one? By growing stride, each must go beyond all that the ones before reach. */
+static bool repeats(const amp_tensor *t)
+{
+  int8_t order[AMP_MAX_DIM];
+  int n = 0;
+  int64_t reach = 0;
+  if ((t->flags & (AMP_T_CONTIGUOUS | AMP_T_DENSE)) || t->numel == 0) return false;
+  for (int i = 0; i < t->ndim; i++) {
+    int j = n;
+    if (t->size[i] == 1) continue;
+    for (; j > 0 && t->stride[order[j - 1]] > t->stride[i]; j--) order[j] = order[j - 1];
+    order[j] = (int8_t)i;
+    n++;
+  }
+  for (int i = 0; i < n; i++) {
+    if (t->stride[order[i]] <= reach) return true;
+    reach += (t->size[order[i]] - 1) * t->stride[order[i]];
+  }
+  return false;
+}
+
 /* May the result (meta[0]) be written into t? */
 static int check_receiver(const amp_call *c, const amp_tensor *t)
 {
@@ -91,6 +112,9 @@ static int check_receiver(const amp_call *c, const amp_tensor *t)
   for (int i = 0; i < t->ndim; i++)
     if (t->stride[i] == 0 && t->size[i] > 1)
       return amp__fail(AMP_E_SHAPE, "an expanded tensor (dimension %d repeats one element) can't be changed in place; use :clone() first", i + 1);
+  if (amp_unlikely(repeats(t)))
+    return amp__fail(AMP_E_SHAPE, "a tensor of which several elements lie in one place (strides %s) can't be changed in place; use :clone() first",
+                     amp__shape_str(t->ndim, t->stride));
   return 0;
 }
 
@@ -123,6 +147,8 @@ static int run_front(amp_state *S, amp_call *c)
   if (c->op->info.kind == 'V') {
     int rc = c->op->front(c);
     if (rc == 0 && S->grad_mode) rc = amp__record_view(c);
+    else if (rc == 0 && (c->in[0]->flags & (AMP_T_REQUIRES_GRAD | AMP_T_HISTORY | AMP_T_UNRECORDED)))
+      c->out[0]->flags |= AMP_T_UNRECORDED;
     return rc;
   }
   int32_t autocast_on = S->autocast_on;
@@ -146,7 +172,7 @@ static amp_kernel_fn find_kernel(const amp_call *c)
 static int run_kernel(amp_state *S, amp_call *c, uint32_t tracked, amp_tensor *given)
 {
   int rc;
-  amp_tensor *saved0 = NULL;
+  amp_rebase rebase = { NULL, NULL };
   bool recording = S->grad_mode && tracked;
   if ((rc = c->op->infer(c)) < 0) return rc;
   amp_kernel_fn kernel = find_kernel(c);
@@ -159,19 +185,16 @@ static int run_kernel(amp_state *S, amp_call *c, uint32_t tracked, amp_tensor *g
     if ((rc = check_receiver(c, given)) < 0) return rc;
     if ((c->flags & AMP_OUT) && recording)
       return amp__fail(AMP_E_AUTOGRAD, "results written to `out` carry no gradient; run it inside amp.no_grad");
-    if ((rc = amp__check_inplace(given, recording)) < 0) return rc;
     c->out[0] = given;
     for (int i = 1; i < c->nout; i++)
       if ((c->out[i] = amp__tensor_new(&c->meta[i])) == NULL) return S->err.code;
-    if (recording && (c->op->save & 1) && (saved0 = amp__raw_clone(given)) == NULL) return S->err.code;
+    if (recording && (rc = amp__rebase_begin(c, &rebase)) < 0) return rc;
   }
   rc = kernel(c);
-  if (given) amp__bump(given);
-  if (rc == 0 && recording) {
-    if (given == NULL) rc = c->op->bwd ? amp__record(c, NULL) : 0;
-    else rc = amp__rebase(c, saved0);
-  }
-  amp__free(saved0);
+  if (given) {
+    amp__bump(given);
+    if (recording) amp__rebase_end(c, &rebase, rc == 0);
+  } else if (rc == 0 && recording && c->op->bwd) rc = amp__record(c);
   return rc;
 }
 
@@ -206,10 +229,11 @@ int amp__dispatch(int op, unsigned flags, amp_tensor *const *in, int nin, amp_te
     if (flags) {
       given = flags & AMP_INPLACE ? c.in[0] : out[0];
       if (flags & AMP_OUT) seen |= given->flags & (AMP_T_REQUIRES_GRAD | AMP_T_HISTORY);
-      /* an input that lies in the receiver's bytes in another way is read from a copy */
+      /* an input that lies in the receiver's bytes is read from a copy, but where each element depends on its own place only */
+      bool own_place = (d->info.flags & AMP_F_ELEMENTWISE) != 0 || op == AMP_OP_copy;
       for (int i = flags & AMP_INPLACE ? 1 : 0; i < nin; i++) {
         amp_tensor *t = c.in[i], *copy[AMP_MAX_OUT];
-        if (t == NULL || t->storage != given->storage || t == given || same_view(t, given) || !may_overlap(t, given)) continue;
+        if (t == NULL || t->storage != given->storage || !may_overlap(t, given) || (own_place && (t == given || same_view(t, given)))) continue;
         if ((rc = amp__dispatch(AMP_OP_clone, 0, &t, 1, copy, NULL)) < 0) goto out;
         c.in[i] = owned[nowned++] = copy[0];
       }
@@ -275,6 +299,10 @@ static int call(int op, amp_ref *const *o, amp_tensor *const *in, int n, const a
   unsigned flags = (unsigned)op & (AMP_INPLACE | AMP_OUT);
   int id = op & 0xffff;
   if (amp_unlikely(id >= AMP_OP_COUNT)) return bad_op(op);
+  if (attrs && amp_unlikely(amp__check_attributes(&amp__ops[id], attrs) < 0)) {
+    snprintf(amp__S->err.op, sizeof amp__S->err.op, "%s", amp__ops[id].info.name);
+    return amp__S->err.code;
+  }
   if (flags) {
     const amp_op_info *info = &amp__ops[id].info;
     if ((flags & AMP_INPLACE) && (!(info->flags & AMP_F_INPLACE) || n < 1))
@@ -347,6 +375,8 @@ int amp_opl(amp_state *S, int op, amp_ref *o1, amp_ref *o2, amp_ref *o3, amp_ten
   AMP_ENTER(S);
   int id = op & 0xffff; /* of a list nothing may be missing */
   if (amp_unlikely(id >= AMP_OP_COUNT)) return bad_op(op);
+  int most = amp__ops[id].info.flags & AMP_F_LIST ? AMP_MAX_LIST : amp__ops[id].info.nin;
+  if (n < 0 || n > most) return amp__fail(AMP_E_ARGUMENT, "%s takes up to %d tensors, got %d", amp__ops[id].info.name, most, n);
   if (amp__ops[id].info.flags & AMP_F_LIST)
     for (int i = 0; i < n; i++) if (in[i] == NULL) return released(i + 1);
   return call(op, o, in, n, attrs);

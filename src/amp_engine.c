@@ -305,7 +305,8 @@ static int run_slices(engine *e, amp_node *n, amp_tensor *g)
   if (slice == NULL) { rc = amp__S->err.code; goto out; }
   amp_bwd b = { .node = s->fn, .nin = s->fn->nin, .nout = 1, .a = s->fn->a, .gin = gin, .create_graph = (e->flags & AMP_B_CREATE_GRAPH) != 0 };
   b.g[0] = slice;
-  if ((rc = amp__ops[s->fn->op].bwd(&b)) < 0) goto out;
+  /* an op without derivative wrote without regard to what was there */
+  if ((rc = amp__ops[s->fn->op].bwd ? amp__ops[s->fn->op].bwd(&b) : 0) < 0) goto out;
   for (int i = 1; i < n->nin && rc == 0; i++) {
     if (gin[i] == NULL) continue;
     amp_tensor *f = fit(n, i, gin[i]);
@@ -542,12 +543,14 @@ static int add_target(engine *e, int i, amp_tensor *t)
   if (!amp__tracked(t)) return amp__fail(AMP_E_AUTOGRAD, "input %d (%s) does not require grad", i + 1, amp__tensor_str(t));
   g->t = t;
   amp__retain(t);
-  g->e = amp__edge_of(t);
-  entry *x = g->e.leaf ? get(e, g->e.leaf, true) : g->e.node ? get(e, g->e.node, false) : NULL;
-  if (x == NULL) return amp__fail(AMP_E_AUTOGRAD, "input %d has no history", i + 1);
+  e->ntarget = i + 1;
+  int rc = amp__edge_of(t, &g->e);
+  if (rc < 0) return rc;
+  if (g->e.leaf == NULL && g->e.node == NULL) return amp__fail(AMP_E_AUTOGRAD, "input %d has no history", i + 1);
+  entry *x = g->e.leaf ? get(e, g->e.leaf, true) : get(e, g->e.node, false);
+  if (x == NULL) return amp__S->err.code;
   g->next = x->target;
   x->target = i;
-  e->ntarget = i + 1;
   return 0;
 }
 
@@ -568,7 +571,8 @@ static int add_root(engine *e, int i, amp_tensor *t, amp_tensor *g)
     g = amp__xfull(1, t->dtype, t->device, t->device_index, t->ndim, t->size);
   }
   if (g == NULL) return amp__S->err.code;
-  amp_edge to = amp__edge_of(t);
+  amp_edge to;
+  if ((rc = amp__edge_of(t, &to)) < 0) return rc;
   if (e->only && to.node) rc = mark_needed(e, to.node);
   if (rc == 0) { amp__retain(g); rc = send(e, &to, g, false); }
   amp__edge_free(&to);

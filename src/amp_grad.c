@@ -15,32 +15,59 @@
 
 /* -- Ids of what is gone ------------------------------------------------------ */
 
+/* An id belongs to the state it was made in: its low bits say whose list it comes to. Places in the table are
+** used again; an id of a former owner does no harm, as no id is made twice. */
+enum { PLACES = 4096 };
 static pthread_mutex_t dead_lock = PTHREAD_MUTEX_INITIALIZER;
-static int64_t *dead;
-static int ndead, capdead;
+static struct { int64_t *id; int n, cap, states; } dead[PLACES];
 static _Atomic int64_t last_id;
 
-int64_t amp__new_id(void) { return atomic_fetch_add(&last_id, 1) + 1; }
+int64_t amp__new_id(void) { return (atomic_fetch_add(&last_id, 1) + 1) * PLACES + amp__S->priv->ids; }
+
+void amp__dead_open(amp_state *S)
+{
+  int k = 0;
+  pthread_mutex_lock(&dead_lock);
+  while (k < PLACES - 1 && dead[k].states) k++; /* more states than places share the last one */
+  dead[k].states++;
+  S->priv->ids = k;
+  pthread_mutex_unlock(&dead_lock);
+}
+
+void amp__dead_close(amp_state *S)
+{
+  int k = S->priv->ids;
+  pthread_mutex_lock(&dead_lock);
+  if (--dead[k].states == 0) {
+    free(dead[k].id);
+    dead[k].id = NULL;
+    dead[k].n = dead[k].cap = 0;
+  }
+  pthread_mutex_unlock(&dead_lock);
+}
 
 /* Never fails its caller: without memory for the list the id stays, and with it a Lua closure. */
 void amp__dead_push(int64_t id)
 {
+  int k = (int)(id % PLACES);
   pthread_mutex_lock(&dead_lock);
-  if (ndead == capdead) {
-    int cap = capdead ? capdead * 2 : 64;
-    int64_t *p = realloc(dead, sizeof *p * (size_t)cap);
-    if (p) { dead = p; capdead = cap; }
+  if (dead[k].n == dead[k].cap && dead[k].states) {
+    int cap = dead[k].cap ? dead[k].cap * 2 : 64;
+    int64_t *p = realloc(dead[k].id, sizeof *p * (size_t)cap);
+    if (p) { dead[k].id = p; dead[k].cap = cap; }
   }
-  if (ndead < capdead) dead[ndead++] = id;
+  if (dead[k].n < dead[k].cap) dead[k].id[dead[k].n++] = id;
   pthread_mutex_unlock(&dead_lock);
-  if (amp__S) amp__S->attention |= AMP_A_DEAD;
+  /* another state's fields are its own thread's: it finds out when it next paces the collector */
+  if (amp__S && amp__S->priv->ids == k) amp__S->attention |= AMP_A_DEAD;
 }
 
 int64_t amp_dead_next(amp_state *S)
 {
   AMP_ENTER(S);
+  int k = S->priv->ids;
   pthread_mutex_lock(&dead_lock);
-  int64_t id = ndead ? dead[--ndead] : 0;
+  int64_t id = dead[k].n ? dead[k].id[--dead[k].n] : 0;
   pthread_mutex_unlock(&dead_lock);
   return id;
 }
@@ -153,7 +180,8 @@ int amp__grad_accumulate(amp_tensor *leaf, amp_tensor *v, bool may_keep, amp_ten
   if (amp__S->grad_mode) { /* create_graph: the gradient has history itself, in the leaf's dtype */
     int mark = amp__pool_mark();
     amp_tensor *sum = v->dtype == leaf->dtype ? v : amp__xcast(v, leaf->dtype);
-    if (g->value) {
+    if (g->value == NULL && sum == v && !may_own(leaf, v)) sum = X1(clone, v); /* others hold it: the gradient is the leaf's own */
+    if (g->value && sum) {
       if ((rc = amp__grad_materialize(leaf)) == 0) sum = X2(add, g->value, sum);
     }
     if (rc == 0 && sum == NULL) rc = amp__S->err.code;
@@ -231,6 +259,7 @@ int amp_grad_set(amp_state *S, const amp_ref *a, const amp_ref *grad)
   amp_ag *ag = amp__ag(t);
   if (ag == NULL) return S->err.code;
   if (ag->grad.value == g) return 0;
+  if (g == t) return amp__fail(AMP_E_ARGUMENT, "a tensor can't be its own gradient; use :clone()");
   amp__retain(g);
   amp__grad_clear(t);
   ag->grad.value = g;
@@ -267,7 +296,9 @@ int64_t amp_hook(amp_state *S, const amp_ref *a)
   if (!amp__tracked(t)) return amp__fail(AMP_E_AUTOGRAD, "a hook needs a tensor that requires grad");
   amp_ag *ag = amp__ag(t);
   if (ag == NULL) return S->err.code;
-  amp_edge e = amp__edge_of(t);
+  amp_edge e;
+  int rc = amp__edge_of(t, &e);
+  if (rc < 0) return rc;
   if (e.node == NULL) {
     amp__edge_free(&e);
     if (ag->hook == 0) ag->hook = amp__new_id();
@@ -294,8 +325,8 @@ int amp_function(amp_state *S, amp_tensor *const *in, int nin, amp_tensor *const
   AMP_ENTER(S);
   *id = 0;
   bool any = false;
-  if (nin < 0 || nin > 30000 || nout < 1 || nout > 255)
-    return amp__fail(AMP_E_ARGUMENT, "a function of %d tensors with %d results; up to 30000 and 255 are possible", nin, nout);
+  if (nin < 0 || nin > AMP_MAX_LIST || nout < 1 || nout > 255)
+    return amp__fail(AMP_E_ARGUMENT, "a function of %d tensors with %d results; up to %d and 255 are possible", nin, nout, AMP_MAX_LIST);
   for (int i = 0; i < nin; i++) any |= in[i] && amp__is_float(in[i]->dtype) && amp__tracked(in[i]);
   if (!S->grad_mode || !any) return 0;
   amp_node *n = amp__node_new(AMP_NODE_LUA, nin, nout, 0, 0, AMP_MAX_DIM);
@@ -310,7 +341,7 @@ int amp_function(amp_state *S, amp_tensor *const *in, int nin, amp_tensor *const
     s->device = t->device;
     s->device_index = t->device_index;
     memcpy(s->size, t->size, sizeof(int64_t) * t->ndim);
-    if (i < nin && amp__is_float(t->dtype)) n->edge[i] = amp__edge_of(in[i]);
+    if (i < nin && amp__is_float(t->dtype) && (rc = amp__edge_of(in[i], &n->edge[i])) < 0) break;
   }
   for (int i = 0; i < nout && rc == 0; i++)
     if (out[i] && amp__is_float(out[i]->dtype)) rc = amp__tie(out[i], n, i);

@@ -42,7 +42,7 @@ int amp_graph_leaves(amp_state *S, amp_tensor *const *root, int n, amp_ref *out,
   int found = 0, rc = 0;
   amp_edge *roots = calloc((size_t)(n > 0 ? n : 1), sizeof *roots);
   if (roots == NULL) return amp__nomem(sizeof *roots * (size_t)n);
-  for (int i = 0; i < n; i++) if (root[i] && amp__tracked(root[i])) roots[i] = amp__edge_of(root[i]);
+  for (int i = 0; i < n; i++) if (root[i] && (rc = amp__edge_of(root[i], &roots[i])) < 0) goto out;
   /* an edge leads to a leaf, which is given out, or to a node, whose edges are looked at later */
   for (int i = 0; i < n || depth > 0;) {
     amp_edge *e;

@@ -101,15 +101,17 @@ void *amp_data_ptr(amp_state *S, const amp_ref *a)
 {
   AMP_ENTER(S);
   if (a->t == NULL) { freed(); return NULL; }
-  a->t->storage->flags |= AMP_S_EXPOSED;
+  if (!(a->t->storage->flags & AMP_S_EXPOSED)) a->t->storage->flags |= AMP_S_EXPOSED; /* readers may share it */
   return amp__data(a->t);
 }
 
 /* -- To the caller ----------------------------------------------------------------- */
 
+/* Every NaN becomes the one NaN: LuaJIT takes others for values of its own, and would follow their bits. */
 double amp__element(const amp_tensor *t, int64_t offset)
 {
-  return amp__value_get((const char *)amp__data(t) + offset * amp__dtype_size[t->dtype], t->dtype);
+  double v = amp__value_get((const char *)amp__data(t) + offset * amp__dtype_size[t->dtype], t->dtype);
+  return amp_unlikely(v != v) ? (double)NAN : v;
 }
 
 /* t itself or a copy of it in CPU memory, counted. */

@@ -47,6 +47,9 @@ amp_state *amp_state_new(void)
   if (S == NULL) return NULL;
   S->priv = calloc(1, sizeof *S->priv);
   if (S->priv == NULL) { free(S); return NULL; }
+  S->priv->region_epoch = amp__new_epoch();
+  amp__dead_open(S);
+  atomic_fetch_add(&amp__states, 1);
   S->grad_mode = 1;
   S->default_dtype = AMP_FLOAT32;
   S->default_device = AMP_CPU;
@@ -67,6 +70,8 @@ void amp_state_free(amp_state *S)
   AMP_ENTER(S);
   amp_clear_autocast_cache(S);
   amp__pool_release(0);
+  amp__dead_close(S);
+  atomic_fetch_sub(&amp__states, 1);
   amp__S = caller == S ? NULL : caller;
   free(p->pool);
   for (int i = 0; i < p->caplog; i++) free(p->log[i]);

@@ -45,6 +45,17 @@ static void parse_attribute(amp_op_desc *d, const char *p, const char *e)
   bool optional = eq == NULL && e[-1] == '?';
   int n = 1, at = d->info.nslot;
   if (type == 't' && optional) d->dtype_slot = (int8_t)at;
+  if (strchr("IDtvbe", type) && d->nrule < sizeof d->rule / sizeof d->rule[0]) {
+    uint8_t most = type == 't' ? AMP_DTYPE_COUNT - 1 : type == 'b' ? 1 : AMP_MAX_DIM;
+    if (type == 'e') {
+      most = 0;
+      for (const char *w = colon; w < (eq ? eq : e); w++) most += *w == ',';
+    }
+    d->rule[d->nrule].slot = (uint8_t)at;
+    d->rule[d->nrule].type = (uint8_t)type;
+    d->rule[d->nrule].optional = optional;
+    d->rule[d->nrule++].most = most;
+  }
   if (type == 'I' || type == 'D') n = 1 + AMP_MAX_DIM;
   else if (type == 'i' && isdigit((unsigned char)colon[2])) n = colon[2] - '0';
   for (int i = 0; i < n; i++) {
@@ -76,6 +87,41 @@ static void parse_schema(amp_op_desc *d)
   if (d->save & 512) d->info.nout = 2;
   if (d->save & 1024) d->info.nout = 3;
   if (strcmp(d->info.name, "batch_norm_backward") == 0 || strcmp(d->info.name, "layer_norm_backward") == 0) d->info.nout = 3;
+}
+
+/* The name of the attribute whose slots start at `slot`, for messages. */
+static int attribute_name(const amp_op_desc *d, int slot, const char **name)
+{
+  int at = 0;
+  for (const char *p = d->info.schema; *p; ) {
+    const char *e = p + strcspn(p, " "), *colon = memchr(p, ':', (size_t)(e - p));
+    if (colon) {
+      if (at == slot) { *name = p; return (int)(colon - p); }
+      at += colon[1] == 'I' || colon[1] == 'D' ? 1 + AMP_MAX_DIM : colon[1] == 'i' && isdigit((unsigned char)colon[2]) ? colon[2] - '0' : 1;
+    }
+    p = *e ? e + 1 : e;
+  }
+  *name = "?";
+  return 1;
+}
+
+int amp__check_attributes(const amp_op_desc *d, const amp_slot *a)
+{
+  for (int i = 0; i < d->nrule; i++) {
+    int64_t v = a[d->rule[i].slot].i;
+    if (amp_likely(v >= 0 && v <= d->rule[i].most)) continue;
+    if (d->rule[i].optional && v == AMP_NONE) continue;
+    if (d->rule[i].type == 'v' && v >= 0 && v >> 8 < AMP_DEVICE_COUNT) continue;
+    const char *name;
+    int n = attribute_name(d, d->rule[i].slot, &name);
+    switch (d->rule[i].type) {
+    case 't': return amp__fail(AMP_E_DTYPE, "attribute '%.*s': there is no dtype number %lld", n, name, (long long)v);
+    case 'v': return amp__fail(AMP_E_DEVICE, "attribute '%.*s': there is no device number %lld", n, name, (long long)v);
+    case 'I': case 'D': return amp__fail(AMP_E_SHAPE, "attribute '%.*s': %lld values are given; at most %d are possible", n, name, (long long)v, AMP_MAX_DIM);
+    default: return amp__fail(AMP_E_ARGUMENT, "attribute '%.*s' is %lld, expected 0 to %d", n, name, (long long)v, d->rule[i].most);
+    }
+  }
+  return 0;
 }
 
 static void table_init(void)

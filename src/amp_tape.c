@@ -62,10 +62,10 @@ amp_node *amp__node_new(int op, int nin, int nout, int nslot, int nsaved, int nd
   memset(n, 0, sizeof *n + sizeof(amp_edge) * (size_t)nin + sizeof(amp_saved) * (size_t)nsaved);
   atomic_store_explicit(&n->refs, 1, memory_order_relaxed);
   n->op = (int16_t)op;
-  n->nin = (int16_t)nin;
+  n->nin = nin;
   n->nout = (uint8_t)nout;
   n->nslot = (int16_t)nslot;
-  n->nsaved = (int16_t)nsaved;
+  n->nsaved = nsaved;
   n->shape_bytes = (int16_t)shape;
   n->bytes = (int32_t)bytes;
   n->seq = atomic_fetch_add_explicit(&last_seq, 1, memory_order_relaxed);
@@ -93,9 +93,18 @@ static void saved_free(amp_saved *s)
   amp__edge_free(&s->edge);
 }
 
+static void hooks_free(amp_node *n)
+{
+  if (n->hooks == NULL) return;
+  for (int i = 0; i < n->nout; i++) if (n->hooks[i]) amp__dead_push(n->hooks[i]);
+  amp__obj_free(n->hooks, sizeof *n->hooks * n->nout);
+  n->hooks = NULL;
+}
+
 void amp__node_release_saved(amp_node *n)
 {
   n->flags |= AMP_N_FREED;
+  hooks_free(n); /* they have run, and may hold what holds this node */
   for (int i = 0; i < n->nsaved; i++) saved_free(&n->saved[i]);
   if (n->slices) amp__node_release_saved(n->slices->fn);
 }
@@ -116,10 +125,7 @@ void amp__node_free(amp_node *n)
     dying = (amp_node *)(intptr_t)n->seq;
     for (int i = 0; i < n->nsaved; i++) saved_free(&n->saved[i]);
     for (int i = 0; i < n->nin; i++) amp__edge_free(&n->edge[i]);
-    if (n->hooks) {
-      for (int i = 0; i < n->nout; i++) if (n->hooks[i]) amp__dead_push(n->hooks[i]);
-      amp__obj_free(n->hooks, sizeof *n->hooks * n->nout);
-    }
+    hooks_free(n);
     if (n->flags & AMP_N_LUA) amp__dead_push(n->id);
     if (n->slices) {
       amp_node *fn = n->slices->fn;
@@ -133,12 +139,22 @@ void amp__node_free(amp_node *n)
 
 /* -- Edges ------------------------------------------------------------------ */
 
-/* A view whose storage changed since its node was made: does the base have history now? */
+static void forget_history(amp_tensor *t)
+{
+  amp_node *n = t->ag ? t->ag->node : NULL;
+  t->flags &= ~(uint32_t)AMP_T_HISTORY;
+  if (n == NULL) return;
+  t->ag->node = NULL;
+  amp__node_free(n);
+}
+
+/* A view whose storage changed since its node was made has a history if its base has. */
 void amp__view_refresh(amp_tensor *t)
 {
   amp_ag *ag = t->ag;
   if (ag->base == NULL || ag->view_version == amp__version(t)) return;
   if (amp__tracked(ag->base)) t->flags |= AMP_T_HISTORY;
+  else if (!(t->flags & AMP_T_REQUIRES_GRAD)) forget_history(t);
 }
 
 /* Make a stale view's history anew: as_strided of the base's elements in memory order. */
@@ -172,21 +188,27 @@ static int regenerate(amp_tensor *t)
   return v ? 0 : S->err.code;
 }
 
-amp_edge amp__edge_of(amp_tensor *t)
+int amp__edge_of(amp_tensor *t, amp_edge *e)
 {
-  amp_edge e = { NULL, NULL, 0 };
   amp_ag *ag = t->ag;
-  if (!amp__tracked(t)) return e;
-  if (ag && ag->base && ag->view_version != amp__version(t) && amp__tracked(ag->base)) regenerate(t);
+  e->node = NULL;
+  e->leaf = NULL;
+  e->index = 0;
+  if (!amp__tracked(t)) return 0;
+  if (ag && ag->base && ag->view_version != amp__version(t)) {
+    int rc = 0;
+    amp__view_refresh(t);
+    if (amp__tracked(ag->base) && (rc = regenerate(t)) < 0) return rc;
+  }
   if (ag && ag->node) {
-    e.node = ag->node;
-    e.index = ag->index;
-    atomic_fetch_add_explicit(&e.node->refs, 1, memory_order_relaxed);
+    e->node = ag->node;
+    e->index = ag->index;
+    atomic_fetch_add_explicit(&e->node->refs, 1, memory_order_relaxed);
   } else if (t->flags & AMP_T_REQUIRES_GRAD) {
-    e.leaf = t;
+    e->leaf = t;
     amp__retain(t);
   }
-  return e;
+  return 0;
 }
 
 /* -- Recording --------------------------------------------------------------- */
@@ -201,6 +223,13 @@ static void set_shape(amp_shape *s, const amp_tensor *t)
   for (int i = 0; i < t->ndim; i++) s->size[i] = t->size[i];
 }
 
+/* Are the places of t those of u, element by element? (What overlaps in another way, dispatch has copied.) */
+static bool lies_on(const amp_tensor *t, const amp_tensor *u)
+{
+  return t == u || (t->storage == u->storage && t->offset == u->offset && t->dtype == u->dtype && amp__same_size(t, u)
+                    && memcmp(t->stride, u->stride, sizeof(int64_t) * t->ndim) == 0);
+}
+
 /* Remember t for backward. A leaf that requires grad can't lose its history: it stands for itself. */
 static int save_input(amp_saved *s, amp_tensor *t)
 {
@@ -210,13 +239,15 @@ static int save_input(amp_saved *s, amp_tensor *t)
   } else {
     if ((s->t = amp__tensor_alias(t)) == NULL) return amp__S->err.code;
     s->t->flags |= t->flags & AMP_T_NUMBER;
-    s->edge = amp__edge_of(t);
+    int rc = amp__edge_of(t, &s->edge);
+    if (rc < 0) return rc;
   }
   s->version = amp__version(t);
   return 0;
 }
 
-/* The node of call c, without outputs tied. in0: what to save for input 0 (a clone, in place). */
+/* The node of call c, without outputs tied. in0: what to save for the receiver of an in-place op and for
+** arguments that lie on it, a copy; NULL: nothing is overwritten. */
 static amp_node *make_node(amp_call *c, amp_tensor *in0)
 {
   int nout = c->nout;
@@ -232,13 +263,12 @@ static amp_node *make_node(amp_call *c, amp_tensor *in0)
     amp_tensor *t = c->in[i];
     set_shape(amp__shape_of(n, i), t);
     if (t == NULL) continue;
-    if (amp__is_float(t->dtype)) n->edge[i] = amp__edge_of(t);
+    if (amp__is_float(t->dtype) && amp__edge_of(t, &n->edge[i]) < 0) goto failed;
     bool wanted = i < 8 ? (save >> i & 1) : false;
     if ((c->op->info.flags & AMP_F_LIST) && i >= c->op->info.nin - 1 && !amp__is_float(t->dtype)) wanted = true; /* index lists */
     if (wanted) {
-      bool receiver = in0 && t == c->in[0];
-      if (save_input(&n->saved[i], receiver ? in0 : t) < 0) { amp__node_free(n); return NULL; }
-      if (receiver) n->saved[i].edge = amp__edge_of(t);
+      bool overwritten = in0 && lies_on(t, c->in[0]);
+      if (save_input(&n->saved[i], overwritten ? in0 : t) < 0 || (overwritten && amp__edge_of(t, &n->saved[i].edge) < 0)) goto failed;
     }
   }
   for (int i = 0; i < nout; i++) {
@@ -246,11 +276,14 @@ static amp_node *make_node(amp_call *c, amp_tensor *in0)
     set_shape(amp__shape_of(n, c->nin + i), t);
     if (save >> (8 + i) & 1) {
       amp_saved *s = &n->saved[c->nin + i];
-      if ((s->t = amp__tensor_alias(t)) == NULL) { amp__node_free(n); return NULL; }
+      if ((s->t = amp__tensor_alias(t)) == NULL) goto failed;
       s->version = amp__version(t);
     }
   }
   return n;
+failed:
+  amp__node_free(n);
+  return NULL;
 }
 
 int amp__tie(amp_tensor *t, amp_node *n, int index)
@@ -266,14 +299,14 @@ int amp__tie(amp_tensor *t, amp_node *n, int index)
   return 0;
 }
 
-int amp__record(amp_call *c, amp_tensor *saved0)
+int amp__record(amp_call *c)
 {
   bool any = false;
   int last = c->op->info.flags & AMP_F_NODIFF_OUT1 ? 1 : c->nout, rc = 0;
   for (int i = 0; i < c->nin && !any; i++)
     any = c->in[i] && amp__is_float(c->in[i]->dtype) && amp__tracked(c->in[i]);
   if (!any || !amp__is_float(c->out[0]->dtype)) return 0;
-  amp_node *n = make_node(c, saved0);
+  amp_node *n = make_node(c, NULL);
   if (n == NULL) return amp__S->err.code;
   for (int i = 0; i < last && rc == 0; i++)
     if (amp__is_float(c->out[i]->dtype)) rc = amp__tie(c->out[i], n, i);
@@ -293,66 +326,94 @@ int amp__record_view(amp_call *c)
   amp__retain(base);
   ag->base = base;
   ag->view_version = amp__version(v);
-  return amp__tracked(t) ? amp__record(c, NULL) : 0;
+  return amp__tracked(t) ? amp__record(c) : 0;
 }
 
 /* -- In place ----------------------------------------------------------------- */
 
-int amp__check_inplace(amp_tensor *t, bool recording)
+int amp__check_inplace(const amp_tensor *t)
 {
-  if (!recording) return 0;
+  const amp_tensor *base = t->ag ? t->ag->base : NULL;
   if ((t->flags & AMP_T_REQUIRES_GRAD) && !(t->flags & AMP_T_HISTORY))
     return amp__fail(AMP_E_AUTOGRAD, "a leaf that requires grad can't be changed in place while gradients are recorded; do it inside amp.no_grad(function() ... end)");
-  amp_tensor *base = t->ag ? t->ag->base : NULL;
   if (base && (base->flags & AMP_T_REQUIRES_GRAD) && !(base->flags & AMP_T_HISTORY))
     return amp__fail(AMP_E_AUTOGRAD, "a view of a leaf that requires grad can't be changed in place while gradients are recorded; do it inside amp.no_grad(function() ... end)");
+  if (base == NULL && (t->flags & AMP_T_UNRECORDED))
+    return amp__fail(AMP_E_AUTOGRAD, "a view that was made inside amp.no_grad can't be changed in place while gradients are recorded: the tensor it is a view of would not know; make the view outside, or use :clone()");
+  if (base && !(base->flags & AMP_T_DENSE))
+    return amp__fail(AMP_E_AUTOGRAD, "a view of a tensor with gaps in memory can't be changed in place while gradients are recorded; use :clone() first");
   if (!amp__is_float(t->dtype))
     return amp__fail(AMP_E_DTYPE, "a tensor of dtype %s can't take a value that requires grad", amp_dtype_name(t->dtype));
   return 0;
 }
 
-/* The history of an in-place op's receiver; if that is a view, its base's. */
-int amp__rebase(amp_call *c, amp_tensor *saved0)
+/* A view's op, as its base sees it. */
+static amp_node *slices_node(amp_call *c, amp_node *fn, amp_tensor *t, amp_tensor *base)
 {
-  amp_tensor *t = c->in[0], *base = t->ag ? t->ag->base : NULL;
-  int rc;
-  if (c->op->bwd == NULL) { /* filled without regard to what was there: no gradient goes further */
-    if (base) return amp__fail(AMP_E_AUTOGRAD, "a view with history can't be filled in place; use :clone() first");
-    if (t->ag && t->ag->node) { amp__node_free(t->ag->node); t->ag->node = NULL; }
-    t->flags &= ~(uint32_t)AMP_T_HISTORY;
-    return 0;
-  }
-  amp_node *n = make_node(c, saved0);
-  if (n == NULL) return amp__S->err.code;
-  if (base == NULL) rc = amp__tie(t, n, 0);
-  else {
-    amp_node *s = amp__node_new(c->id, c->nin, 1, 0, 0, AMP_MAX_DIM);
-    if (s == NULL) { amp__node_free(n); return amp__S->err.code; }
-    s->slices = amp__obj_alloc(sizeof *s->slices);
-    if (s->slices == NULL) { amp__nomem(sizeof *s->slices); amp__node_free(s); amp__node_free(n); return amp__S->err.code; }
-    s->flags |= AMP_N_SLICES;
-    s->slices->fn = n;
-    atomic_fetch_add_explicit(&n->refs, 1, memory_order_relaxed);
-    s->slices->ndim = t->ndim;
-    memcpy(s->slices->size, t->size, sizeof t->size);
-    memcpy(s->slices->stride, t->stride, sizeof t->stride);
-    s->slices->offset = t->offset - base->offset;
-    amp__physical_order(base, s->slices->order);
-    set_shape(amp__shape_of(s, 0), base);
-    set_shape(amp__shape_of(s, c->nin), base);
-    s->edge[0] = amp__edge_of(base);
-    for (int i = 1; i < c->nin; i++) {
-      memcpy(amp__shape_of(s, i), amp__shape_of(n, i), (size_t)(s->shape_bytes < n->shape_bytes ? s->shape_bytes : n->shape_bytes));
-      s->edge[i] = n->edge[i];
-      if (s->edge[i].node) atomic_fetch_add_explicit(&s->edge[i].node->refs, 1, memory_order_relaxed);
-      if (s->edge[i].leaf) amp__retain(s->edge[i].leaf);
-    }
-    rc = amp__tie(base, s, 0);
-    t->flags |= AMP_T_HISTORY; /* its node is made anew from the base at next use */
+  amp_node *s = amp__node_new(c->id, c->nin, 1, 0, 0, AMP_MAX_DIM);
+  if (s == NULL) return NULL;
+  if ((s->slices = amp__obj_alloc(sizeof *s->slices)) == NULL) {
+    amp__nomem(sizeof *s->slices);
     amp__node_free(s);
+    return NULL;
   }
-  amp__node_free(n);
-  return rc;
+  s->flags |= AMP_N_SLICES;
+  s->slices->fn = fn;
+  atomic_fetch_add_explicit(&fn->refs, 1, memory_order_relaxed);
+  s->slices->ndim = t->ndim;
+  memcpy(s->slices->size, t->size, sizeof t->size);
+  memcpy(s->slices->stride, t->stride, sizeof t->stride);
+  s->slices->offset = t->offset - base->offset;
+  amp__physical_order(base, s->slices->order);
+  set_shape(amp__shape_of(s, 0), base);
+  set_shape(amp__shape_of(s, c->nin), base);
+  if (amp__edge_of(base, &s->edge[0]) < 0) { amp__node_free(s); return NULL; }
+  for (int i = 1; i < c->nin; i++) {
+    set_shape(amp__shape_of(s, i), c->in[i]);
+    s->edge[i] = fn->edge[i];
+    if (s->edge[i].node) atomic_fetch_add_explicit(&s->edge[i].node->refs, 1, memory_order_relaxed);
+    if (s->edge[i].leaf) amp__retain(s->edge[i].leaf);
+  }
+  return s;
+}
+
+/* The history that an in-place op will give its receiver (c->out[0]) and, if that is a view, its base. */
+int amp__rebase_begin(amp_call *c, amp_rebase *r)
+{
+  amp_tensor *t = c->out[0], *base, *copy = NULL;
+  int rc = amp__check_inplace(t);
+  if (rc < 0) return rc;
+  if (amp__ag(t) == NULL) return amp__S->err.code;
+  base = t->ag->base;
+  if (base && amp__ag(base) == NULL) return amp__S->err.code;
+  if (base == NULL && c->op->bwd == NULL) return 0; /* filled without regard to what was there */
+  for (int i = 0; i < c->nin && i < 8 && copy == NULL; i++)
+    if (c->in[i] && (c->op->save >> i & 1) && lies_on(c->in[i], t) && (copy = amp__raw_clone(t)) == NULL) return amp__S->err.code;
+  r->node = make_node(c, copy);
+  amp__free(copy);
+  if (r->node && base && (r->outer = slices_node(c, r->node, t, base)) == NULL) {
+    amp__node_free(r->node);
+    r->node = NULL;
+  }
+  return r->node ? 0 : amp__S->err.code;
+}
+
+void amp__rebase_end(amp_call *c, amp_rebase *r, bool done)
+{
+  amp_tensor *t = c->out[0];
+  amp_node *n = r->node;
+  if (done && n == NULL) forget_history(t);
+  else if (done) {
+    for (int i = 0; i < n->nsaved; i++) /* what lies beside the receiver did not change, and the result is the new one */
+      if (n->saved[i].t && n->saved[i].t->storage == t->storage) n->saved[i].version = amp__version(t);
+    if (r->outer) {
+      (void)amp__tie(t->ag->base, r->outer, 0);
+      t->flags |= AMP_T_HISTORY; /* its node is made anew from the base at next use */
+    } else (void)amp__tie(t, n, 0);
+    amp__S->recorded++;
+  }
+  if (r->outer) amp__node_free(r->outer);
+  if (n) amp__node_free(n);
 }
 
 /* Dimensions of t from the outermost in memory to the innermost. */
@@ -387,6 +448,27 @@ amp_tensor *amp__physical(amp_tensor *t)
 
 /* -- Saved tensors -------------------------------------------------------------- */
 
+/* The leaf whose cast the saved tensor is (or is a view of), if it changed since. */
+static const amp_saved *master_changed(const amp_saved *s)
+{
+  if (!amp__is_half(s->t->dtype)) return NULL;
+  for (const amp_node *n = s->edge.node; n; n = n->edge[0].node) {
+    if (n->flags & AMP_N_SHADOW) {
+      const amp_saved *m = &n->saved[0];
+      return m->t && m->version != amp__version(m->t) ? m : NULL;
+    }
+    if (n->op >= AMP_OP_COUNT || amp__ops[n->op].info.kind != 'V') return NULL;
+  }
+  return NULL;
+}
+
+static amp_tensor *changed(const amp_node *n, const amp_saved *s)
+{
+  amp__fail(AMP_E_AUTOGRAD, "a tensor (%s) that the backward of %s needs was changed in place: it is at version %u, saved at version %u; use a copy (:clone()) or the form without _",
+            amp__tensor_str(s->t), amp__node_name(n), (unsigned)amp__version(s->t), (unsigned)s->version);
+  return NULL;
+}
+
 amp_tensor *amp__saved_get(amp_node *n, int i, bool with_history)
 {
   amp_saved *s = i < n->nsaved ? &n->saved[i] : &(amp_saved){ 0 };
@@ -395,11 +477,9 @@ amp_tensor *amp__saved_get(amp_node *n, int i, bool with_history)
     return NULL;
   }
   if (s->t == NULL) { amp__fail(AMP_E_INTERNAL, "%s did not save argument %d", amp__node_name(n), i + 1); return NULL; }
-  if (s->version != amp__version(s->t)) {
-    amp__fail(AMP_E_AUTOGRAD, "a tensor (%s) that the backward of %s needs was changed in place: it is at version %u, saved at version %u; use a copy (:clone()) or the form without _",
-              amp__tensor_str(s->t), amp__node_name(n), (unsigned)amp__version(s->t), (unsigned)s->version);
-    return NULL;
-  }
+  if (s->version != amp__version(s->t)) return changed(n, s);
+  const amp_saved *master = master_changed(s);
+  if (master) return changed(n, master);
   if (!with_history || (s->t->flags & AMP_T_REQUIRES_GRAD)) { amp__retain(s->t); return s->t; }
   bool output = i >= n->nin;
   if (!output && s->edge.node == NULL && s->edge.leaf == NULL) { amp__retain(s->t); return s->t; }

@@ -22,7 +22,6 @@ void amp__physical_order(const amp_tensor *t, int8_t *order);
 amp_tensor *amp__physical(amp_tensor *t);
 const char *amp__node_name(const amp_node *n);
 void amp__dead_push(int64_t id);   /* an id whose node or leaf is gone (amp_grad.c) */
-int64_t amp__new_id(void);
-/* Lua-facing state bits are set on whichever state is current; ids wait in one list for all. */
+int64_t amp__new_id(void);         /* of the current state */
 
 #endif

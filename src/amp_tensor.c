@@ -237,7 +237,7 @@ int amp_detach(amp_state *S, amp_ref *out, const amp_ref *a)
   AMP_ENTER(S);
   if (a->t == NULL) return amp__fail_arg(AMP_E_ARGUMENT, 1, "the tensor was freed");
   if ((out->t = amp__tensor_alias(a->t)) == NULL) return S->err.code;
-  out->t->flags |= AMP_T_VIEW;
+  out->t->flags = (out->t->flags & ~(uint32_t)AMP_T_UNRECORDED) | AMP_T_VIEW;
   return 0;
 }
 

@@ -124,7 +124,7 @@ local function attend(o1, o2, o3)
   if a ~= band(a, SCOPE) then
     S.attention = band(S.attention, SCOPE)
     if band(a, LOG) ~= 0 then log_lines() end
-    if band(a, DEAD) ~= 0 then drain() end
+    if band(a, DEAD + PACE) ~= 0 then drain() end -- those that other threads let go come without a bit
     if band(a, PACE) ~= 0 then pace() end
   end
 end

@@ -3,13 +3,14 @@
 local usage = [[
 usage: amp script.lua [arguments]   run a script
        amp -                        run what comes from standard input
-       amp -e 'code'                run code; `amp` is set in it
+       amp -e 'code' [arguments]    run code; `amp` is set in it
        amp --version                version, and where amp was found
 ]]
 
 local function report(e)
   local text = tostring(e)
-  local trace = type(e) == 'table' and e.traceback or debug.traceback('', 3)
+  local trace = type(e) == 'table' and rawget(e, 'traceback')
+  if type(trace) ~= 'string' then trace = debug.traceback('', 3) end
   trace = trace:match('stack traceback:.*') or trace
   -- frames of the command itself say nothing
   trace = trace:gsub('\n[^\n]*amp/cli%.lua:[^\n]*', ''):gsub('\n[^\n]*%[C%]: in function \'xpcall\'[^\n]*', '')
@@ -59,7 +60,7 @@ return function(arg)
         return _G[k]
       end}))
     end
-    return run(chunk, why)
+    return run(chunk, why, unpack(arg, 3))
   end
   if first:sub(1, 1) == '-' and first ~= '-' then
     io.stderr:write("amp: unknown option '", first, "'\n", usage)

@@ -62,6 +62,16 @@ end
 
 local tie
 
+-- What was saved of a result, as it was: tied anew to the arguments where derivatives of derivatives are recorded.
+local function again_of(s)
+  if not s.result or S.grad_mode == 0 then return s.handle end
+  local again = detached(s.handle)
+  local out = {}
+  out[s.result] = again
+  tie(s.record, out)
+  return again
+end
+
 local context_mt = {
   __index = function(ctx, k)
     if k == 'saved_tensors' then
@@ -75,20 +85,13 @@ local context_mt = {
             err.throw_code('autograd', 'Function', 'saved tensor %d (%s of shape %s) was changed in place after it was saved: '
               .. 'version %d, expected %d; save a clone or use the form without _', i, s.handle.dtype, s.handle:size(), now, s.version)
           end
-          if s.result and S.grad_mode ~= 0 then
-            -- the result as it was: tied anew to the arguments, for derivatives of derivatives
-            local again = detached(s.handle)
-            local out = {}
-            out[s.result] = again
-            tie(s.record, out)
-            list[i] = again
-          else
-            list[i] = s.handle
-          end
+          list[i] = again_of(s)
         end
       end
       return list
     end
+    local own = rawget(ctx, '_own')
+    if own and own[k] then return again_of(own[k]) end
     return Context[k]
   end,
 }
@@ -214,18 +217,23 @@ Function.__call = function(self, ...)
   end
   rawset(ctx, '_plain', nil)
   record.inputs = inputs
-  -- results among what was saved: an alias, so that the node doesn't hold itself
+  -- results among what was saved, or in fields of ctx: an alias, so that the node doesn't hold itself
   local saved, again = rawget(ctx, '_saved'), false
-  for i = 1, saved and saved.n or 0 do
-    local s = saved[i]
-    local k = s and (contains(flat, s.handle) or contains(given, s.handle))
-    if k and not contains(inputs, s.handle) then
-      local alias = detached(s.handle)
-      s.handle = hold(alias)
-      s.result, s.record = out[k] and k, record
-      again = true
-    end
+  local function alias(s)
+    local k = contains(flat, s.handle) or contains(given, s.handle)
+    if not k or contains(inputs, s.handle) then return end
+    s.handle = hold(detached(s.handle))
+    s.result, s.record = out[k] and k, record
+    again = true
+    return s
   end
+  for i = 1, saved and saved.n or 0 do if saved[i] then alias(saved[i]) end end
+  local own = {}
+  for k, v in next, ctx do
+    if istype(ref_t, v) and v.ptr_ ~= nil then own[k] = alias { handle = v } end
+  end
+  for k in next, own do rawset(ctx, k, nil) end
+  rawset(ctx, '_own', own)
   tie(record, out)
   if again then
     local held = {}

@@ -193,6 +193,8 @@ function M.set(t, k, value)
   elseif type(value) == 'number' then
     ops.get 'fill_'(v, value)
   else
+    local nd = v.ptr_.ndim -- leading dimensions of size 1 may be more than the place has
+    while value.ptr_ ~= nil and value.ptr_.ndim > nd and value.ptr_.size[0] == 1 do value = select_(value, 1, 1) end
     ops.get 'copy_'(v, value)
   end
 end

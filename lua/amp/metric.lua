@@ -46,10 +46,16 @@ local Loss, new_loss = class 'loss'
 -- @tparam Tensor|number loss the mean of a batch (a scalar), or losses unreduced
 -- @tparam ?number n examples the mean is of, default 1
 function Loss:update(loss, n)
+  if n ~= nil and (type(n) ~= 'number' or not (n >= 0)) then
+    raise('metric.Loss', 'a number of examples expected, got %s', tostring(n))
+  end
   if type(loss) == 'number' then return self:add(loss * (n or 1), n or 1) end
   if not amp.is_tensor(loss) then raise('metric.Loss', 'a tensor or a number expected, got %s', type(loss)) end
   loss = loss:detach():float()
   if loss:numel() == 1 then return self:add(loss:sum() * (n or 1), n or 1) end
+  if n and n ~= loss:numel() then
+    raise('metric.Loss', '%d losses of shape %s, said to be of %g examples', loss:numel(), tostring(loss:size()), n)
+  end
   return self:add(loss:sum(), loss:numel())
 end
 

@@ -60,11 +60,26 @@ function M.arguments(op, names, required, defaults, ...)
   return out
 end
 
---- A whole number of at least `low`, or an error that names it.
+--- A whole number of at least `low` (which may be nil), or an error that names it.
 function M.integer(op, name, value, low)
-  if type(value) ~= 'number' or value % 1 ~= 0 or value < low or value >= 2 ^ 53 then
-    raise(op, string.format('%s must be an integer of at least %d, got %s', name, low, tostring(value)))
+  if type(value) ~= 'number' or value % 1 ~= 0 or value < (low or -2 ^ 53) or value >= 2 ^ 53 then
+    raise(op, string.format('%s must be an integer%s, got %s', name, low and ' of at least ' .. low or '', tostring(value)))
   end
+  return value
+end
+
+--- A number from low to high (either may be nil), or an error that names it.
+function M.number(op, name, value, low, high)
+  if type(value) ~= 'number' or value ~= value or (low and value < low) or (high and value > high) then
+    local range = low and high and string.format(' from %g to %g', low, high) or low and string.format(' of at least %g', low) or ''
+    raise(op, string.format('%s must be a number%s, got %s', name, range, util.show(value)))
+  end
+  return value
+end
+
+--- true or false, or an error that names it.
+function M.boolean(op, name, value)
+  if type(value) ~= 'boolean' then raise(op, string.format('%s must be true or false, got %s', name, util.show(value))) end
   return value
 end
 

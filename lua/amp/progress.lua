@@ -9,9 +9,12 @@
 -- step waits for the display.
 local ffi = require 'ffi'
 local options = require 'amp.options'
-local clock = require('amp.more').clock
+local more = require 'amp.more'
+local util = require 'amp.util'
 local core = require 'amp.ffi'
 local raise = require('amp.error').throw
+
+local clock, is_tensor = more.clock, more.is_tensor
 
 ffi.cdef [[
 int amp_posix_isatty(int fd) __asm__("isatty");
@@ -36,8 +39,8 @@ local function span(seconds)
 end
 
 local function shown(v)
-  if type(v) == 'number' or type(v) == 'cdata' then
-    if type(v) == 'cdata' then v = v:item() end
+  if is_tensor(v) then v = v:item() end
+  if type(v) == 'number' then
     if v % 1 == 0 and math.abs(v) < 1e15 then return string.format('%d', v) end
     return string.format('%.4g', v)
   end
@@ -59,7 +62,7 @@ local function draw(bar, final)
   local now = bar.clock()
   local spent = now - bar.started
   local share = bar.total > 0 and math.min(bar.done / bar.total, 1) or 1
-  local left = final and spent or (bar.done > 0 and spent / bar.done * (bar.total - bar.done) or math.huge)
+  local left = final and spent or (bar.done > 0 and spent / bar.done * math.max(bar.total - bar.done, 0) or math.huge)
   local head = (bar.label ~= '' and bar.label .. ' ' or '')
   local tail = string.format(' %d/%d %s%s', bar.done, bar.total, final and 'in ' or 'left ', span(left))
   local values = values_text(bar.values)
@@ -89,10 +92,15 @@ end
 -- @tparam ?table values shown behind the bar, name -> number, text or scalar tensor
 function Bar:update(n, values)
   if type(n) == 'table' then n, values = 1, n end
+  if n ~= nil and type(n) ~= 'number' then raise('progress:update', 'a number of steps expected, got %s', util.show(n)) end
+  if values ~= nil and type(values) ~= 'table' then raise('progress:update', 'values by name expected, got %s', util.show(values)) end
   if self.closed then return self end
   self.done = self.done + (n or 1)
   for name, v in pairs(values or {}) do
-    if type(v) == 'cdata' then -- a handle of the bar's own: the caller's may be freed before it is drawn
+    if is_tensor(v) then -- a handle of the bar's own: the caller's may be freed before it is drawn
+      if v:numel() ~= 1 then
+        raise('progress:update', "'%s' must have one element, it has shape %s", tostring(name), tostring(v:size()))
+      end
       local own = core.ref_t()
       core.C.amp_retain(own, v)
       v = own
@@ -129,7 +137,7 @@ end
 -- (0.1 on a terminal, 1 elsewhere), quiet (draw nothing), terminal (found out),
 -- clock (a function giving seconds)
 return function(total, given)
-  if type(total) ~= 'number' or total < 0 or total ~= total then
+  if type(total) ~= 'number' or not (total >= 0 and total < math.huge) then
     raise('progress', 'a number of steps expected, got %s', tostring(total))
   end
   local bar = options.read('progress', given, {'label', 'file', 'interval', 'quiet', 'terminal', 'clock'},

@@ -1,7 +1,6 @@
 --- DataLoader: a dataset as batches, shuffled, resumable.
 --
--- An epoch draws its order once, from amp's generator, when its first batch is
--- asked for; batches are gathered as they are needed, `prefetch` of them ahead.
+-- An epoch draws its order once, from amp's generator, when it begins (`iter`); batches are gathered as they are needed, `prefetch` of them ahead.
 -- The order and the place in it are the loader's state, so a run that stopped
 -- in the middle of an epoch goes on with exactly the batches that were left.
 local amp = require 'amp'
@@ -29,6 +28,7 @@ local function new(_, dataset, given)
   options.integer(op, 'batch_size', o.batch_size, 1)
   options.integer(op, 'prefetch', o.prefetch, 0)
   options.integer(op, 'workers', o.workers, 0)
+  for _, name in ipairs {'shuffle', 'drop_last', 'pin_memory'} do options.boolean(op, name, o[name]) end
   if o.transform ~= nil and type(o.transform) ~= 'function' then
     raise(op, 'transform must be a function, got ' .. type(o.transform))
   end
@@ -105,7 +105,12 @@ function DataLoader:iter()
   end
 end
 
-DataLoader.__call = DataLoader.iter
+--- loader() is loader:iter(); called by `for x, y in loader do`, it gives batch after batch.
+function DataLoader:__call(...)
+  if select('#', ...) == 0 then return self:iter() end
+  if select(2, ...) == nil then self.loop = self:iter() end
+  return self.loop()
+end
 
 --- Where the loader stands: plain values and one tensor, for a checkpoint.
 function DataLoader:state_dict()
@@ -128,8 +133,10 @@ function DataLoader:load_state_dict(state)
     raise(op, string.format('position %d, but an epoch has %d batches', state.position, self:size()))
   end
   local order = state.order
-  if order ~= nil and not (amp.is_tensor(order) and order:dim() == 1 and order:size(1) == state.examples) then
-    raise(op, string.format('order must be a vector of %d indices', state.examples))
+  local n = state.examples
+  if order ~= nil and not (amp.is_tensor(order) and order.dtype == 'int64' and order:dim() == 1 and order:size(1) == n
+    and (n == 0 or (order:min():item() >= 1 and order:max():item() <= n))) then
+    raise(op, string.format('order must be a vector of %d int64 indices from 1 to %d', n, n))
   end
   self.position, self.order, self.epoch = state.position, order, nil
   -- at 0 without an order no epoch had begun: the next one draws its own

@@ -41,6 +41,9 @@ local function header(reader)
     sizes[d] = ((b[0] * 256 + b[1]) * 256 + b[2]) * 256 + b[3]
     count = count * sizes[d]
   end
+  for d = 1, ndim do -- beside a size of 0 the others may not be absurd either
+    if sizes[d] > 2 ^ 31 - 1 then return nil, string.format('an impossible size, %.0f, of dimension %d', sizes[d], d) end
+  end
   local bytes = count * kind[2]
   local limit = reader.compressed and reader.size * MAX_RATIO or reader.size - 4 - 4 * ndim
   if bytes > limit then
@@ -62,9 +65,9 @@ function M.read(path)
   local h, t, ok
   h, why = header(reader)
   if h then
-    t = amp.empty(h.sizes, {dtype = h.dtype, device = 'cpu'})
-    ok = true
-    if h.count > 0 then
+    ok, t = pcall(amp.empty, h.sizes, {dtype = h.dtype, device = 'cpu'})
+    if not ok then why = type(t) == 'table' and t.message or tostring(t) end
+    if ok and h.count > 0 then
       local p = ffi.cast('uint8_t *', t:data_ptr())
       ok, why = reader:read(p, h.bytes)
       if ok then swap(p, h.width, h.count)

@@ -11,7 +11,8 @@ local memory = require 'amp.io.memory'
 local options = require 'amp.options'
 local types = require 'amp.types'
 local checkpoint = require 'amp.io.checkpoint'
-local raise = require('amp.error').throw
+local err = require 'amp.error'
+local raise = err.throw
 
 local FOOTER, HEADER = 32, 16
 
@@ -42,12 +43,17 @@ function Reader:int(n)
   return v
 end
 
-local number = ffi.new('double[1]')
+local number = ffi.new('union { double value; uint32_t word[2]; }')
 function Reader:double()
   self:need(8)
   ffi.copy(number, self.p + self.at, 8)
   self.at = self.at + 8
-  return number[0]
+  -- the bits of a NaN are not to be read as a Lua value: LuaJIT would take them for one of another type
+  local high = number.word[ffi.abi 'le' and 1 or 0]
+  local low = number.word[ffi.abi 'le' and 0 or 1]
+  local rest = high % 2 ^ 31
+  if rest > 0x7ff00000 or (rest == 0x7ff00000 and low ~= 0) then return 0 / 0 end
+  return number.value
 end
 
 function Reader:string()
@@ -82,6 +88,9 @@ function Reader:tensors()
     local t = {segment = self:int(4), flag = self:int(1), ndim = self:int(1), offset = self:int(8), size = {}, stride = {}}
     local s = self.segment[t.segment]
     if not s or t.ndim > 8 then damaged('tensor %d is of segment %d with %d dimensions', i, t.segment, t.ndim) end
+    if t.flag > 1 or (t.flag == 1 and not types.is_float(s.code)) then
+      damaged('tensor %d of %s is marked %d, which it cannot be', i, s.dtype, t.flag)
+    end
     local last, empty, plain = t.offset, false, t.offset == 0
     for d = 1, t.ndim do
       t.size[d], t.stride[d] = self:int(8), self:int(8)
@@ -161,6 +170,7 @@ function Reader:value()
     if (type(k) ~= 'string' and type(k) ~= 'number' and type(k) ~= 'boolean') or k ~= k then
       damaged('a key at %s is no string, number or boolean', self:place())
     end
+    if out[k] ~= nil then damaged("%s has the key '%s' a second time", self:place(), tostring(k)) end
     self.path[#self.path + 1] = tostring(k)
     out[k] = self:value()
     self.path[#self.path] = nil
@@ -238,5 +248,6 @@ return function(path, given)
   f:close()
   if ok then return value end
   if getmetatable(value) == Damage then raise('load', "'%s': %s", path, value.text) end
+  if err.is(value) then err.throw_code(value.code, 'load', "'%s': %s", path, value.message) end
   error(value, 0)
 end

@@ -17,6 +17,10 @@ int amp_posix_getpid(void) __asm__("getpid");
 char *amp_posix_strerror(int code) __asm__("strerror");
 void *amp_posix_mmap(void *at, size_t n, int protection, int flags, int fd, long offset) __asm__("mmap");
 int amp_posix_munmap(void *at, size_t n) __asm__("munmap");
+char *amp_posix_realpath(const char *path, char *resolved) __asm__("realpath");
+void amp_posix_free(void *p) __asm__("free");
+int amp_posix_fchmod(int fd, unsigned mode) __asm__("fchmod");
+int amp_posix_statx(int dir, const char *path, int flags, unsigned mask, void *out) __asm__("statx");
 ]]
 local C = ffi.C
 local PROT_READ, MAP_PRIVATE, O_RDONLY = 1, 2, 0
@@ -75,18 +79,38 @@ local function sync_folder(path)
   end
 end
 
+-- Where a file really is: behind links, where there are some.
+local function behind_links(path)
+  local p = C.amp_posix_realpath(path, nil)
+  if p == nil then return path end
+  local real = ffi.string(p)
+  C.amp_posix_free(p)
+  return real
+end
+
+-- Permission bits of a file, nil if there is none or the system can't say.
+local function mode(path)
+  local out = ffi.new('uint16_t[128]') -- struct statx: the same on every machine, the mode at byte 28
+  local ok, code = pcall(function() return C.amp_posix_statx(-100, path, 0, 2, out) end)
+  return ok and code == 0 and out[14] % 4096 or nil
+end
+
 --- Write a file that appears whole or not at all.
 -- fill writes into a temporary file in the same folder; it is synced to the disk
--- and then renamed, so a process killed at any moment leaves the old file.
+-- and then renamed, so a process killed at any moment leaves the old file. A file
+-- that is replaced keeps its permissions, a link goes on pointing to it.
 -- @tparam string path
 -- @tparam function fill is called with put(data [, bytes]), data a string or a
 -- pointer; an error in it removes the temporary file and goes on to the caller
 -- @return true, or nil and the reason
 function M.replace(path, fill)
+  path = behind_links(path)
   -- of its own name in every process and Lua state
   local temporary = string.format('%s.%d-%s.tmp', path, C.amp_posix_getpid(), tostring({}):match('0x0*(%x+)') or '0')
   local f, why = io.open(temporary, 'wb')
   if not f then return nil, (why:gsub('^.*: ', '')) end
+  local old = mode(path)
+  if old then C.amp_posix_fchmod(C.amp_posix_fileno(f), old) end
   local failed
   local function put(data, n)
     n = n or #data

@@ -31,6 +31,20 @@ end
 
 local function blank(s, i) return find(s, '[^ \t\r\n]', i) or #s + 1 end
 
+-- Where a string is no longer UTF-8, nil if it is all through.
+local function not_utf8(s)
+  local i = find(s, '[\128-\255]')
+  while i do
+    if find(s, '^[\194-\223][\128-\191]', i) then i = i + 2
+    elseif find(s, '^\224[\160-\191][\128-\191]', i) or find(s, '^\237[\128-\159][\128-\191]', i)
+      or find(s, '^[\225-\236\238\239][\128-\191][\128-\191]', i) then i = i + 3
+    elseif find(s, '^\240[\144-\191][\128-\191][\128-\191]', i) or find(s, '^\244[\128-\143][\128-\191][\128-\191]', i)
+      or find(s, '^[\241-\243][\128-\191][\128-\191][\128-\191]', i) then i = i + 4
+    else return i end
+    i = find(s, '[\128-\255]', i)
+  end
+end
+
 local function utf8(c)
   if c < 0x80 then return char(c) end
   if c < 0x800 then return char(0xC0 + math.floor(c / 64), 0x80 + c % 64) end
@@ -144,6 +158,8 @@ end
 -- @tparam string s the text
 -- @return the value, or nil and what is wrong with the text
 function M.decode(s)
+  local wrong = not_utf8(s)
+  if wrong then return nil, format('what is not UTF-8 at byte %d', wrong) end
   local ok, v, i = pcall(value, s, 1, 1)
   if ok then
     i = blank(s, i)
@@ -155,6 +171,8 @@ function M.decode(s)
 end
 
 local function quoted(s)
+  local wrong = not_utf8(s)
+  if wrong then error(format("JSON has UTF-8 only, and '%s' is not at byte %d", s:sub(1, 80), wrong), 0) end
   return '"' .. s:gsub('[%c"\\]', function(c)
     if c == '"' or c == '\\' then return '\\' .. c end
     return format('\\u%04x', byte(c))

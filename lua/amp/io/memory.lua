@@ -36,7 +36,9 @@ local sizes = ffi.new('int64_t[8]')
 -- @tparam number n bytes; must be what shape and dtype need
 -- @tparam table shape list of sizes
 -- @tparam string dtype
+-- Truth values become 0 or 1, whatever byte stands for true.
 function M.tensor(p, n, shape, dtype)
+  if dtype == 'bool' then return M.tensor(p, n, shape, 'uint8'):ne(0) end
   for d = 1, #shape do sizes[d - 1] = shape[d] end
   return call.make('io', core.C.amp_from_bytes, p, n, #shape, sizes, types.dtype_code[dtype])
 end

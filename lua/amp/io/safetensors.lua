@@ -108,7 +108,10 @@ function M.open(path)
     if not ok then error(header, 0) end
     raise(op, "'%s': %s", path, why)
   end
-  return setmetatable({path = path, p = p, bytes = size, header = header, metadata = header.metadata}, File)
+  local self = setmetatable({path = path, p = p, bytes = size, header = header, metadata = header.metadata}, File)
+  self.guard = newproxy(true) -- a file that is dropped unclosed gives its map back
+  getmetatable(self.guard).__gc = function() self:close() end
+  return self
 end
 
 --- Names in the file, in the order of their data.
@@ -160,8 +163,15 @@ end
 function M.save(path, tensors, metadata)
   local op = 'io.safetensors'
   if type(path) ~= 'string' then raise(op, 'a path expected, got %s', type(path)) end
+  if type(path) ~= 'string' then raise(op, 'a path expected, got %s', type(path)) end
   local order = memory.names(op, tensors)
   local header, at = {}, 0
+  -- widest elements first, so that each tensor lies at a multiple of its element's size
+  table.sort(order, function(a, b)
+    local wa, wb = memory.width(tensors[a].dtype), memory.width(tensors[b].dtype)
+    if wa ~= wb then return wa > wb end
+    return a < b
+  end)
   for _, name in ipairs(order) do
     if name == '__metadata__' then raise(op, "a tensor cannot be called '__metadata__'") end
     local t = tensors[name]
@@ -169,11 +179,15 @@ function M.save(path, tensors, metadata)
     header[name] = {dtype = names[t.dtype], shape = setmetatable({unpack(t:size())}, json.array), data_offsets = {at, at + bytes}}
     at = at + bytes
   end
+  if metadata ~= nil and type(metadata) ~= 'table' then
+    raise(op, 'metadata are a table of strings by name, got %s', type(metadata))
+  end
   for k, v in pairs(metadata or {}) do
     if type(k) ~= 'string' or type(v) ~= 'string' then raise(op, 'metadata are strings by name, got %s', type(v)) end
   end
   if metadata and next(metadata) then header.__metadata__ = metadata end
-  local text = json.encode(header)
+  local fine, text = pcall(json.encode, header)
+  if not fine then raise(op, "cannot write '%s': %s", path, text) end
   text = text .. (' '):rep(-#text % 8) -- the data begin at a multiple of 8
   local ok, why = file.replace(path, function(put)
     put(file.le(#text, 8))

@@ -2,26 +2,31 @@
 local amp = require 'amp'
 local options = require 'amp.options'
 local Module = require 'amp.nn.module'
+local raise = require('amp.error').throw
 
--- names: arguments of the constructor, which are options of the function
-local function define(class, op, names, defaults, required)
+-- arguments of the constructor, which are options of the function: {name, default, check}
+local function define(class, op, ...)
   local A = Module:extend('nn.' .. class)
-
-  if not names then
-    function A.forward(_, x) return op(x) end
-    A.transient = A.forward
-    return A
+  local names, defaults, checks = {}, {}, {}
+  for i, a in ipairs {...} do
+    names[i], defaults[a[1]], checks[i] = a[1], a[2], a[3]
   end
+  local first, second = names[1], names[2]
 
   function A:init(...)
-    self.settings = options.arguments(self.__name, names, required or 0, defaults, ...)
+    local s = options.arguments(self.__name, names, 0, defaults, ...)
+    for i, name in ipairs(names) do checks[i](self.__name, name, s[name]) end
+    self.settings = s
   end
 
-  local first, second = names[1], names[2]
-  function A:forward(x)
-    local s = self.settings
-    if second then return op(x, s[first], s[second]) end
-    return op(x, s[first])
+  if not first then
+    function A.forward(_, x) return op(x) end
+  else
+    function A:forward(x)
+      local s = self.settings
+      if second then return op(x, s[first], s[second]) end
+      return op(x, s[first])
+    end
   end
   A.transient = A.forward
 
@@ -37,17 +42,28 @@ local function define(class, op, names, defaults, required)
   return A
 end
 
+local function form(op, name, v)
+  if v ~= 'none' and v ~= 'tanh' then raise(op, "%s must be 'none' or 'tanh', got '%s'", name, tostring(v)) end
+end
+
+-- relu, in its input's place if asked to: the input is changed, as by x:relu_()
+local function rectify(x, inplace)
+  if inplace then return amp.relu_(x) end
+  return amp.relu(x)
+end
+
 return {
-  ReLU = define('ReLU', amp.relu),
+  --- nn.ReLU({inplace = false}), or nn.ReLU(true)
+  ReLU = define('ReLU', rectify, {'inplace', false, options.boolean}),
   Tanh = define('Tanh', amp.tanh),
   Sigmoid = define('Sigmoid', amp.sigmoid),
   SiLU = define('SiLU', amp.silu),
   --- nn.GELU({approximate = 'none' or 'tanh'})
-  GELU = define('GELU', amp.gelu, {'approximate'}, {approximate = 'none'}),
+  GELU = define('GELU', amp.gelu, {'approximate', 'none', form}),
   --- nn.Softplus(beta = 1, threshold = 20)
-  Softplus = define('Softplus', amp.softplus, {'beta', 'threshold'}, {beta = 1, threshold = 20}),
+  Softplus = define('Softplus', amp.softplus, {'beta', 1, options.number}, {'threshold', 20, options.number}),
   --- nn.Softmax(dim): along a dimension, default the last
-  Softmax = define('Softmax', amp.softmax, {'dim'}, {dim = -1}),
+  Softmax = define('Softmax', amp.softmax, {'dim', -1, options.integer}),
   --- nn.LogSoftmax(dim): along a dimension, default the last
-  LogSoftmax = define('LogSoftmax', amp.log_softmax, {'dim'}, {dim = -1}),
+  LogSoftmax = define('LogSoftmax', amp.log_softmax, {'dim', -1, options.integer}),
 }

@@ -22,6 +22,7 @@ function Conv2d:init(...)
   local op = 'nn.Conv2d'
   local o = options.arguments(op, names, 3, defaults, ...)
   for _, name in ipairs {'in_channels', 'out_channels', 'groups'} do self[name] = options.integer(op, name, o[name], 1) end
+  options.boolean(op, 'bias', o.bias)
   self.kernel_size = options.pair(op, 'kernel_size', o.kernel_size, 1)
   self.stride = options.pair(op, 'stride', o.stride, 1)
   self.padding = options.pair(op, 'padding', o.padding, 0)

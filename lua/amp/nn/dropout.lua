@@ -2,7 +2,6 @@
 local amp = require 'amp'
 local options = require 'amp.options'
 local Module = require 'amp.nn.module'
-local raise = require('amp.error').throw
 
 local dropout = amp.dropout
 local Dropout = Module:extend('nn.Dropout')
@@ -10,9 +9,7 @@ local Dropout = Module:extend('nn.Dropout')
 --- Make a layer.
 -- @tparam ?number p probability of a zero, default 0.5
 function Dropout:init(...)
-  local p = options.arguments('nn.Dropout', {'p'}, 0, {p = 0.5}, ...).p
-  if type(p) ~= 'number' or not (p >= 0 and p <= 1) then raise('nn.Dropout', 'p must be from 0 to 1, got %s', tostring(p)) end
-  self.p = p
+  self.p = options.number('nn.Dropout', 'p', options.arguments('nn.Dropout', {'p'}, 0, {p = 0.5}, ...).p, 0, 1)
 end
 
 function Dropout:forward(x)

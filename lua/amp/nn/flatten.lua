@@ -6,7 +6,9 @@ local Flatten = Module:extend('nn.Flatten')
 
 function Flatten:init(...)
   local o = options.arguments('nn.Flatten', {'start_dim', 'end_dim'}, 0, {start_dim = 2, end_dim = -1}, ...)
-  self.start_dim, self.end_dim = o.start_dim, o.end_dim
+  for _, name in ipairs {'start_dim', 'end_dim'} do
+    self[name] = options.integer('nn.Flatten', name, o[name])
+  end
 end
 
 --- @tparam Tensor x N x ...

@@ -6,6 +6,7 @@ local raise = require('amp.error').throw
 local M = {}
 
 local function quietly(t, fn)
+  if not amp.is_tensor(t) then raise('nn.init', 'a tensor expected, got %s', type(t)) end
   amp.no_grad(fn)
   return t
 end
@@ -22,6 +23,7 @@ function M.ones_(t) return M.constant_(t, 1) end
 
 -- inputs and outputs that meet in one element of a product with t
 local function fans(op, t)
+  if not amp.is_tensor(t) then raise(op, 'a tensor expected, got %s', type(t)) end
   if t:dim() < 2 then raise(op, 'a tensor of 2 dimensions or more expected, got shape %s', tostring(t:size())) end
   local field = 1
   for d = 3, t:dim() do field = field * t:size(d) end

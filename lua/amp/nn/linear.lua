@@ -18,6 +18,7 @@ function Linear:init(...)
   local o = options.arguments('nn.Linear', names, 2, {bias = true}, ...)
   self.in_features = options.integer('nn.Linear', 'in_features', o.in_features, 1)
   self.out_features = options.integer('nn.Linear', 'out_features', o.out_features, 1)
+  options.boolean('nn.Linear', 'bias', o.bias)
   self:register_parameter('weight', amp.empty(o.out_features, o.in_features))
   if o.bias then self:register_parameter('bias', amp.empty(o.out_features)) end
   self:reset_parameters()

@@ -20,6 +20,8 @@ local function define(class, op, tensors, numbers, defaults)
     if o.reduction ~= 'mean' and o.reduction ~= 'sum' and o.reduction ~= 'none' then
       raise(self.__name, "reduction must be 'mean', 'sum' or 'none', got '%s'", tostring(o.reduction))
     end
+    if o.label_smoothing ~= nil then options.number(self.__name, 'label_smoothing', o.label_smoothing, 0, 1) end
+    if o.ignore_index ~= nil then options.integer(self.__name, 'ignore_index', o.ignore_index) end
     for _, name in ipairs(tensors) do
       if o[name] ~= nil then self:register_buffer(name, o[name], {persistent = false}) end
       o[name] = nil

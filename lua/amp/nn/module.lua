@@ -5,8 +5,8 @@
 --   function Net:forward(x) return self.first(x):relu() end
 --   local net = Net(128)
 --
--- An instance keeps every field in one table behind it, so each assignment is
--- seen: a module or a tensor that requires grad is registered under the field's
+-- An instance keeps every field in one table behind it (its own raw keys begin
+-- with a dot, as no field's name does), so each assignment is seen: a module or a tensor that requires grad is registered under the field's
 -- name, in order. Tensors keep their identity through to(), half() and loading,
 -- so optimizers and other holders stay valid. How an error names the modules it
 -- passed is in nn/where.lua; walking the tree and state dicts are in nn/tree.lua.
@@ -27,32 +27,38 @@ end
 -- -- Fields -----------------------------------------------------------------
 
 local function forget(self, name)
-  local names = rawget(self, '_names')
+  local names = rawget(self, '.names')
   for i = #names, 1, -1 do
     if names[i] == name then table.remove(names, i) end
   end
-  rawget(self, '_kinds')[name] = nil
+  rawget(self, '.kinds')[name] = nil
+end
+
+-- A name of a part, which a state dict joins to others by dots.
+local function check_name(op, name)
+  if type(name) ~= 'string' then raise(op, 'a name expected, got ' .. type(name)) end
+  if name == '' or name:find('.', 1, true) then raise(op, "a name without a dot expected, got '" .. name .. "'") end
 end
 
 local function register(self, name, kind, value)
-  local kinds = rawget(self, '_kinds')
+  local kinds = rawget(self, '.kinds')
   if not kinds[name] then
-    local names = rawget(self, '_names')
+    local names = rawget(self, '.names')
     names[#names + 1] = name
   end
   kinds[name] = kind
-  rawget(self, '_values')[name] = value
+  rawget(self, '.values')[name] = value
 end
 
 local function assign(self, name, value)
-  local kind = rawget(self, '_kinds')[name]
+  local kind = rawget(self, '.kinds')[name]
   if is_module(value) then return register(self, name, 'module', value) end
   if is_tensor(value) then
     if kind == 'buffer' or kind == 'parameter' then return register(self, name, kind, value) end
     if value.requires_grad then return register(self, name, 'parameter', value) end
   end
   if kind then forget(self, name) end
-  rawget(self, '_values')[name] = value
+  rawget(self, '.values')[name] = value
 end
 
 --- Register a tensor that belongs to the state but is not trained.
@@ -60,21 +66,22 @@ end
 -- @tparam Tensor tensor or nil
 -- @tparam ?table given persistent (true: it is in state_dict)
 function Module:register_buffer(name, tensor, given)
-  if type(name) ~= 'string' then raise('nn.Module:register_buffer', 'a name expected, got ' .. type(name)) end
+  check_name('nn.Module:register_buffer', name)
   if tensor ~= nil and not is_tensor(tensor) then
     raise('nn.Module:register_buffer', string.format("a tensor or nil expected for '%s', got %s", name, type(tensor)))
   end
   local o = options.read('nn.Module:register_buffer', given, {'persistent'}, {persistent = true})
   register(self, name, 'buffer', tensor)
   if not o.persistent then
-    if not rawget(self, '_passing') then rawset(self, '_passing', {}) end
-    rawget(self, '_passing')[name] = true
+    if not rawget(self, '.passing') then rawset(self, '.passing', {}) end
+    rawget(self, '.passing')[name] = true
   end
   return self
 end
 
 --- Register a parameter; it is made to require grad if it does not.
 function Module:register_parameter(name, tensor)
+  check_name('nn.Module:register_parameter', name)
   if not is_tensor(tensor) then
     raise('nn.Module:register_parameter', string.format("a tensor expected for '%s', got %s", tostring(name), type(tensor)))
   end
@@ -107,23 +114,23 @@ local function run_hooks(self, hooks, ...)
 end
 
 local function call(self, ...)
-  local hooks = rawget(self, '_hooks')
+  local hooks = rawget(self, '.hooks')
   if hooks then return pass(run_hooks(self, hooks, ...)) end
   return pass(self:forward(...))
 end
 
 local function add_hook(self, fn, before)
   if type(fn) ~= 'function' then raise('nn.Module', 'a hook is a function, got ' .. type(fn)) end
-  local hooks = {unpack(rawget(self, '_hooks') or {})} -- a copy: a running call keeps its list
+  local hooks = {unpack(rawget(self, '.hooks') or {})} -- a copy: a running call keeps its list
   local hook = {fn = fn, before = before}
   hooks[#hooks + 1] = hook
-  rawset(self, '_hooks', hooks)
+  rawset(self, '.hooks', hooks)
   return {remove = function()
     local left = {}
-    for _, h in ipairs(rawget(self, '_hooks') or {}) do
+    for _, h in ipairs(rawget(self, '.hooks') or {}) do
       if h ~= hook then left[#left + 1] = h end
     end
-    rawset(self, '_hooks', #left > 0 and left or nil)
+    rawset(self, '.hooks', #left > 0 and left or nil)
   end}
 end
 
@@ -136,7 +143,7 @@ function Module:register_forward_pre_hook(fn) return add_hook(self, fn, true) en
 function Module:register_forward_hook(fn) return add_hook(self, fn, false) end
 
 local function construct(class, ...)
-  local self = setmetatable({_values = {training = true}, _kinds = {}, _names = {}}, class.__instance)
+  local self = setmetatable({['.values'] = {training = true}, ['.kinds'] = {}, ['.names'] = {}}, class.__instance)
   self:init(...)
   return self
 end
@@ -153,7 +160,7 @@ function Module.extend(parent, name)
     is_module = true,
     class = class,
     __index = function(self, key)
-      local v = rawget(self, '_values')[key]
+      local v = rawget(self, '.values')[key]
       if v or v == false then return v end
       return class[key]
     end,
@@ -186,6 +193,7 @@ end
 
 Module.is_module = is_module
 Module.call_frame = call -- for nn/where.lua
+Module.check_name = check_name
 Module.assign = assign
 
 return Module

@@ -19,8 +19,11 @@ end
 
 --- Add a module under a name. Chainable.
 function ModuleDict:add(name, module)
+  Module.check_name('nn.ModuleDict', name)
   if not Module.is_module(module) then raise('nn.ModuleDict', "'%s': an nn.Module expected, got %s", name, type(module)) end
-  if ModuleDict[name] ~= nil then raise('nn.ModuleDict', "'%s' is the name of a method of nn.Module", name) end
+  if ModuleDict[name] ~= nil or name == 'training' then
+    raise('nn.ModuleDict', "'%s' is the name of a method or field of nn.Module", name)
+  end
   self[name] = module
   return self
 end

@@ -18,7 +18,9 @@ local defaults = {eps = 1e-5, momentum = 0.1, affine = true, track_running_stats
 function BatchNorm:init(...)
   local o = options.arguments(self.__name, names, 1, defaults, ...)
   self.num_features = options.integer(self.__name, 'num_features', o.num_features, 1)
-  self.eps, self.momentum = o.eps, o.momentum
+  self.eps = options.number(self.__name, 'eps', o.eps, 0)
+  self.momentum = options.number(self.__name, 'momentum', o.momentum)
+  for _, name in ipairs {'affine', 'track_running_stats'} do options.boolean(self.__name, name, o[name]) end
   if o.affine then
     self:register_parameter('weight', amp.ones(o.num_features))
     self:register_parameter('bias', amp.zeros(o.num_features))
@@ -44,9 +46,9 @@ function BatchNorm:forward(x)
   check_dims(self, x)
   local mean, var = self.running_mean, self.running_var
   local by_batch = self.training or not mean
-  if self.training and mean then self.num_batches_tracked:add_(1) end
-  return (batch_norm(x, mean, var, self.weight, self.bias,
-    by_batch, self.momentum, self.eps))
+  local y = batch_norm(x, mean, var, self.weight, self.bias, by_batch, self.momentum, self.eps)
+  if self.training and mean then self.num_batches_tracked:add_(1) end -- after: what fails counts no batch
+  return y
 end
 BatchNorm.transient = BatchNorm.forward
 
@@ -71,7 +73,8 @@ function LayerNorm:init(shape, ...)
   for i, n in ipairs(shape) do options.integer(op, 'size ' .. i, n, 1) end
   local o = options.arguments(op, {'eps', 'elementwise_affine', 'bias'}, 0,
     {eps = 1e-5, elementwise_affine = true, bias = true}, ...)
-  self.shape, self.eps = {unpack(shape)}, o.eps
+  for _, name in ipairs {'elementwise_affine', 'bias'} do options.boolean(op, name, o[name]) end
+  self.shape, self.eps = {unpack(shape)}, options.number(op, 'eps', o.eps, 0)
   if o.elementwise_affine then
     self:register_parameter('weight', amp.ones(shape))
     if o.bias then self:register_parameter('bias', amp.zeros(shape)) end

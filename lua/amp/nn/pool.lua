@@ -12,7 +12,9 @@ local function define(name, op, extra, defaults)
     self.kernel_size = options.pair(self.__name, 'kernel_size', o.kernel_size, 1)
     self.stride = options.pair(self.__name, 'stride', o.stride or self.kernel_size, 1)
     self.padding = options.pair(self.__name, 'padding', o.padding, 0)
-    self[extra[1]], self[extra[2]] = o[extra[1]], o[extra[2]]
+    for _, key in ipairs(extra) do
+      self[key] = key == 'dilation' and options.pair(self.__name, key, o[key], 1) or options.boolean(self.__name, key, o[key])
+    end
   end
 
   --- @tparam Tensor x N x C x H x W

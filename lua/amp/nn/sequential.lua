@@ -9,7 +9,7 @@ local Sequential = Module:extend('nn.Sequential')
 -- @tparam nn.Module ... modules (or one list of them); children are counted from 1
 -- @usage local net = nn.Sequential(nn.Flatten(), nn.Linear(784, 10))
 function Sequential:init(...)
-  rawset(self, '_count', 0)
+  rawset(self, '.count', 0)
   local list, n = {...}, select('#', ...)
   if n == 1 and type(list[1]) == 'table' and not Module.is_module(list[1]) and not list[1].__instance then
     list = list[1]
@@ -21,12 +21,12 @@ end
 --- Append a module. Chainable.
 function Sequential:add(module)
   if not Module.is_module(module) then
-    raise('nn.Sequential', 'module %d: an nn.Module expected, got %s', rawget(self, '_count') + 1,
+    raise('nn.Sequential', 'module %d: an nn.Module expected, got %s', rawget(self, '.count') + 1,
       type(module) == 'table' and module.__instance and 'the class ' .. module.__name .. ' (call it to make an instance)'
       or type(module))
   end
-  local n = rawget(self, '_count') + 1
-  rawset(self, '_count', n)
+  local n = rawget(self, '.count') + 1
+  rawset(self, '.count', n)
   self[n] = module
   return self
 end
@@ -35,7 +35,7 @@ Sequential.append = Sequential.add
 
 --- Module i, negative from the end.
 function Sequential:get(i)
-  local n = rawget(self, '_count')
+  local n = rawget(self, '.count')
   local at = type(i) == 'number' and i < 0 and n + 1 + i or i
   if type(at) ~= 'number' or at % 1 ~= 0 or at < 1 or at > n then
     raise('nn.Sequential', 'index %s, but it has %d modules', tostring(i), n)
@@ -44,15 +44,16 @@ function Sequential:get(i)
 end
 
 --- Number of modules.
-function Sequential:size() return rawget(self, '_count') end
+function Sequential:size() return rawget(self, '.count') end
 
 -- A built-in layer keeps no handle of what it is given or gives (`transient` is its own forward), so what passes
 -- between two of them is released at once: the tape holds what backward needs, and the collector, which can't see
 -- tensor memory, has nothing to do. `mine`: the value was made in this chain and nobody else has it.
 local function chain(values, i, n, mine, ...)
   local m = values[i]
+  if type(m) ~= 'table' then raise('nn.Sequential', 'place %d of %d holds no module any more, but %s', i, n, type(m)) end
   local transient = m.transient
-  if transient == nil or transient ~= m.forward or rawget(m, '_hooks') then
+  if transient == nil or transient ~= m.forward or rawget(m, '.hooks') then
     if i == n then return m(...) end
     return chain(values, i + 1, n, false, m(...))
   end
@@ -68,9 +69,9 @@ end
 -- @param ... for the first module
 -- @return what the last one gives; the arguments if there is none
 function Sequential:forward(...)
-  local n = rawget(self, '_count')
+  local n = rawget(self, '.count')
   if n == 0 then return ... end
-  return chain(rawget(self, '_values'), 1, n, false, ...)
+  return chain(rawget(self, '.values'), 1, n, false, ...)
 end
 
 return Sequential

@@ -14,7 +14,7 @@ local is_tensor = amp.is_tensor
 -- -- Walking ----------------------------------------------------------------
 
 local function parts(self, kind) -- iterate over the registered fields of a kind
-  local names, kinds, values = rawget(self, '_names'), rawget(self, '_kinds'), rawget(self, '_values')
+  local names, kinds, values = rawget(self, '.names'), rawget(self, '.kinds'), rawget(self, '.values')
   local i = 0
   return function()
     while i < #names do
@@ -105,7 +105,7 @@ end
 local function entries(self, prefix, path, out) -- name -> tensor itself; shared ones under each name
   if path[self] then return out end
   path[self] = true
-  local passing = rawget(self, '_passing') or {}
+  local passing = rawget(self, '.passing') or {}
   for name, t in parts(self, 'parameter') do out[join(prefix, name)] = t end
   for name, t in parts(self, 'buffer') do
     if not passing[name] then out[join(prefix, name)] = t end

@@ -14,7 +14,7 @@ end
 
 -- Where child stands below parent, as 'layers.2'; lists and dictionaries between them don't run.
 local function path(parent, child, depth)
-  local names, values = rawget(parent, '_names'), rawget(parent, '_values')
+  local names, values = rawget(parent, '.names'), rawget(parent, '.values')
   for _, name in ipairs(names) do
     if rawequal(values[name], child) then return tostring(name) end
   end
