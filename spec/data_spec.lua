@@ -102,6 +102,16 @@ describe('idx files', function()
     H.fails_here(function() data.idx(file(hex '1f8b08000000000002036360e060acffffff3f006ce2f38708000000')) end, 'file.idx', '2147483647')
     assert.is_true(tonumber(require('amp.ffi').C.amp_memory(0, 0).peak) - before < 2 ^ 20)
   end)
+  it('compressed ones need zlib, and say so where there is none; plain ones don\'t', function()
+    local out, status = H.child(([[
+      local ffi = require 'ffi'
+      local load = ffi.load
+      ffi.load = function(name) if name:find 'z' then error('no ' .. name) end return load(name) end
+      io.write(amp.data.idx(%q):numel(), ' ', tostring(select(2, pcall(amp.data.idx, %q))))
+    ]]):format(file(plain, 'plain.idx'), file(packed, 'packed.gz')))
+    assert.equal(0, status, out)
+    assert.is_true(out:find('^48 ') and out:find('zlib1g', 1, true) and out:find('packed.gz', 1, true) and true, out)
+  end)
   it('read in a loop hold no files and no memory', function()
     local good, bad = file(packed, 'good.gz'), file(packed:sub(1, 60), 'bad.gz')
     local live = H.live()

@@ -424,6 +424,11 @@ describe('Sequential', function()
     local z = nn.Sequential(nn.Identity(), nn.Dropout(0))(x)
     eq(z, { -1, 2 })
     eq(x, { -1, 2 })
+    -- a layer that gives its input back as it is
+    eq(nn.Sequential(nn.Dropout(0), nn.ReLU())(x), { 0, 2 })
+    eq(x, { -1, 2 })
+    nn.Sequential(Keep(), nn.Dropout(0), nn.Tanh(), nn.Dropout(0), nn.ReLU())(x)
+    eq(held, { -1, 2 })
     -- a result that a view of the input backs
     local f = nn.Sequential(nn.Flatten(), nn.ReLU())(x)
     eq(f, { 0, 2 })

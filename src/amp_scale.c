@@ -224,6 +224,7 @@ int amp_scaler_get(amp_state *S, amp_scaler *s, double *scale, int64_t *tracker,
   double v = s->scale0, t = s->tracker0, h = s->hyst0;
   int rc = 0;
   if (s->scale) {
+    S->host_waits++;
     amp__plain p = amp__plain_begin();
     rc = cell_read(s->scale, &v);
     if (!rc && tracker) rc = cell_read(s->tracker, &t);

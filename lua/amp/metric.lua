@@ -46,7 +46,7 @@ local Loss, new_loss = class 'loss'
 -- @tparam Tensor|number loss the mean of a batch (a scalar), or losses unreduced
 -- @tparam ?number n examples the mean is of, default 1
 function Loss:update(loss, n)
-  if n ~= nil and (type(n) ~= 'number' or not (n >= 0)) then
+  if n ~= nil and (type(n) ~= 'number' or n ~= n or n < 0) then
     raise('metric.Loss', 'a number of examples expected, got %s', tostring(n))
   end
   if type(loss) == 'number' then return self:add(loss * (n or 1), n or 1) end

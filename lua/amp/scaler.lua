@@ -227,6 +227,12 @@ local function found(k)
   return rc == 1
 end
 
+-- The same where the caller waits for the answer.
+local function wait_found(k)
+  S.host_waits = S.host_waits + 1
+  return found(k)
+end
+
 -- Whether a check's overflow is known without a wait.
 local function known(k) return C.amp_check_devices(k) <= 1 end
 
@@ -291,7 +297,7 @@ function Scaler:step(opt, o)
     opt.found_inf, opt.grad_scale = t, s.stage ~= 'unscaled' and scale_on(self, p.device * 256 + p.device_index) or nil
     run_user(opt)
     opt.found_inf, opt.grad_scale = nil, nil
-  elseif not found(k) then
+  elseif not wait_found(k) then
     run_user(opt)
   end
   s.stage = 'stepped'
@@ -307,11 +313,11 @@ function Scaler:found_inf(opt)
   if opt ~= nil then
     check_optimizer('GradScaler.found_inf', opt)
     local k = self._last[opt] or self._list_check or self._last_list
-    answer = k ~= nil and found(k)
+    answer = k ~= nil and wait_found(k)
   else
     local list = self:_checks()
     if #list == 0 then list = self._last_checks end
-    for i = 1, #list do answer = answer or found(list[i]) end
+    for i = 1, #list do answer = answer or wait_found(list[i]) end
   end
   look(self)
   return answer

@@ -4,6 +4,8 @@ local options = require 'amp.options'
 local Module = require 'amp.nn.module'
 local raise = require('amp.error').throw
 
+local relu, relu_ = amp.relu, amp.relu_
+
 -- arguments of the constructor, which are options of the function: {name, default, check}
 local function define(class, op, ...)
   local A = Module:extend('nn.' .. class)
@@ -48,8 +50,8 @@ end
 
 -- relu, in its input's place if asked to: the input is changed, as by x:relu_()
 local function rectify(x, inplace)
-  if inplace then return amp.relu_(x) end
-  return amp.relu(x)
+  if inplace then return relu_(x) end
+  return relu(x)
 end
 
 return {
