@@ -286,6 +286,27 @@ describe('in-place methods', function()
     local u = amp.tensor { { 1, 2 }, { 3, 4 } }
     u:add_(u:t())
     eq(u, { 2, 5, 5, 8 })
+    for _, n in ipairs { 3, 40, 300 } do
+      local v = amp.arange(0, n)
+      v:narrow(1, 2, n - 1):add_(v:narrow(1, 1, n - 1))
+      local want = { 0 }
+      for i = 2, n do want[i] = 2 * i - 3 end
+      eq(v, want)
+      local c = amp.arange(0, n)
+      c:narrow(1, 2, n - 1):copy_(c:narrow(1, 1, n - 1))
+      for i = 2, n do want[i] = i - 2 end
+      eq(c, want)
+      c = amp.arange(0, n)
+      amp.exp(c:narrow(1, 1, n - 1) * 0, { out = c:narrow(1, 2, n - 1) })
+      assert.equal(n - 1, c:sum():item())
+      local m = amp.arange(0, 9 * n):view(3 * n, 3)[{ { 1, 3 } }]
+      local k = m:clone()
+      m:mul_(m:t())
+      H.same(m, k * k:t())
+      amp.matmul(k, k, { out = k })
+      local e = amp.arange(0, 9):view(3, 3)
+      H.same(k, e:matmul(e))
+    end
   end)
   it('cannot grow the receiver', function()
     H.fails_here(function() amp.zeros(2):add_(amp.zeros(3, 2)) end, '2', '3x2')

@@ -51,7 +51,7 @@ static void list_add(amp_ag *ag)
     ag->prev = NULL;
     ag->next = p->shadows;
     if (p->shadows) p->shadows->prev = ag;
-    p->shadows = ag;
+    __atomic_store_n(&p->shadows, ag, __ATOMIC_RELAXED); /* its state looks whether there is one */
     __atomic_store_n(&ag->list_owner, amp__S, __ATOMIC_RELEASE);
   }
   unlock_shadows(took);
@@ -63,7 +63,7 @@ static void unlist(amp_ag *ag)
   amp_tensor *shadow = ag->shadow;
   amp_state *owner = ag->list_owner;
   if (ag->prev) ag->prev->next = ag->next;
-  else owner->priv->shadows = ag->next;
+  else __atomic_store_n(&owner->priv->shadows, ag->next, __ATOMIC_RELAXED);
   if (ag->next) ag->next->prev = ag->prev;
   ag->prev = ag->next = NULL;
   ag->shadow = NULL;
@@ -192,7 +192,7 @@ static amp_tensor *from_shadow(amp_tensor *t, amp_tensor *leaf, int dtype)
     p->device_index = t->device_index;
     memcpy(p->size, t->size, sizeof(int64_t) * t->ndim);
   }
-  int rc = amp__edge_of(t, &n->edge[0]);
+  int rc = amp__node_edge(n, 0, t);
   if (rc == 0) rc = amp__tie(v, n, 0);
   amp__node_free(n);
   if (rc < 0) { amp__free(v); return NULL; }

@@ -341,7 +341,7 @@ int amp_function(amp_state *S, amp_tensor *const *in, int nin, amp_tensor *const
     s->device = t->device;
     s->device_index = t->device_index;
     memcpy(s->size, t->size, sizeof(int64_t) * t->ndim);
-    if (i < nin && amp__is_float(t->dtype) && (rc = amp__edge_of(in[i], &n->edge[i])) < 0) break;
+    if (i < nin && amp__is_float(t->dtype) && (rc = amp__node_edge(n, i, in[i])) < 0) break;
   }
   for (int i = 0; i < nout && rc == 0; i++)
     if (out[i] && amp__is_float(out[i]->dtype)) rc = amp__tie(out[i], n, i);

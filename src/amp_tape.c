@@ -211,6 +211,15 @@ int amp__edge_of(amp_tensor *t, amp_edge *e)
   return 0;
 }
 
+/* A stale view gets its node just now, after n: then n is dated anew, as the engine goes by dates. */
+int amp__node_edge(amp_node *n, int i, amp_tensor *t)
+{
+  int rc = amp__edge_of(t, &n->edge[i]);
+  if (amp_unlikely(rc == 0 && n->edge[i].node && n->edge[i].node->seq > n->seq))
+    n->seq = atomic_fetch_add_explicit(&last_seq, 1, memory_order_relaxed);
+  return rc;
+}
+
 /* -- Recording --------------------------------------------------------------- */
 
 static void set_shape(amp_shape *s, const amp_tensor *t)
@@ -263,7 +272,7 @@ static amp_node *make_node(amp_call *c, amp_tensor *in0)
     amp_tensor *t = c->in[i];
     set_shape(amp__shape_of(n, i), t);
     if (t == NULL) continue;
-    if (amp__is_float(t->dtype) && amp__edge_of(t, &n->edge[i]) < 0) goto failed;
+    if (amp__is_float(t->dtype) && amp__node_edge(n, i, t) < 0) goto failed;
     bool wanted = i < 8 ? (save >> i & 1) : false;
     if ((c->op->info.flags & AMP_F_LIST) && i >= c->op->info.nin - 1 && !amp__is_float(t->dtype)) wanted = true; /* index lists */
     if (wanted) {
@@ -367,7 +376,7 @@ static amp_node *slices_node(amp_call *c, amp_node *fn, amp_tensor *t, amp_tenso
   amp__physical_order(base, s->slices->order);
   set_shape(amp__shape_of(s, 0), base);
   set_shape(amp__shape_of(s, c->nin), base);
-  if (amp__edge_of(base, &s->edge[0]) < 0) { amp__node_free(s); return NULL; }
+  if (amp__node_edge(s, 0, base) < 0) { amp__node_free(s); return NULL; }
   for (int i = 1; i < c->nin; i++) {
     set_shape(amp__shape_of(s, i), c->in[i]);
     s->edge[i] = fn->edge[i];

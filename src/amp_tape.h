@@ -16,6 +16,7 @@ typedef struct amp_slices {
 } amp_slices;
 
 amp_node *amp__node_new(int op, int nin, int nout, int nslot, int nsaved, int ndim); /* ndim: most of its shapes; they and attributes not filled */
+int amp__node_edge(amp_node *n, int i, amp_tensor *t); /* edge i is t's; n stays newer than what it leads to */
 int amp__tie(amp_tensor *t, amp_node *n, int index);
 void amp__edge_free(amp_edge *e);
 void amp__physical_order(const amp_tensor *t, int8_t *order);

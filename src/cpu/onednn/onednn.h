@@ -1,0 +1,34 @@
+/*
+** onednn.h: what differs between oneDNN's C APIs v2 and v3, which onednn2.c and
+** onednn3.c implement side by side: making memory descriptors and primitive
+** descriptors. Everything else is the same text in both and stands in
+** onednn_plugin.c.
+*/
+#ifndef AMP_ONEDNN_H
+#define AMP_ONEDNN_H
+#include <stdint.h>
+#include <dnnl.h>
+
+#if DNNL_VERSION_MAJOR >= 3
+typedef const_dnnl_memory_desc_t dnn_md;
+#else
+typedef const dnnl_memory_desc_t *dnn_md;
+#endif
+
+enum dnn_kind { DNN_MATMUL, DNN_CONV, DNN_CONV_INPUT, DNN_CONV_WEIGHT };
+
+typedef struct dnn_problem {   /* a primitive to be made; conv fields for convolutions only */
+  int kind;
+  dnn_md src, weight, bias, dst; /* gradients of the same places in the backward kinds; bias may be NULL */
+  dnnl_dims_t stride, dilation, pad_begin, pad_end; /* two each; dilation from 0 */
+} dnn_problem;
+
+/* Descriptors of ours; NULL on failure */
+dnn_md dnn_md_strided(int ndim, const int64_t *size, dnnl_data_type_t type, const int64_t *stride);
+dnn_md dnn_md_any(int ndim, const int64_t *size, dnnl_data_type_t type);
+void dnn_md_free(dnn_md md);
+/* Scratchpad in user mode; 0 or a dnnl_status_t */
+int dnn_primitive_desc(dnnl_primitive_desc_t *pd, const dnn_problem *p, dnnl_engine_t engine, dnnl_primitive_attr_t attr);
+dnn_md dnn_query(dnnl_primitive_desc_t pd, dnnl_query_t what); /* borrowed from pd */
+
+#endif

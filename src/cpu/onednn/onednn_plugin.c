@@ -1,0 +1,411 @@
+/*
+** onednn_plugin.c: libamp_onednn.so. It takes the CPU's slots of matmul, linear
+** and the convolutions, for float32 and bfloat16; whatever it can't do (other
+** dtypes, odd layouts, tiny products) goes to the slot's kernel from before.
+**
+** A primitive is made once for a shape and kept, with its memory objects, in a
+** table of the thread, so nothing is shared and a call only sets pointers.
+** Operands are described by their own strides; where the primitive wants
+** another layout, a reorder goes before (or after) it, through scratch memory
+** of the thread.
+*/
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include "amp_hash.h"
+#include "onednn.h"
+
+enum { SLOTS = 256, KEY = 44, MAX_OPERAND = 4 };
+
+typedef struct operand {
+  dnnl_memory_t user, own;     /* own: as the primitive wants it; the same as user if no reorder */
+  dnnl_primitive_t reorder;
+  size_t bytes;                /* of own, where there is a reorder */
+  bool out;
+  int arg;
+} operand;
+
+typedef struct entry {
+  int64_t key[KEY];
+  dnnl_primitive_t prim;       /* NULL: oneDNN can't, remembered */
+  dnnl_memory_t scratch;
+  size_t scratch_bytes;
+  int n;
+  operand x[MAX_OPERAND];
+  struct entry *next;
+} entry;
+
+typedef struct cache { entry *slot[SLOTS]; int count; char *mem; size_t bytes; } cache;
+
+static amp_kernel_fn plain[AMP_OP_COUNT];
+static dnnl_engine_t engine;
+static _Thread_local cache *mine;
+static _Thread_local dnnl_stream_t stream;
+static pthread_key_t key;
+
+/* -- The thread's table ---------------------------------------------------------- */
+
+static void entry_free(entry *e)
+{
+  for (int i = 0; i < e->n; i++) {
+    if (e->x[i].own && e->x[i].own != e->x[i].user) dnnl_memory_destroy(e->x[i].own);
+    if (e->x[i].user) dnnl_memory_destroy(e->x[i].user);
+    if (e->x[i].reorder) dnnl_primitive_destroy(e->x[i].reorder);
+  }
+  if (e->scratch) dnnl_memory_destroy(e->scratch);
+  if (e->prim) dnnl_primitive_destroy(e->prim);
+  free(e);
+}
+
+static void clear(cache *c)
+{
+  for (int i = 0; i < SLOTS; i++)
+    for (entry *e = c->slot[i], *next; e; e = next) { next = e->next; entry_free(e); }
+  memset(c->slot, 0, sizeof c->slot);
+  c->count = 0;
+}
+
+static void thread_ends(void *p)
+{
+  cache *c = p;
+  clear(c);
+  free(c->mem);
+  free(c);
+}
+
+static cache *table(void)
+{
+  if (mine) return mine;
+  if (stream == NULL && dnnl_stream_create(&stream, engine, dnnl_stream_default_flags) != dnnl_success) return NULL;
+  mine = calloc(1, sizeof *mine);
+  if (mine) pthread_setspecific(key, mine);
+  return mine;
+}
+
+static size_t hash_of(const int64_t *k)
+{
+  uint64_t h = 14695981039346656037u;
+  for (int i = 0; i < KEY; i++) h = (h ^ (uint64_t)k[i]) * UINT64_C(0x9e3779b97f4a7c15), h ^= h >> 29;
+  return h % SLOTS;
+}
+
+static void *memory(cache *c, size_t n)
+{
+  if (n > c->bytes) {
+    void *p;
+    if (posix_memalign(&p, 64, n + n / 4) != 0) return NULL;
+    free(c->mem);
+    c->mem = p;
+    c->bytes = n + n / 4;
+  }
+  return c->mem;
+}
+
+/* -- Making an entry --------------------------------------------------------------- */
+
+static bool add_operand(entry *e, int arg, bool out, dnn_md user, dnn_md want)
+{
+  operand *x = &e->x[e->n++];
+  dnnl_primitive_desc_t pd;
+  x->arg = arg;
+  x->out = out;
+  if (dnnl_memory_create(&x->user, user, engine, DNNL_MEMORY_NONE) != dnnl_success) return false;
+  if (want == NULL || dnnl_memory_desc_equal(user, want)) { x->own = x->user; return true; }
+  if (dnnl_memory_create(&x->own, want, engine, DNNL_MEMORY_NONE) != dnnl_success) { x->own = NULL; return false; }
+  x->bytes = (dnnl_memory_desc_get_size(want) + 63) / 64 * 64;
+  if (dnnl_reorder_primitive_desc_create(&pd, out ? want : user, engine, out ? user : want, engine, NULL) != dnnl_success) return false;
+  bool ok = dnnl_primitive_create(&x->reorder, pd) == dnnl_success;
+  dnnl_primitive_desc_destroy(pd);
+  return ok;
+}
+
+/* Fill e for problem p, whose descriptors say what the primitive may choose; user: how the tensors really lie. */
+static void build(entry *e, const dnn_problem *p, const dnn_problem *user)
+{
+  static const int args[4][4] = {
+    { DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_BIAS, DNNL_ARG_DST },
+    { DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_BIAS, DNNL_ARG_DST },
+    { DNNL_ARG_DIFF_SRC, DNNL_ARG_WEIGHTS, 0, DNNL_ARG_DIFF_DST },
+    { DNNL_ARG_SRC, DNNL_ARG_DIFF_WEIGHTS, 0, DNNL_ARG_DIFF_DST } };
+  static const dnnl_query_t asks[4][3] = {
+    { dnnl_query_src_md, dnnl_query_weights_md, dnnl_query_dst_md }, { dnnl_query_src_md, dnnl_query_weights_md, dnnl_query_dst_md },
+    { dnnl_query_diff_src_md, dnnl_query_weights_md, dnnl_query_diff_dst_md }, { dnnl_query_src_md, dnnl_query_diff_weights_md, dnnl_query_diff_dst_md } };
+  dnnl_primitive_attr_t attr = NULL;
+  dnnl_primitive_desc_t pd = NULL;
+  const int *arg = args[p->kind];
+  const dnnl_query_t *ask = asks[p->kind];
+  bool ok = dnnl_primitive_attr_create(&attr) == dnnl_success
+            && dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user) == dnnl_success
+            && dnn_primitive_desc(&pd, p, engine, attr) == dnnl_success;
+  ok = ok && add_operand(e, arg[0], p->kind == DNN_CONV_INPUT, user->src, dnn_query(pd, ask[0]))
+       && add_operand(e, arg[1], p->kind == DNN_CONV_WEIGHT, user->weight, dnn_query(pd, ask[1]))
+       && add_operand(e, arg[3], p->kind == DNN_MATMUL || p->kind == DNN_CONV, user->dst, dnn_query(pd, ask[2]))
+       && (user->bias == NULL || add_operand(e, arg[2], false, user->bias, NULL));
+  if (ok) {
+    dnn_md s = dnn_query(pd, dnnl_query_scratchpad_md);
+    e->scratch_bytes = s ? dnnl_memory_desc_get_size(s) : 0;
+    ok = (s == NULL || e->scratch_bytes == 0 || dnnl_memory_create(&e->scratch, s, engine, DNNL_MEMORY_NONE) == dnnl_success)
+         && dnnl_primitive_create(&e->prim, pd) == dnnl_success;
+  }
+  if (!ok && e->prim) { dnnl_primitive_destroy(e->prim); e->prim = NULL; }
+  if (pd) dnnl_primitive_desc_destroy(pd);
+  if (attr) dnnl_primitive_attr_destroy(attr);
+}
+
+static void free_problem(dnn_problem *p)
+{
+  dnn_md_free(p->src);
+  dnn_md_free(p->weight);
+  dnn_md_free(p->bias);
+  dnn_md_free(p->dst);
+}
+
+/* -- Running ------------------------------------------------------------------------ */
+
+/* data: src, weight, dst, bias in this order (bias may be missing). false: not done, nothing written. */
+static bool run(cache *c, entry *e, void *const *data)
+{
+  dnnl_exec_arg_t args[MAX_OPERAND + 1];
+  size_t need = 64 + e->scratch_bytes, at = (e->scratch_bytes + 63) / 64 * 64;
+  if (e->prim == NULL) return false;
+  for (int i = 0; i < e->n; i++) need += e->x[i].bytes;
+  char *mem = need > 64 ? memory(c, need) : NULL;
+  if (need > 64 && mem == NULL) return false;
+  for (int i = 0; i < e->n; i++) {
+    operand *x = &e->x[i];
+    dnnl_memory_set_data_handle(x->user, data[i]);
+    if (x->reorder) {
+      dnnl_memory_set_data_handle(x->own, mem + at);
+      at += x->bytes;
+      if (!x->out) {
+        dnnl_exec_arg_t r[2] = { { DNNL_ARG_FROM, x->user }, { DNNL_ARG_TO, x->own } };
+        if (dnnl_primitive_execute(x->reorder, stream, 2, r) != dnnl_success) return false;
+      }
+    }
+    args[i] = (dnnl_exec_arg_t){ x->arg, x->own };
+  }
+  int n = e->n;
+  if (e->scratch) {
+    dnnl_memory_set_data_handle(e->scratch, mem);
+    args[n++] = (dnnl_exec_arg_t){ DNNL_ARG_SCRATCHPAD, e->scratch };
+  }
+  if (dnnl_primitive_execute(e->prim, stream, n, args) != dnnl_success) return false;
+  for (int i = 0; i < e->n; i++) {
+    operand *x = &e->x[i];
+    if (!x->out || !x->reorder) continue;
+    dnnl_exec_arg_t r[2] = { { DNNL_ARG_FROM, x->own }, { DNNL_ARG_TO, x->user } };
+    if (dnnl_primitive_execute(x->reorder, stream, 2, r) != dnnl_success) return false;
+  }
+  return true;
+}
+
+static entry *find(cache *c, const int64_t *k, size_t h)
+{
+  for (entry *e = c->slot[h]; e; e = e->next)
+    if (memcmp(e->key, k, sizeof e->key) == 0) return e;
+  return NULL;
+}
+
+static entry *add(cache *c, const int64_t *k, size_t h)
+{
+  if (c->count >= 4096) clear(c); /* shapes that never repeat must not pile up */
+  entry *e = calloc(1, sizeof *e);
+  if (e == NULL) return NULL;
+  memcpy(e->key, k, sizeof e->key);
+  e->next = c->slot[h];
+  c->slot[h] = e;
+  c->count++;
+  return e;
+}
+
+/* of float32 and bfloat16 tensors, the only ones here */
+static void *data_of(const amp_tensor *t) { return (char *)t->storage->data + t->offset * (t->dtype == AMP_FLOAT32 ? 4 : 2); }
+static int type_of(const amp_tensor *t) { return t->dtype == AMP_FLOAT32 ? (int)dnnl_f32 : t->dtype == AMP_BFLOAT16 ? (int)dnnl_bf16 : -1; }
+
+/* -- Products -------------------------------------------------------------------------- */
+
+typedef struct matrix { void *p; int64_t batch, rows, cols, sb, sr, sc; } matrix;
+
+/* A stride of a dimension of one element is free; oneDNN wants it to look dense. */
+static void tidy(matrix *m)
+{
+  if (m->cols == 1 && m->rows > 1 && m->sr != 1) m->sc = 1;
+  if (m->cols == 1 && m->rows == 1) m->sr = m->sc = 1;
+  if (m->rows == 1) m->sr = m->cols > 0 ? m->cols * m->sc : 1;
+  if (m->batch == 1) m->sb = m->rows * m->sr > m->cols * m->sc ? m->rows * m->sr : m->cols * m->sc;
+}
+
+static bool usable(const matrix *m) { return (m->sc == 1 && m->sr >= m->cols) || (m->sr == 1 && m->sc >= m->rows); }
+
+/* a (batch, m x k) times b (batch, k x n) into c, with a bias of n */
+static bool product(matrix *a, matrix *b, matrix *o, void *bias, int type, int bias_type)
+{
+  tidy(a);
+  tidy(b);
+  tidy(o);
+  if (!usable(a) || !usable(b) || !usable(o)) return false;
+  cache *c = table();
+  if (c == NULL) return false;
+  bool batched = o->batch > 1;
+  int64_t k[KEY] = { DNN_MATMUL, type, bias ? bias_type : -1, o->batch, o->rows, a->cols, o->cols,
+                     a->sb, a->sr, a->sc, b->sb, b->sr, b->sc, o->sb, o->sr, o->sc, a->batch, b->batch };
+  size_t h = hash_of(k);
+  entry *e = find(c, k, h);
+  if (e == NULL) {
+    if ((e = add(c, k, h)) == NULL) return false;
+    matrix *m[3] = { a, b, o };
+    dnn_md md[3];
+    for (int i = 0; i < 3; i++) {
+      int64_t size[3] = { m[i]->batch, m[i]->rows, m[i]->cols }, stride[3] = { m[i]->sb, m[i]->sr, m[i]->sc };
+      md[i] = dnn_md_strided(batched ? 3 : 2, size + !batched, type, stride + !batched);
+    }
+    int64_t bsize[3] = { 1, 1, o->cols }, bstride[3] = { o->cols, o->cols, 1 };
+    dnn_problem p = { .kind = DNN_MATMUL, .src = md[0], .weight = md[1], .dst = md[2] };
+    if (bias) p.bias = dnn_md_strided(batched ? 3 : 2, bsize + !batched, bias_type, bstride + !batched);
+    if (p.src && p.weight && p.dst && (!bias || p.bias)) build(e, &p, &p);
+    free_problem(&p);
+  }
+  void *data[4] = { a->p, b->p, o->p, bias };
+  return run(c, e, data);
+}
+
+/* Tiny products are done before a primitive is found: 2 m n k below this go to the plain kernel. */
+#define TINY 60000
+
+static int dnn_linear(amp_call *c)
+{
+  amp_tensor *x = c->in[0], *w = c->in[1], *b = c->nin > 2 ? c->in[2] : NULL, *o = c->out[0];
+  int type = type_of(o);
+  if (type < 0 || x->dtype != o->dtype || w->dtype != o->dtype || w->ndim != 2 || x->ndim < 1 || o->numel == 0 || x->numel == 0
+      || !(x->flags & AMP_T_CONTIGUOUS) || !(o->flags & AMP_T_CONTIGUOUS) || (b && (type_of(b) < 0 || !(b->flags & AMP_T_CONTIGUOUS))))
+    return plain[AMP_OP_linear](c);
+  int64_t k = x->size[x->ndim - 1], m = x->numel / k, n = w->size[0];
+  if (2.0 * (double)m * (double)n * (double)k < TINY) return plain[AMP_OP_linear](c);
+  matrix A = { data_of(x), 1, m, k, 0, k, 1 }, B = { data_of(w), 1, k, n, 0, w->stride[1], w->stride[0] }, C = { data_of(o), 1, m, n, 0, n, 1 };
+  return product(&A, &B, &C, b ? data_of(b) : NULL, type, b ? type_of(b) : 0) ? 0 : plain[AMP_OP_linear](c);
+}
+
+static int dnn_matmul(amp_call *c)
+{
+  amp_tensor *a = c->in[0], *b = c->in[1], *o = c->out[0];
+  int type = type_of(o), na = a->ndim, nb = b->ndim, no = o->ndim;
+  if (type < 0 || a->dtype != o->dtype || b->dtype != o->dtype || na < 2 || nb < 2 || o->numel == 0 || a->numel == 0) return plain[AMP_OP_matmul](c);
+  matrix A = { data_of(a), 1, a->size[na - 2], a->size[na - 1], 0, a->stride[na - 2], a->stride[na - 1] };
+  matrix B = { data_of(b), 1, b->size[nb - 2], b->size[nb - 1], 0, b->stride[nb - 2], b->stride[nb - 1] };
+  matrix C = { data_of(o), 1, o->size[no - 2], o->size[no - 1], 0, o->stride[no - 2], o->stride[no - 1] };
+  if (no == 3 && na == 3 && nb == 3) {
+    A.batch = a->size[0]; A.sb = a->stride[0];
+    B.batch = b->size[0]; B.sb = b->stride[0];
+    C.batch = o->size[0]; C.sb = o->stride[0];
+  } else if (no > 2 && nb == 2 && (a->flags & AMP_T_CONTIGUOUS) && (o->flags & AMP_T_CONTIGUOUS)) {
+    A.rows = C.rows = a->numel / A.cols; /* leading dimensions join the rows */
+  } else if (no > 2) return plain[AMP_OP_matmul](c);
+  if (2.0 * (double)C.batch * (double)C.rows * (double)C.cols * (double)A.cols < TINY) return plain[AMP_OP_matmul](c);
+  return product(&A, &B, &C, NULL, type, 0) ? 0 : plain[AMP_OP_matmul](c);
+}
+
+/* -- Convolutions ------------------------------------------------------------------------- */
+
+static int64_t *key_tensor(int64_t *k, const amp_tensor *t)
+{
+  for (int i = 0; i < 4; i++) { *k++ = t->size[i]; *k++ = t->stride[i]; }
+  return k;
+}
+
+/* src N x C x H x W, weight O x C/groups x kH x kW, dst: any of them the result */
+static bool convolve(int kind, amp_tensor *src, amp_tensor *w, amp_tensor *bias, amp_tensor *dst, const amp_slot *a)
+{
+  int type = type_of(dst);
+  int64_t groups = a[6].i, k[KEY] = { 0 }, *p = k;
+  cache *c;
+  if (type < 0 || src->dtype != dst->dtype || w->dtype != dst->dtype || (bias && (type_of(bias) < 0 || !(bias->flags & AMP_T_CONTIGUOUS)))
+      || !(src->flags & AMP_T_DENSE) || !(w->flags & AMP_T_DENSE) || !(dst->flags & AMP_T_DENSE)
+      || src->numel == 0 || dst->numel == 0 || (c = table()) == NULL) return false;
+  *p++ = kind;
+  *p++ = type;
+  *p++ = bias ? type_of(bias) : -1;
+  p = key_tensor(p, src);
+  p = key_tensor(p, w);
+  p = key_tensor(p, dst);
+  for (int i = 0; i < 7; i++) *p++ = a[i].i;
+  size_t h = hash_of(k);
+  entry *e = find(c, k, h);
+  if (e == NULL) {
+    if ((e = add(c, k, h)) == NULL) return false;
+    int64_t ws[5] = { groups, w->size[0] / groups, w->size[1], w->size[2], w->size[3] };
+    int64_t wt[5] = { w->stride[0] * (w->size[0] / groups), w->stride[0], w->stride[1], w->stride[2], w->stride[3] };
+    int from = groups > 1 ? 0 : 1;
+    dnn_problem q = { .kind = kind }, user = { .kind = kind };
+    for (int i = 0; i < 2; i++) {
+      q.stride[i] = a[i].i;
+      q.pad_begin[i] = a[2 + i].i;
+      q.dilation[i] = a[4 + i].i - 1;
+      /* what the far side is padded with so that the sizes come out */
+      q.pad_end[i] = (dst->size[2 + i] - 1) * a[i].i + (w->size[2 + i] - 1) * a[4 + i].i + 1 - src->size[2 + i] - a[2 + i].i;
+    }
+    user.src = dnn_md_strided(4, src->size, type, src->stride);
+    user.dst = dnn_md_strided(4, dst->size, type, dst->stride);
+    user.weight = dnn_md_strided(5 - from, ws + from, type, wt + from);
+    q.src = dnn_md_any(4, src->size, type);
+    q.dst = dnn_md_any(4, dst->size, type);
+    q.weight = dnn_md_any(5 - from, ws + from, type);
+    bool last = src->stride[1] == 1 && dst->stride[1] == 1 && src->size[1] > 1 && dst->size[1] > 1; /* channels last: take it as it lies */
+    if (last) {
+      dnn_md_free(q.src);
+      dnn_md_free(q.dst);
+      q.src = dnn_md_strided(4, src->size, type, src->stride);
+      q.dst = dnn_md_strided(4, dst->size, type, dst->stride);
+    }
+    if (bias) {
+      int64_t one = 1;
+      user.bias = dnn_md_strided(1, bias->size, type_of(bias), &one);
+      q.bias = dnn_md_strided(1, bias->size, type_of(bias), &one);
+    }
+    if (user.src && user.dst && user.weight && q.src && q.dst && q.weight && (!bias || (user.bias && q.bias))) build(e, &q, &user);
+    free_problem(&q);
+    free_problem(&user);
+  }
+  void *data[4] = { data_of(src), data_of(w), data_of(dst), bias ? data_of(bias) : NULL };
+  return run(c, e, data);
+}
+
+static int dnn_conv2d(amp_call *c)
+{
+  return convolve(DNN_CONV, c->in[0], c->in[1], c->nin > 2 ? c->in[2] : NULL, c->out[0], c->a) ? 0 : plain[AMP_OP_conv2d](c);
+}
+
+static int dnn_conv2d_input(amp_call *c) /* grad, weight; attributes after the shape */
+{
+  return convolve(DNN_CONV_INPUT, c->out[0], c->in[1], NULL, c->in[0], c->a + 1 + AMP_MAX_DIM) ? 0 : plain[AMP_OP_conv2d_input](c);
+}
+
+static int dnn_conv2d_weight(amp_call *c) /* grad, input */
+{
+  return convolve(DNN_CONV_WEIGHT, c->in[1], c->out[0], NULL, c->in[0], c->a + 1 + AMP_MAX_DIM) ? 0 : plain[AMP_OP_conv2d_weight](c);
+}
+
+/* -- Entry ---------------------------------------------------------------------------------- */
+
+__attribute__((visibility("default"))) const char *amp_plugin_version(void)
+{
+  static char text[64];
+  const dnnl_version_t *v = dnnl_version();
+  snprintf(text, sizeof text, "oneDNN %d.%d.%d", v->major, v->minor, v->patch);
+  return text;
+}
+
+__attribute__((visibility("default"))) const char *amp_plugin_init(uint64_t table_hash, amp_device_ops *devices)
+{
+  if (table_hash != amp__table_hash()) return "it was built for another version of amp";
+  if (dnnl_version()->major != DNNL_VERSION_MAJOR) return "it was built for another version of oneDNN";
+  if (engine == NULL && dnnl_engine_create(&engine, dnnl_cpu, 0) != dnnl_success) return "oneDNN finds no CPU engine";
+  if (pthread_key_create(&key, thread_ends) != 0) return "no thread key is left";
+  amp_kernel_fn *slot = devices[AMP_CPU].kernel;
+  memcpy(plain, slot, sizeof plain);
+  slot[AMP_OP_linear] = dnn_linear;
+  slot[AMP_OP_matmul] = dnn_matmul;
+  slot[AMP_OP_conv2d] = dnn_conv2d;
+  slot[AMP_OP_conv2d_input] = dnn_conv2d_input;
+  slot[AMP_OP_conv2d_weight] = dnn_conv2d_weight;
+  return NULL;
+}
