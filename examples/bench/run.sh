@@ -19,7 +19,9 @@ luajit -e 'local a = require "amp"; print("oneDNN: " .. require("ffi").string(re
 if "$python" -c 'import torch' 2>/dev/null; then
   "$python" -c 'import torch
 print("torch", torch.__version__, "threads", torch.get_num_threads())
-print([l.strip() for l in torch.__config__.show().splitlines() if "BLAS" in l or "MKL" in l or "oneDNN" in l or "MKLDNN" in l][:3])'
+import re
+config = torch.__config__.show()
+print("BLAS", *re.findall(r"BLAS_INFO=(\w+)", config), "MKL-DNN", *re.findall(r"MKL-DNN (v[0-9.]+)", config))'
   peer=1
 else
   echo "no PyTorch for $python: only our own numbers (set PYTHON)"
