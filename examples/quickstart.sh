@@ -7,7 +7,10 @@
 # Packages are installed by the system's package manager, as root or by sudo without a
 # password; else the command to type is printed. Nothing but packages and build/ is changed.
 set -eu
-root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
+root=$(CDPATH='' cd -P -- "$(dirname -- "$0")/.." && pwd)
+build="$root/build"
+log="$build/quickstart.log"
+{ mkdir -p "$build" && : >"$log"; } 2>/dev/null || log=/dev/null
 
 say() { printf '== %s\n' "$*"; }
 has() { command -v "$1" >/dev/null 2>&1; }
@@ -28,7 +31,7 @@ need=''
 has luajit || need="$need luajit"
 has cmake || need="$need cmake"
 can_compile || need="$need compiler"
-has ninja || has make || need="$need ninja"
+has make || has ninja || need="$need make"
 has_library libz.so.1 || need="$need zlib"
 want='' # makes it faster
 [ -e /usr/include/dnnl.h ] || [ -e /usr/include/oneapi/dnnl/dnnl.h ] || [ -e /usr/local/include/dnnl.h ] || want='onednn'
@@ -48,11 +51,9 @@ fi
 package() { # what -> packages of this system
   case "$manager:$1" in
     apt-get:compiler) echo 'gcc libc6-dev' ;;
-    apt-get:ninja) echo ninja-build ;;
     apt-get:zlib) echo zlib1g ;;
     apt-get:onednn) echo libdnnl-dev ;;
     dnf:compiler) echo 'gcc glibc-devel' ;;
-    dnf:ninja) echo ninja-build ;;
     dnf:onednn) echo onednn-devel ;;
     apk:compiler) echo 'gcc musl-dev' ;;
     apk:onednn) echo onednn-dev ;;
@@ -73,33 +74,32 @@ updated=no
 install_packages() { # names
   if [ "$updated" = no ] && [ -n "$update" ]; then
     say "$as_root${as_root:+ }$update"
+    # shellcheck disable=SC2086
     $as_root $update >/dev/null 2>&1 || say 'the package lists could not be renewed; trying with those that are there'
     updated=yes
   fi
   say "$as_root${as_root:+ }$install $*"
-  if [ "$manager" = apt-get ]; then
-    $as_root env DEBIAN_FRONTEND=noninteractive $install "$@" </dev/null
-  else
-    $as_root $install "$@" </dev/null
-  fi
+  # shellcheck disable=SC2086
+  if [ "$manager" = apt-get ]; then set -- env DEBIAN_FRONTEND=noninteractive $install "$@"; else set -- $install "$@"; fi
+  $as_root "$@" </dev/null >>"$log" 2>&1
 }
 
 if [ -n "$need" ]; then
   # shellcheck disable=SC2086
   names=$(packages $need)
   if [ "$can_install" = yes ]; then
-    say "missing:$need; installing: $names"
+    say "missing:$need"
     # shellcheck disable=SC2086
-    install_packages $names || { say "the installation failed; amp needs: $names"; exit 1; }
+    install_packages $names || { tail -n 20 "$log"; say "the installation failed; amp needs: $names (the whole log is $log)"; exit 1; }
   else
     say "missing:$need"
     if [ -z "$manager" ]; then
       say "no package manager known here (apt-get, dnf, apk, pacman): install them, then run this again"
     else
       say "install them as root, then run this again:"
-      if has sudo; then printf '  sudo '; else printf '  '; fi
+      if has sudo; then sudo='sudo '; else sudo=''; fi
       # shellcheck disable=SC2086
-      printf '%s %s\n' "$install" "$(packages $need $want)"
+      printf '  %s%s%s %s\n' "${update:+$sudo$update; }" "$sudo" "$install" "$(packages $need $want)"
     fi
     exit 1
   fi
@@ -107,22 +107,27 @@ fi
 if [ -n "$want" ]; then
   name=$(package "$want")
   if [ "$can_install" = yes ]; then
-    say "oneDNN makes products and convolutions faster; installing: $name"
-    install_packages "$name" >/dev/null 2>&1 || say "$name could not be installed; going on without it, slower"
+    say 'oneDNN makes products and convolutions faster'
+    install_packages "$name" || say "$name could not be installed; going on without it, slower"
   else
     say "oneDNN ($name) is not installed; going on without it, slower"
   fi
 fi
 
 # -- Build -----------------------------------------------------------------------
-build="$root/build"
+if [ "$log" = /dev/null ]; then
+  say "no permission to write in $build: copy the tree to a folder of yours, or remove $build"
+  exit 1
+fi
+# a build folder that came along when the tree was copied or moved is of no use here
+if [ -e "$build/CMakeCache.txt" ] && ! grep -qxF "CMAKE_HOME_DIRECTORY:INTERNAL=$root" "$build/CMakeCache.txt"; then
+  rm -rf "$build/CMakeCache.txt" "$build/CMakeFiles"
+fi
 generator=''
 if [ ! -e "$build/CMakeCache.txt" ] && has ninja; then generator='-G Ninja'; fi
-log="$build/quickstart.log"
-mkdir -p "$build"
-say "building in $build"
+say "building in $build (about a minute the first time)"
 # shellcheck disable=SC2086
-if ! cmake -S "$root" -B "$build" $generator -DCMAKE_BUILD_TYPE=Release >"$log" 2>&1 ||
+if ! cmake -S "$root" -B "$build" $generator -DCMAKE_BUILD_TYPE=Release >>"$log" 2>&1 ||
    ! cmake --build "$build" --parallel "$(nproc 2>/dev/null || echo 2)" >>"$log" 2>&1; then
   tail -n 30 "$log"
   say "the build failed; the whole log is $log"

@@ -129,6 +129,16 @@ describe('the gradient', function()
     opt:zero_grad { set_to_none = false }
     eq(x.grad, { 0, 0 })
   end)
+  it('of several 16-bit backwards is summed in float32', function()
+    for _, low in ipairs { 'float16', 'bfloat16' } do
+      local w = amp.ones(1, 1, { requires_grad = true })
+      for _, v in ipairs { 1, 2 ^ -12, 2 ^ -12 } do
+        local x = amp.full({ 1, 1 }, v)
+        amp.autocast({ dtype = low }, function() return x:matmul(w) end):sum():backward()
+      end
+      eq(w.grad, { 1 + 2 ^ -11 })
+    end
+  end)
   it('is in the leaf\'s dtype whatever the region computed in', function()
     for _, low in ipairs { 'float16', 'bfloat16' } do
       local w = leaf { 1, 2 }
@@ -302,6 +312,33 @@ describe('hooks', function()
     (x * 2):backward()
     eq(other.grad, { 6 })
     eq(x.grad, { 2 })
+  end)
+  it('may remove themselves without another being missed', function()
+    local x = leaf { 1 }
+    local order = {}
+    local first
+    first = x:register_hook(function()
+      order[#order + 1] = 'first'
+      first:remove()
+    end)
+    x:register_hook(function() order[#order + 1] = 'second' end)
+    for _ = 1, 2 do (x * 2):backward() end
+    assert.same({ 'first', 'second', 'second' }, order)
+  end)
+  it('run with autocast off wherever backward is called', function()
+    local x = leaf { 1 }
+    local seen = {}
+    local f = amp.Function { forward = function(_, a) return a * 1 end, backward = function(_, g)
+      seen[1] = amp.is_autocast_enabled()
+      return g
+    end }
+    x:register_hook(function() seen[2] = amp.is_autocast_enabled() end)
+    local y = f(x)
+    amp.autocast(function()
+      y:backward()
+      seen[3] = amp.is_autocast_enabled()
+    end)
+    assert.same({ false, false, true }, seen)
   end)
   it('see one gradient dtype', function()
     local w = leaf { 1, 2 }

@@ -29,6 +29,18 @@ local function inject(work, check, limit)
 end
 
 describe('a failing allocation', function()
+  it('that comes once is retried after a collection, without an error', function()
+    local t = amp.ones(1000)
+    for _, f in ipairs { function() return t + 1 end, function() return amp.add(t, 1, { alpha = 1 }) end, function() return amp.full({ 1000 }, 2) end } do
+      local before = failures()
+      C.amp_fail_allocation(1)
+      local ok, r = pcall(f)
+      C.amp_fail_allocation(-1)
+      assert.is_true(failures() > before)
+      assert.is_true(ok, tostring(r))
+      assert.equal(2000, r:sum():item())
+    end
+  end)
   it('in a forward pass raises or is retried, with the right values', function()
     local net = amp.nn.Sequential(amp.nn.Linear(4, 6), amp.nn.ReLU(), amp.nn.Linear(6, 3))
     local x, y = H.sample { 5, 4 }, H.make({ 1, 2, 3, 1, 2 }, { 5 }, 'int64')

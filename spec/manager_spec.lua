@@ -172,6 +172,203 @@ describe('GradManager', function()
     eq(b.grad, { 3 })
     assert.equal(2, #both:attached_tensors())
   end)
+  it('of a group do not see each other\'s backward; the outer of two nested ones does', function()
+    local x = amp.tensor { 3 }
+    local g1, g2 = amp.GradManager():attach { x }, amp.GradManager():attach { x }
+    amp.GradManager.group(g1, g2):record(function()
+      g2:backward((x ^ 3):sum())
+      local g = x.grad
+      H.close(g, { 27 })
+      assert.is_false(g.requires_grad)
+      g1:backward(g)
+    end)
+    H.close(x.grad, { 27 })
+    x.grad = nil
+    g1:record(function()
+      g2:record(function() g2:backward((x ^ 3):sum()) end)
+      assert.is_true(x.grad.requires_grad)
+      g1:backward(x.grad)
+    end)
+    H.close(x.grad, { 27 + 18 })
+    x.grad = nil
+    g1:record(function()
+      g2:record(function()
+        g1:backward((x ^ 3):sum()) -- the outer one's backward is not recorded for the inner one
+        assert.is_false(x.grad.requires_grad)
+        g2:backward(x.grad)
+      end)
+    end)
+    H.close(x.grad, { 27 })
+  end)
+  it('groups nest, keep each manager once, and want managers', function()
+    local a, b = amp.ones(1), amp.ones(1)
+    local g1, g2 = amp.GradManager():attach { a }, amp.GradManager():attach { b, a }
+    local both = amp.GradManager.group(amp.GradManager.group(g1), g2, g1)
+    assert.equal(2, #both)
+    assert.equal(2, #both:attached_tensors())
+    both:record()
+    local y = a * b * 2
+    g1:backward(y)
+    both:release()
+    eq(a.grad, { 2 })
+    assert.is_nil(b.grad)
+    H.fails_here(function() g2:backward(y) end, 'released')
+    H.fails_here(function() amp.GradManager.group(g1, 5) end, '2', '5')
+    H.fails_here(function() amp.GradManager.group() end, 'managers')
+  end)
+  it('third derivatives by three managers', function()
+    local x = amp.tensor({ 2 }, { dtype = 'float64' })
+    local a, b, c = amp.GradManager():attach { x }, amp.GradManager():attach { x }, amp.GradManager():attach { x }
+    a:record(function()
+      b:record(function()
+        c:record(function() c:backward(x ^ 4) end)
+        local g = x.grad
+        x.grad = nil
+        b:backward(g)
+      end)
+      local g = x.grad
+      x.grad = nil
+      a:backward(g)
+    end)
+    H.close(x.grad, { 48 })
+  end)
+  it('recording twice at once, other options and wrong arguments are named', function()
+    local w = amp.ones(1)
+    local gm = amp.GradManager():attach { w }
+    gm:record()
+    H.fails_here(function() gm:record() end, 'recording already')
+    gm:release():release()
+    H.fails_here(function() gm:record(5) end, '5')
+    H.fails_here(function() gm:attach({ w }, { callback = print }) end, 'callback', 'callbacks')
+    H.fails_here(function() gm:attach({ w }, { callbacks = 5 }) end, '5')
+    H.fails_here(function() gm:attach(amp.nn.Linear(1, 1)) end, 'parameters()')
+    H.fails_here(function() gm:attach(nil) end)
+    gm:record(function()
+      local y = w * 2
+      H.fails_here(function() gm:backward(y, { dz = 1 }) end, 'dz', 'dy')
+      H.fails_here(function() gm:backward({ y, y }, { dy = { 1 } }) end, '1', '2')
+      H.fails_here(function() gm:backward(y, { dy = 'x' }) end, 'x')
+      H.fails_here(function() gm:backward(5) end, '5')
+      gm:backward(y) -- a refused call did not end the recording
+    end)
+    eq(w.grad, { 2 })
+  end)
+  it('a manager of nothing, a loss that depends on nothing attached', function()
+    local gm = amp.GradManager()
+    gm:record(function() gm:backward(amp.ones(1) * 2) end)
+    local w = amp.ones(1)
+    gm:attach { w }
+    gm:record(function() gm:backward(amp.ones(1) * 2) end)
+    assert.is_nil(w.grad)
+    assert.same({}, amp.GradManager():attached_tensors())
+  end)
+  it('several callbacks run in turn, once a backward, and one that returns nothing changes nothing', function()
+    local w = amp.ones(1)
+    local order = {}
+    local gm = amp.GradManager():attach({ w }, { callbacks = {
+      function(_, g) order[#order + 1] = 'a' return g * 10 end,
+      function(_, g) order[#order + 1] = 'b:' .. g:item() end,
+      function(_, g) order[#order + 1] = 'c' return g + 1 end,
+    } })
+    gm:attach({ w }, { callbacks = function(_, g) return g * 2 end })
+    for k = 1, 2 do
+      gm:record(function() gm:backward((w * 2 + w):sum()) end)
+      eq(w.grad, { 62 * k })
+    end
+    assert.same({ 'a', 'b:30', 'c', 'a', 'b:30', 'c' }, order)
+    local other = amp.GradManager():attach { w }
+    w.grad = nil
+    other:record(function() other:backward(w * 2) end) -- callbacks are the manager's, not the tensor's
+    eq(w.grad, { 2 })
+  end)
+  it('gradients come in the tensor\'s dtype, in and out of regions', function()
+    for _, d in ipairs(H.floats) do
+      local w = amp.ones(2, { dtype = d })
+      local gm = amp.GradManager():attach { w }
+      gm:record(function() gm:backward((w * 2):sum()) end)
+      assert.equal(d, w.grad.dtype)
+      eq(w.grad, { 2, 2 })
+    end
+    local w = amp.ones(1, 2)
+    local gm = amp.GradManager():attach { w }
+    gm:record(function()
+      local y = amp.autocast({ dtype = 'bfloat16' }, function() return amp.linear(amp.ones(1, 2), w) end)
+      assert.equal('bfloat16', y.dtype)
+      gm:backward(y)
+    end)
+    assert.equal('float32', w.grad.dtype)
+    eq(w.grad, { 1, 1 })
+  end)
+  it('a record in a coroutine that yields leaves its resumer unrecorded', function()
+    local w = amp.ones(1)
+    local gm = amp.GradManager():attach { w }
+    local co = coroutine.wrap(function()
+      gm:record(function()
+        local y = w * 3
+        coroutine.yield(y.requires_grad)
+        assert((w * 2).requires_grad)
+        gm:backward(y)
+      end)
+    end)
+    assert.is_true(co())
+    assert.is_false(w.requires_grad)
+    assert.is_false((w * 2).requires_grad)
+    co()
+    eq(w.grad, { 3 })
+  end)
+  it('two managers of one plain tensor: it is tracked until the last recording ends', function()
+    local w = amp.ones(1)
+    local g1, g2 = amp.GradManager():attach { w }, amp.GradManager():attach { w }
+    g1:record()
+    g2:record()
+    g2:release()
+    assert.is_true((w * 2).requires_grad)
+    g1:release()
+    assert.is_false((w * 2).requires_grad)
+  end)
+  it('no_grad inside a recording and a recording inside no_grad', function()
+    local w = amp.ones(1)
+    local gm = amp.GradManager():attach { w }
+    gm:record(function()
+      assert.is_false(amp.no_grad(function() return (w * 2).requires_grad end))
+      assert.is_true((w * 2).requires_grad)
+    end)
+    amp.no_grad(function()
+      gm:record(function() gm:backward(w * 2) end)
+      assert.is_false((w * 2).requires_grad)
+    end)
+    eq(w.grad, { 2 })
+  end)
+  it('a training loop with the optimizer\'s step inside the recording', function()
+    local w = amp.ones(2)
+    local gm = amp.GradManager():attach { w }
+    local opt = amp.optim.SGD({ w }, { lr = 0.25 })
+    for _ = 1, 3 do
+      gm:record(function()
+        gm:backward((w * w):sum())
+        opt:step():clear_grad()
+      end)
+    end
+    eq(w, { 0.125, 0.125 })
+  end)
+  it('leaves nothing behind', function()
+    local w = H.sample { 100 }
+    local gm = amp.GradManager():attach({ w }, { callbacks = function(_, g) return g end })
+    local function step()
+      gm:record(function() gm:backward((w * 2):sum()) end)
+      pcall(gm.record, gm, function() error 'x' end)
+      w.grad = nil
+    end
+    for _ = 1, 3 do step() end
+    local before = H.live()
+    for _ = 1, 100 do step() end
+    assert.is_true(H.live() <= before)
+    local weak = setmetatable({ gm }, { __mode = 'v' })
+    gm = nil -- luacheck: ignore
+    collectgarbage()
+    collectgarbage()
+    assert.is_nil(weak[1])
+  end)
   it('gradient penalty with nested managers trains the critic', function()
     amp.manual_seed(2)
     local net = amp.nn.Sequential(amp.nn.Linear(2, 8), amp.nn.Tanh(), amp.nn.Linear(8, 1))

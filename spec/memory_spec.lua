@@ -75,6 +75,18 @@ describe('memory', function()
     for _ = 1, 5 do local _ = (x * 2):tanh():sum() end
     assert.is_true(H.live() <= before + 4096)
   end)
+  it('of a gradient from a 16-bit region stays at 16 bits until somebody looks', function()
+    local w = amp.zeros(1000, 1000, { requires_grad = true })
+    local x = amp.zeros(1, 1000)
+    local before = H.live()
+    amp.autocast({ dtype = 'bfloat16' }, function() return x:matmul(w) end):sum():backward()
+    local kept = H.live() - before
+    assert.is_true(kept >= 2e6 and kept < 2.2e6, kept .. ' bytes')
+    local g = w.grad
+    kept = H.live() - before
+    assert.equal('float32', g.dtype)
+    assert.is_true(kept >= 4e6 and kept < 4.2e6, kept .. ' bytes')
+  end)
   it('of an iteration is bounded by scope', function()
     local before = H.live()
     local peak = 0

@@ -6,8 +6,9 @@
 #   sh spec/run.sh spec/x_spec.lua    one file (in the release build)
 #
 # Ends with `N passed, N failed`; non-zero if anything failed or did not run.
-# Missing packages are installed by the system's package manager when run as
-# root; otherwise the command to type is printed.
+# With CI in the environment, a compiler's warning is an error.
+# Missing packages are installed by the system's package manager, as root or by
+# sudo without a password; otherwise the command to type is printed.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
@@ -44,41 +45,39 @@ tally() { # name, exit status
 
 # -- Set-up ------------------------------------------------------------------
 missing() {
-  for tool in luajit busted luacheck luarocks cmake cc lua5.1; do
+  for tool in luajit busted luacheck luarocks cmake make cc lua5.1; do # make is what luarocks builds with
     command -v "$tool" >/dev/null 2>&1 || printf '%s ' "$tool"
   done
-  command -v ninja >/dev/null 2>&1 || command -v make >/dev/null 2>&1 || printf 'ninja '
 }
-install_command() {
+install_command() { # $1 is 'sudo ' or nothing
   if command -v apt-get >/dev/null 2>&1; then
-    dnnl=''
-    apt-cache show libdnnl-dev >/dev/null 2>&1 && dnnl=' libdnnl-dev'
-    printf '%s' "apt-get install -y --no-install-recommends luajit lua5.1 lua-busted lua-check luarocks cmake ninja-build gcc g++ libc6-dev zlib1g$dnnl"
+    dnnl=' libdnnl-dev' # left out only where the package lists are there and do not know it
+    apt-cache show gcc >/dev/null 2>&1 && ! apt-cache show libdnnl-dev >/dev/null 2>&1 && dnnl=''
+    printf '%s' "$1apt-get update; $1apt-get install -y --no-install-recommends luajit lua5.1 lua-busted lua-check luarocks cmake make gcc g++ libc6-dev zlib1g$dnnl"
   elif command -v dnf >/dev/null 2>&1; then
-    printf '%s' 'dnf install -y luajit compat-lua luarocks cmake ninja-build gcc libasan libubsan zlib onednn-devel && luarocks --lua-version=5.1 install busted && luarocks --lua-version=5.1 install luacheck'
+    printf '%s' "$1dnf install -y luajit compat-lua luarocks cmake make gcc libasan libubsan zlib onednn-devel && $1luarocks --lua-version=5.1 install busted && $1luarocks --lua-version=5.1 install luacheck"
   elif command -v pacman >/dev/null 2>&1; then
-    printf '%s' 'pacman -S --needed --noconfirm luajit lua51 lua51-busted luacheck luarocks cmake ninja gcc onednn'
+    printf '%s' "$1pacman -S --needed --noconfirm luajit lua51 lua51-busted luacheck luarocks cmake make gcc onednn"
   else
-    printf '%s' '(no known package manager; needed: luajit lua5.1 busted luacheck luarocks cmake ninja and a C compiler)'
+    printf '%s' '(no known package manager; needed: luajit lua5.1 busted luacheck luarocks cmake make and a C compiler)'
   fi
 }
 setup() {
   lack=$(missing)
   [ -z "$lack" ] && return 0
   say "installing what is missing: $lack"
+  sudo=''
   if [ "$(id -u)" -ne 0 ]; then
-    printf 'Please run, then start again:\n  sudo %s\n' "$(install_command)"
-    add 0 1
-    finish
+    command -v sudo >/dev/null 2>&1 && sudo='sudo '
+    if [ -z "$sudo" ] || ! sudo -n true 2>/dev/null; then
+      printf 'Please run as root, then start again:\n  %s\n' "$(install_command "$sudo")"
+      add 0 1
+      finish
+    fi
   fi
-  if command -v apt-get >/dev/null 2>&1; then
-    DEBIAN_FRONTEND=noninteractive
-    export DEBIAN_FRONTEND
-    apt-get update -q </dev/null
-  fi
-  command=$(install_command)
+  command=$(install_command "$sudo")
   printf '%s\n' "$command"
-  sh -c "$command" </dev/null
+  DEBIAN_FRONTEND=noninteractive sh -c "$command" </dev/null >"$log" 2>&1 || tail -n 20 "$log"
   lack=$(missing)
   if [ -n "$lack" ]; then
     printf 'still missing: %s\n' "$lack"
@@ -95,7 +94,7 @@ compile() { # folder, options
   gen=$(generator)
   [ -f "$dir/CMakeCache.txt" ] && gen=''
   # shellcheck disable=SC2086
-  cmake -S . -B "$dir" $gen -DAMP_WERROR=ON "$@" >"$log" 2>&1 && cmake --build "$dir" -j "$jobs" >>"$log" 2>&1
+  cmake -S . -B "$dir" $gen -DAMP_WERROR="${CI:+ON}" "$@" >"$log" 2>&1 && cmake --build "$dir" -j "$jobs" >>"$log" 2>&1
   status=$?
   if [ $status -ne 0 ]; then
     tail -n 60 "$log"

@@ -264,6 +264,25 @@ describe('unscale_', function()
     s:step(o)
     eq(p, { 0.5, 1.75 })
   end)
+  it('a gradient that arrives under another factor is added to the unscaled one', function()
+    local s = amp.GradScaler { init_scale = 16 }
+    local p = amp.ones(1, 1, { requires_grad = true })
+    local o = sgd(p)
+    local function backward(v)
+      s:scale(amp.autocast({ dtype = 'bfloat16' }, function() return amp.full({ 1, 1 }, v):matmul(p) end):sum()):backward()
+    end
+    backward(0.5)
+    s:unscale_(o)
+    backward(0.25)
+    eq(p.grad, { 0.5 + 16 * 0.25 })
+    s:update()
+    o:zero_grad()
+    backward(0.5)
+    backward(0.25)
+    s:step(o)
+    s:update()
+    eq(p, { 0.25 })
+  end)
   it('own gradients stay as the user left them (pending ones from 16-bit too)', function()
     local s = amp.GradScaler { init_scale = 16 }
     local p = amp.ones(2, 2, { requires_grad = true })
@@ -665,6 +684,12 @@ describe('the automatic gear', function()
     local gm = amp.GradManager():attach { p }
     gm:record(function() s:backward(gm, (p * INF):sum()) end)
     assert.is_nil(p.grad)
+    local on -- it runs with autocast off wherever it is stepped
+    own.step = function() on = amp.is_autocast_enabled() end
+    s = amp.GradScaler()
+    give(s, p, 1)
+    amp.autocast(function() s:step(own) end)
+    assert.is_false(on)
   end)
 end)
 

@@ -58,6 +58,25 @@ describe('creating tensors', function()
     assert.equal(10, t[1][1]:item())
     t:fill_(2)
     assert.equal(2, data[5])
+    -- the array lives as long as a tensor uses it, and no longer
+    local kept = setmetatable({}, { __mode = 'v' })
+    local function make()
+      local array = ffi.new('float[100000]', 7)
+      kept[1] = array
+      return amp.from_ptr(array, { 100000 }, 'float32'):view(100, 1000)
+    end
+    local u = make()
+    for i = 1, 20 do
+      collectgarbage()
+      local _ = ffi.new('float[100000]', i)
+    end
+    assert.equal(700000, u:sum():item())
+    u:free()
+    for _ = 1, 3 do
+      collectgarbage()
+      local _ = (amp.ones(1, { requires_grad = true }) * 1):backward()
+    end
+    assert.is_nil(kept[1])
   end)
   it('gives the same numbers for the same seed', function()
     amp.manual_seed(11)

@@ -234,12 +234,14 @@ AMP_API void amp_retain(amp_ref *out, const amp_ref *a);  /* another handle of t
 AMP_API int amp_from_double(amp_state *S, amp_ref *out, const double *data, int ndim, const int64_t *size, int dtype);
 AMP_API int amp_from_bytes(amp_state *S, amp_ref *out, const void *data, int64_t bytes, int ndim, const int64_t *size, int dtype); /* copies */
 AMP_API int amp_from_ptr(amp_state *S, amp_ref *out, void *data, int ndim, const int64_t *size, int dtype);  /* borrows: data must outlive it */
+AMP_API int64_t amp_from_ptr_id(amp_state *S, const amp_ref *a); /* what amp_dead_next tells once nothing uses the memory; 0: not borrowed */
 AMP_API int amp_number(amp_state *S, amp_ref *out, double value);  /* a wrapped number, weak in promotion */
 AMP_API int amp_item(amp_state *S, const amp_ref *a, double *out);  /* waits */
 AMP_API int amp_read(amp_state *S, const amp_ref *a, double *out, int64_t n); /* all elements in C order; waits */
 AMP_API int amp_get1(amp_state *S, const amp_ref *a, const int64_t *index, double *out); /* one element, indices from 0 */
 AMP_API void *amp_data_ptr(amp_state *S, const amp_ref *a);  /* marks the storage as exposed */
 AMP_API uint32_t amp_tensor_version(const amp_ref *a);
+AMP_API uint32_t amp_tensor_flags(const amp_ref *a); /* enum amp_tensor_flag; a view has looked whether its base got or lost a history */
 AMP_API int amp_detach(amp_state *S, amp_ref *out, const amp_ref *a);
 AMP_API int amp_same_storage(const amp_ref *a, const amp_ref *b);
 AMP_API int amp_set_data(amp_state *S, const amp_ref *a, const amp_ref *b); /* a takes b's storage and shape, keeps its identity */

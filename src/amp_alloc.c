@@ -18,6 +18,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 #include "amp_core.h"
+#include "amp_tape.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 #define CACHING 0
@@ -443,13 +444,18 @@ amp_block *amp__block_foreign(int device, int index, void *data, size_t bytes)
   b->foreign = 1;
   b->data = data;
   b->bytes = bytes;
+  b->id = 0;
   return b;
 }
 
 void amp__block_free(amp_block *b)
 {
   if (b == NULL || atomic_fetch_sub_explicit(&b->refs, 1, memory_order_acq_rel) != 1) return;
-  if (b->foreign) { amp__obj_free(b, sizeof *b); return; }
+  if (b->foreign) {
+    if (b->id) amp__dead_push(b->id);
+    amp__obj_free(b, sizeof *b);
+    return;
+  }
   piece *p = (piece *)b;
   int64_t n = (int64_t)p->capacity;
   if (!CACHING) {

@@ -183,14 +183,18 @@ int amp__comp_stack(amp_call *c) {
 int amp__comp_repeat(amp_call *c) {
   amp_tensor *t = c->in[0];
   int n = (int)c->a[0].i, lead = n - t->ndim;
-  int64_t size[AMP_MAX_DIM], outer = 1, inner = 1;
+  int64_t size[AMP_MAX_DIM], whole[AMP_MAX_DIM], outer = 1, inner = 1;
+  int rc;
   if (lead < 0)
     return amp__fail(AMP_E_ARGUMENT, "%d repeats are fewer than the tensor's %d dimensions", n, t->ndim);
   for (int i = 0; i < n; i++) {
     size[i] = i < lead ? 1 : t->size[i - lead];
     outer *= size[i];
     if (c->a[1 + i].i < 0) return amp__fail(AMP_E_ARGUMENT, "repeats %s: a count is negative", amp__shape_str(n, &c->a[1].i));
+    if (__builtin_mul_overflow(size[i], c->a[1 + i].i, &whole[i]))
+      return amp__fail(AMP_E_SHAPE, "repeats %s make the tensor too large", amp__shape_str(n, &c->a[1].i));
   }
+  if ((rc = amp__check_size(n, whole, t->dtype, NULL)) < 0) return rc;
   for (int i = n - 1; i >= 0 && t; i--) {
     int64_t times = c->a[1 + i].i;
     outer = size[i] ? outer / size[i] : outer;

@@ -81,6 +81,7 @@ typedef struct amp_block {
   uint8_t device, index, foreign;  /* foreign: not ours to free */
   void *data;
   size_t bytes;                    /* as asked; the allocator rounds up */
+  int64_t id;                      /* foreign: told by amp_dead_next when the block goes; 0: not */
 } amp_block;
 amp_block *amp__block_new(int device, int index, size_t bytes); /* 64-byte aligned; sets the error */
 amp_block *amp__block_foreign(int device, int index, void *data, size_t bytes); /* borrowed memory */
@@ -311,7 +312,8 @@ void amp__ag_free(amp_tensor *t);
 int amp__record(amp_call *c);                /* tie c->out to c->in */
 int amp__edge_of(amp_tensor *t, amp_edge *e); /* counted; regenerates a stale view's node */
 int amp__record_view(amp_call *c);           /* history and base of a view just made */
-void amp__view_refresh(amp_tensor *t);       /* a view whose base changed: bring its flags up to date */
+void amp__view_refresh(amp_tensor *t);       /* a view (with an ag) whose base changed: bring its flags up to date */
+static inline void amp__refresh(amp_tensor *t) { if (amp_unlikely((t->flags & AMP_T_VIEW) && t->ag)) amp__view_refresh(t); }
 int amp__check_inplace(const amp_tensor *t); /* errors of an in-place op that is recorded */
 /* History of an in-place op: all that can fail is made before the kernel runs, and takes effect after it. */
 typedef struct amp_rebase { amp_node *node, *outer; } amp_rebase;

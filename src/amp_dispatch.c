@@ -64,7 +64,7 @@ static int check_args(const amp_call *c, uint32_t *flags)
                && !(t->ndim == 0 && t->device == AMP_CPU && (d->info.flags & AMP_F_ELEMENTWISE)) && c->id != AMP_OP_copy)
         return amp__fail_arg(AMP_E_DEVICE, i + 1, "operands are on different devices: %s and %s; move one with :to(device)",
                              amp__tensor_str(first), amp__tensor_str(t));
-      if (amp_unlikely((t->flags & AMP_T_VIEW) && t->ag)) amp__view_refresh(t);
+      amp__refresh(t);
     }
     all |= t->flags;
   }

@@ -540,6 +540,7 @@ static int add_target(engine *e, int i, amp_tensor *t)
   target *g = &e->targets[i];
   g->next = -1;
   if (t == NULL) return amp__fail(AMP_E_ARGUMENT, "input %d was freed", i + 1);
+  amp__refresh(t);
   if (!amp__tracked(t)) return amp__fail(AMP_E_AUTOGRAD, "input %d (%s) does not require grad", i + 1, amp__tensor_str(t));
   g->t = t;
   amp__retain(t);
@@ -558,6 +559,7 @@ static int add_root(engine *e, int i, amp_tensor *t, amp_tensor *g)
 {
   int rc = 0;
   if (t == NULL) return amp__fail(AMP_E_ARGUMENT, "tensor %d was freed", i + 1);
+  amp__refresh(t);
   if (!amp__tracked(t))
     return amp__fail(AMP_E_AUTOGRAD, "tensor %d (%s) has no recorded history and does not require grad", i + 1, amp__tensor_str(t));
   if (g) {

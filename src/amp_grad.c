@@ -272,6 +272,7 @@ int amp_requires_grad(amp_state *S, const amp_ref *a, int on)
   AMP_ENTER(S);
   amp_tensor *t = a->t;
   if (t == NULL) return amp__fail(AMP_E_ARGUMENT, "the tensor was freed");
+  amp__refresh(t);
   if (t->flags & AMP_T_HISTORY) {
     if (on) return 0;
     return amp__fail(AMP_E_AUTOGRAD, "only a leaf can stop requiring grad; this tensor was made by %s: use :detach()",
@@ -293,6 +294,7 @@ int64_t amp_hook(amp_state *S, const amp_ref *a)
   AMP_ENTER(S);
   amp_tensor *t = a->t;
   if (t == NULL) return amp__fail(AMP_E_ARGUMENT, "the tensor was freed");
+  amp__refresh(t);
   if (!amp__tracked(t)) return amp__fail(AMP_E_AUTOGRAD, "a hook needs a tensor that requires grad");
   amp_ag *ag = amp__ag(t);
   if (ag == NULL) return S->err.code;
@@ -327,7 +329,11 @@ int amp_function(amp_state *S, amp_tensor *const *in, int nin, amp_tensor *const
   bool any = false;
   if (nin < 0 || nin > AMP_MAX_LIST || nout < 1 || nout > 255)
     return amp__fail(AMP_E_ARGUMENT, "a function of %d tensors with %d results; up to %d and 255 are possible", nin, nout, AMP_MAX_LIST);
-  for (int i = 0; i < nin; i++) any |= in[i] && amp__is_float(in[i]->dtype) && amp__tracked(in[i]);
+  for (int i = 0; i < nin; i++) {
+    if (in[i] == NULL || !amp__is_float(in[i]->dtype)) continue;
+    amp__refresh(in[i]);
+    any |= amp__tracked(in[i]);
+  }
   if (!S->grad_mode || !any) return 0;
   amp_node *n = amp__node_new(AMP_NODE_LUA, nin, nout, 0, 0, AMP_MAX_DIM);
   if (n == NULL) return S->err.code;

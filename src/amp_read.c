@@ -7,6 +7,7 @@
 #include <math.h>
 #include <stdio.h>
 #include "amp_core.h"
+#include "amp_tape.h"
 
 static int freed(void) { return amp__fail_arg(AMP_E_ARGUMENT, 1, "the tensor was freed"); }
 
@@ -89,6 +90,15 @@ int amp_from_ptr(amp_state *S, amp_ref *out, void *data, int ndim, const int64_t
   amp__storage_free(s);
   amp__block_free(b);
   return out->t ? 0 : S->err.code;
+}
+
+int64_t amp_from_ptr_id(amp_state *S, const amp_ref *a)
+{
+  AMP_ENTER(S);
+  amp_block *b = a->t ? a->t->storage->block : NULL;
+  if (b == NULL || !b->foreign) return 0;
+  if (b->id == 0) b->id = amp__new_id();
+  return b->id;
 }
 
 int amp_number(amp_state *S, amp_ref *out, double value)

@@ -157,6 +157,13 @@ void amp__view_refresh(amp_tensor *t)
   else if (!(t->flags & AMP_T_REQUIRES_GRAD)) forget_history(t);
 }
 
+uint32_t amp_tensor_flags(const amp_ref *a)
+{
+  if (a->t == NULL) return 0;
+  amp__refresh(a->t);
+  return a->t->flags;
+}
+
 /* Make a stale view's history anew: as_strided of the base's elements in memory order. */
 static int regenerate(amp_tensor *t)
 {
@@ -507,6 +514,8 @@ const char *amp__node_name(const amp_node *n)
 
 const char *amp_node_name(const amp_ref *a)
 {
-  if (a == NULL || a->t == NULL || a->t->ag == NULL || a->t->ag->node == NULL) return NULL;
-  return amp__node_name(a->t->ag->node);
+  if (a == NULL || a->t == NULL || a->t->ag == NULL) return NULL;
+  amp__refresh(a->t);
+  if (a->t->ag->node) return amp__node_name(a->t->ag->node);
+  return a->t->flags & AMP_T_HISTORY ? "as_strided" : NULL; /* a view that will get its node when it is used */
 }

@@ -65,7 +65,7 @@ int amp__view_shape(const amp_tensor *t, amp_slot *shape, int64_t *size)
   else if (hole >= 0 || overflow || known != t->numel)
     return amp__fail(AMP_E_SHAPE, "shape %s does not fit the %lld elements of shape %s", amp__shape_str(n, size), (long long)t->numel,
                      amp__shape_str(t->ndim, t->size));
-  return 0;
+  return known ? 0 : amp__check_size(n, size, t->dtype, NULL); /* strides of nothing must fit too */
 }
 
 /* Old dimensions fall into runs that are contiguous among themselves; new ones must not cross a run. */

@@ -20,7 +20,7 @@ local CREATE_GRAPH, RETAIN_GRAPH, ALLOW_UNUSED, STOP = 1, 2, 8, 16
 
 local function tracked(t)
   local p = t.ptr_
-  return p ~= nil and p.flags % 4 ~= 0 and p.dtype <= 3
+  return p ~= nil and p.dtype <= 3 and C.amp_tensor_flags(t) % 4 ~= 0
 end
 
 -- Recording, in the random state of the forward pass.

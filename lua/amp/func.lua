@@ -182,8 +182,7 @@ Function.__index = Function
 Function.__tostring = function(f) return 'amp.Function' .. (f.name and ' ' .. f.name or '') end
 
 local function tracked(t)
-  local p = t.ptr_
-  return p.flags % 4 ~= 0 and p.dtype <= 3
+  return C.amp_tensor_flags(t) % 4 ~= 0 and t.ptr_.dtype <= 3
 end
 
 Function.__call = function(self, ...)

@@ -31,7 +31,7 @@ local tracking = {} -- tensor id -> recordings that need it, for tensors that di
 local function track(id, t)
   local n = tracking[id]
   if n == nil then
-    if band(t.ptr_.flags, TRACKED) ~= 0 then return false end
+    if band(C.amp_tensor_flags(t), TRACKED) ~= 0 then return false end
     if C.amp_requires_grad(S, t, 1) < 0 then err.raise 'GradManager' end
     n = 0
   end
@@ -228,7 +228,7 @@ local function roots_of(op, y, dy)
       if g:numel() ~= 1 then err.throw_code('shape', op, 'dy %d has shape %s, the tensor %s', i, util.shape(g.shape), util.shape(t.shape)) end
       g = g:reshape({}):expand(t.shape)
     end
-    if band(t.ptr_.flags, TRACKED) ~= 0 then
+    if band(C.amp_tensor_flags(t), TRACKED) ~= 0 then
       local n = #roots + 1
       if type(g) == 'number' then g = create.full_like(t:detach(), g)
       elseif g == nil and tonumber(t.ptr_.numel) ~= 1 then g = create.ones_like(t:detach()) end

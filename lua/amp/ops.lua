@@ -41,7 +41,7 @@ end
 
 local function number(v)
   local o = core.ref_t()
-  if C.amp_number(S, o, v) < 0 then err.raise() end
+  call.try(nil, C.amp_number, S, o, v)
   return o
 end
 

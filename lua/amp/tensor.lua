@@ -170,8 +170,14 @@ function properties.device(t)
   local p = alive(t, 'device')
   return types.device_string(p.device, p.device_index)
 end
-function properties.requires_grad(t) return band(alive(t, 'requires_grad').flags, 3) ~= 0 end
-function properties.is_leaf(t) return band(alive(t, 'is_leaf').flags, 2) == 0 end
+function properties.requires_grad(t)
+  alive(t, 'requires_grad')
+  return band(C.amp_tensor_flags(t), 3) ~= 0
+end
+function properties.is_leaf(t)
+  alive(t, 'is_leaf')
+  return band(C.amp_tensor_flags(t), 2) == 0
+end
 function properties.is_cuda(t) return alive(t, 'is_cuda').device == 1 end
 
 function properties.grad(t)

@@ -123,7 +123,8 @@ function M.tensor(data, o)
   return place_on_device(t, o)
 end
 
---- A tensor over foreign memory, which must outlive it; nothing is copied.
+--- A tensor over foreign memory; nothing is copied. A cdata array is kept alive by it; what a
+-- pointer points at must outlive it.
 -- @tparam cdata pointer
 -- @tparam table shape
 -- @tparam ?string dtype default 'float32'
@@ -135,7 +136,10 @@ function M.from_ptr(pointer, shape, dtype)
   local code = dtype and types.dtype(dtype, 'from_ptr') or types.default_dtype()
   local ok, address = pcall(ffi.cast, 'void *', pointer)
   if not ok then err.throw('from_ptr', 'argument 1 must be a pointer or an array, got %s', tostring(pointer)) end
-  return call.make('from_ptr', C.amp_from_ptr, address, #shape, sizes_of(shape), code)
+  local t = call.make('from_ptr', C.amp_from_ptr, address, #shape, sizes_of(shape), code)
+  local id = tonumber(C.amp_from_ptr_id(core.S, t))
+  if id ~= 0 then call.closures[id] = pointer end -- an array of the FFI lives as long as a tensor uses it
+  return t
 end
 
 --- A tensor of the bytes of a Lua string (copied), as files hold them.

@@ -71,5 +71,5 @@ return function(M)
         if rawget(g, 'betas') then g.betas = { v, g.betas[2] } else g.momentum = v end
       end
       return anneal(self, rates[mark[1]], rates[mark[2]], pct)
-    end)
+    end, true)
 end

@@ -30,7 +30,8 @@ return function(M)
       number(op, o, 'cooldown', 0, true)
       number(op, o, 'threshold', 0)
       number(op, o, 'eps', 0)
-      if type(o.min_lr) ~= 'table' then number(op, o, 'min_lr', 0) end
+      if type(o.min_lr) ~= 'table' then number(op, o, 'min_lr', 0)
+      elseif #o.min_lr ~= #opt.param_groups then err.throw(op, 'min_lr has %d values, the optimizer %d groups', #o.min_lr, #opt.param_groups) end
       return setmetatable({ optimizer = opt, options = o, last_epoch = 0, bad = 0, cooling = 0,
         best = o.mode == 'min' and math.huge or -math.huge }, Plateau)
     end,

@@ -8,7 +8,9 @@
 --   LambdaLR(opt, {lr_lambda})                     SequentialLR(opt, {schedulers, milestones})
 --   ReduceLROnPlateau(opt, {mode = 'min', factor = 0.1, patience = 10, threshold = 1e-4,
 --     threshold_mode = 'rel', cooldown = 0, min_lr = 0, eps = 1e-8})   and `sched:step(metric)`
--- Rates are closed forms of the step count, so a resumed run repeats them exactly.
+-- Rates are closed forms of the step count, so a resumed run repeats them exactly. Schedules stepped
+-- one after the other on one optimizer multiply, and a rate edited by hand is gone on from, except
+-- under OneCycleLR, LambdaLR and SequentialLR, which set what they say.
 -- Under a scaler hold the schedule back where the step was skipped:
 --   scaler:step(opt); local skipped = scaler:found_inf(opt); scaler:update()
 --   if not skipped then sched:step() end
@@ -47,14 +49,24 @@ function Scheduler:get_last_lr()
   return out
 end
 
-local function apply(self)
+-- Rates of the step it is at. Where a rate is not what the closed form said at step `before` (-1: the
+-- base) somebody else moved it, the user or another schedule: it changes by as much as the closed form.
+local function apply(self, before)
   for i, g in ipairs(self.optimizer.param_groups) do
     local base = self.base_lrs[i]
     if base == nil then -- a group that was added later
       base = g.initial_lr or g.lr
       g.initial_lr, self.base_lrs[i] = base, base
+      g.lr = self:rate(base, self.last_epoch, g, i)
+    else
+      local target, lr = self:rate(base, self.last_epoch, g, i), g.lr
+      local was = before and not self.absolute and (before < 0 and base or self:rate(base, before, g, i)) or lr
+      if lr ~= was then
+        local low = self.options.eta_min or 0
+        target = was == low and lr + target - was or low + (lr - low) * (target - low) / (was - low)
+      end
+      g.lr = target
     end
-    g.lr = self:rate(base, self.last_epoch, g, i)
   end
 end
 
@@ -70,8 +82,9 @@ function Scheduler:step(epoch)
     warn.once(('%s: sched:step() came before the first opt:step(), so the first rate is skipped; call it after')
       :format(self.op), 'scheduler before optimizer')
   end
-  self.last_epoch = epoch or self.last_epoch + 1
-  apply(self)
+  local before = self.last_epoch
+  self.last_epoch = epoch or before + 1
+  apply(self, epoch == nil and before or nil)
   return self
 end
 
@@ -101,9 +114,10 @@ function Scheduler:load_state_dict(s)
 end
 
 -- A class: known option names, defaults, a check, and rate(self, base, step, group, index).
-local function define(name, known, defaults, setup, rate)
+-- absolute: a rate is set whatever it was before.
+local function define(name, known, defaults, setup, rate, absolute)
   local op = 'lr_scheduler.' .. name
-  local class = setmetatable({ op = op, rate = rate, __tostring = function() return op end }, Scheduler)
+  local class = setmetatable({ op = op, rate = rate, absolute = absolute, __tostring = function() return op end }, Scheduler)
   class.__index = class
   M[name] = setmetatable(class, {
     __index = Scheduler,
@@ -118,7 +132,7 @@ local function define(name, known, defaults, setup, rate)
         if g.initial_lr == nil then g.initial_lr = g.lr end
         self.base_lrs[i] = g.initial_lr
       end
-      apply(self)
+      apply(self, -1)
       return self
     end,
   })
@@ -193,7 +207,7 @@ define('LambdaLR', { 'lr_lambda' }, {}, function(self, op, o)
 end, function(self, base, n, _, i)
   local f = self.options.lr_lambda
   return base * (type(f) == 'table' and f[i] or f)(n)
-end)
+end, true)
 
 -- -- Schedules after one another -----------------------------------------------------------
 
@@ -206,7 +220,9 @@ local Sequential = define('SequentialLR', { 'schedulers', 'milestones' }, {}, fu
     err.throw(op, '%d schedulers need %d milestones, got %d', #o.schedulers, #o.schedulers - 1, #o.milestones)
   end
   for i, s in ipairs(o.schedulers) do
-    if type(s) ~= 'table' or type(s.rate) ~= 'function' then err.throw(op, 'scheduler %d has no closed form to join (%s)', i, tostring(s)) end
+    if type(s) ~= 'table' or type(s.rate) ~= 'function' then
+      err.throw(op, 'scheduler %d has no closed form to join (%s)', i, type(s) == 'table' and s.op or util.show(s))
+    end
     if s.optimizer ~= self.optimizer then err.throw(op, 'scheduler %d is of another optimizer', i) end
   end
 end, function(self, _, n, g, i)
@@ -217,7 +233,7 @@ end, function(self, _, n, g, i)
   local s = self.options.schedulers[which]
   s.last_epoch = n - start
   return s:rate(s.base_lrs[i] or g.initial_lr, n - start, g, i)
-end)
+end, true)
 
 function Sequential:state_dict()
   local s = Scheduler.state_dict(self)
@@ -240,5 +256,11 @@ end
 M.define, M.Scheduler, M.check_optimizer, M.number = define, Scheduler, check_optimizer, number
 require 'amp.optim.lr_onecycle'(M)
 require 'amp.optim.lr_plateau'(M)
+M.define, M.Scheduler, M.check_optimizer, M.number = nil, nil, nil, nil
 
-return M
+return setmetatable(M, {
+  __index = function(_, k)
+    local names = util.keys(M)
+    err.throw(nil, "amp.optim.lr_scheduler has no '%s'%s (there are %s)", tostring(k), util.hint(k, names), table.concat(names, ', '))
+  end,
+})
