@@ -10,7 +10,11 @@ set -eu
 root=$(CDPATH='' cd -P -- "$(dirname -- "$0")/.." && pwd)
 build="$root/build"
 log="$build/quickstart.log"
-{ mkdir -p "$build" && : >"$log"; } 2>/dev/null || log=/dev/null
+# a build folder that came along when the tree was copied or moved is of no use here
+if [ -e "$build/CMakeCache.txt" ] && ! grep -qxF "CMAKE_HOME_DIRECTORY:INTERNAL=$root" "$build/CMakeCache.txt"; then
+  rm -rf "$build" 2>/dev/null || true
+fi
+{ mkdir -p "$build" && true >"$log"; } 2>/dev/null || log=/dev/null
 
 say() { printf '== %s\n' "$*"; }
 has() { command -v "$1" >/dev/null 2>&1; }
@@ -116,12 +120,8 @@ fi
 
 # -- Build -----------------------------------------------------------------------
 if [ "$log" = /dev/null ]; then
-  say "no permission to write in $build: copy the tree to a folder of yours, or remove $build"
+  say "no permission to write in $build; copy the tree into a folder of your own"
   exit 1
-fi
-# a build folder that came along when the tree was copied or moved is of no use here
-if [ -e "$build/CMakeCache.txt" ] && ! grep -qxF "CMAKE_HOME_DIRECTORY:INTERNAL=$root" "$build/CMakeCache.txt"; then
-  rm -rf "$build/CMakeCache.txt" "$build/CMakeFiles"
 fi
 generator=''
 if [ ! -e "$build/CMakeCache.txt" ] && has ninja; then generator='-G Ninja'; fi

@@ -1,4 +1,4 @@
---- Optimizers and schedules: against PyTorch step by step, groups, state, the parameter arena, wrong use.
+--- Optimizers: against PyTorch step by step, groups, state, overflow, the parameter arena, clipping, wrong use.
 local amp = require 'amp'
 local optim, F = amp.optim, amp.nn.functional
 local H = require 'spec.helper'
@@ -66,6 +66,18 @@ describe('every option set follows PyTorch', function()
             opt = optim[c.kind](ps, { lr = 0.777 })
             opt:load_state_dict(state)
           end
+        end
+        local state = opt:state_dict().state
+        for i, want in ipairs(c.state) do
+          for name, v in pairs(want) do
+            if name == 'step' then assert.equal(v, state[i].step, way)
+            else
+              local tol = dtype == 'float64' and { rtol = 1e-9, atol = 1e-10 } or { rtol = 1e-5, atol = 2e-6 }
+              local wrong = H.difference(state[i][name], v.v, v.s, tol)
+              if wrong then error(('%s, %s of parameter %d: %s'):format(way, name, i, wrong), 0) end
+            end
+          end
+          for name in pairs(state[i]) do assert.is_true(name == 'step' or want[name] ~= nil, name) end
         end
       end
     end)
@@ -216,6 +228,305 @@ describe('an optimizer', function()
   end)
 end)
 
+local function freeze(v) -- a copy by value, tensors as lists
+  if type(v) == 'cdata' then return v:tolist() end
+  if type(v) ~= 'table' then return v end
+  local t = {}
+  for k, x in pairs(v) do t[k] = freeze(x) end
+  return t
+end
+
+describe('state', function()
+  local makes = {
+    SGD = function(ps) return optim.SGD(ps, { lr = 0.1, momentum = 0.9, weight_decay = 0.01 }) end,
+    Adam = function(ps) return optim.Adam(ps, { lr = 0.1, amsgrad = true }) end,
+    AdamW = function(ps) return optim.AdamW(ps, { lr = 0.1 }) end,
+  }
+  local function run(opt, ps, from, to)
+    for k = from, to do
+      for i, p in ipairs(ps) do p.grad = H.sample(H.shape(p)) * (k - 3 + i) end
+      opt:step():clear_grad()
+    end
+  end
+  it('resumed at every step, the run is the uninterrupted one bit for bit', function()
+    for name, make in pairs(makes) do
+      local function fresh() return { param { 1, 2, 3 }, param { -1, 0.5 } } end
+      local ps = fresh()
+      run(make(ps), ps, 1, 6)
+      for k = 0, 5 do
+        local a = fresh()
+        local oa = make(a)
+        run(oa, a, 1, k)
+        local b = {}
+        for i, p in ipairs(a) do b[i] = param(H.values(p)) end
+        local ob = make(b):load_state_dict(oa:state_dict())
+        run(ob, b, k + 1, 6)
+        for i = 1, 2 do H.same(b[i], ps[i], ('%s resumed after %d'):format(name, k)) end
+      end
+    end
+  end)
+  it('of a dict is copied: two optimizers loaded from it, or itself, stay apart', function()
+    for name, make in pairs(makes) do
+      local ps = { param { 1, 2, 3 }, param { -1, 0.5 } }
+      local opt = make(ps)
+      run(opt, ps, 1, 2)
+      local dict = opt:state_dict()
+      local qs = { param(H.values(ps[1])), param(H.values(ps[2])) }
+      local other = make(qs):load_state_dict(dict)
+      local before = freeze(other:state_dict().state)
+      run(opt, ps, 3, 3)
+      assert.same(before, freeze(other:state_dict().state), name)
+      run(other, qs, 3, 3)
+      for i = 1, 2 do H.same(qs[i], ps[i], name) end
+      opt:load_state_dict(opt:state_dict()) -- its own, shared memory
+      run(opt, ps, 4, 5)
+      run(other, qs, 4, 5)
+      for i = 1, 2 do H.same(qs[i], ps[i], name .. ' reloaded from itself') end
+    end
+  end)
+  it('tensors of a dict follow the optimizer; views of one tensor load as their values', function()
+    local ps = { param { 1, 2, 3 } }
+    local opt = makes.SGD(ps)
+    run(opt, ps, 1, 1)
+    local dict = opt:state_dict()
+    local seen = H.values(dict.state[1].momentum_buffer)
+    run(opt, ps, 2, 2)
+    assert.are_not.same(seen, H.values(dict.state[1].momentum_buffer))
+    local both = H.sample { 3, 2 }
+    local qs = { param { 1, 2, 3 }, param { 4, 5, 6 } }
+    local other = makes.AdamW(qs)
+    local state = other:state_dict()
+    for i = 1, 2 do state.state[i] = { step = 2, exp_avg = both[{ {}, i }], exp_avg_sq = both[{ {}, i }]:square() } end
+    other:load_state_dict(state)
+    local loaded = other:state_dict().state
+    for i = 1, 2 do
+      H.same(loaded[i].exp_avg, both[{ {}, i }]:contiguous())
+      assert.equal(2, loaded[i].step)
+    end
+    run(other, qs, 1, 1)
+    H.same(both, H.sample { 3, 2 })
+  end)
+  it('loads hyper-parameters, keeps options the dict lacks, takes float64 and 16-bit tensors', function()
+    local p = param { 1, 2 }
+    local opt = optim.Adam({ p }, { lr = 0.1, betas = { 0.5, 0.6 } })
+    opt:load_state_dict {
+      state = { { step = amp.tensor(3), exp_avg = amp.tensor({ 1, 2 }, { dtype = 'float64' }), exp_avg_sq = amp.tensor({ 1, 4 }, { dtype = 'float16' }) } },
+      param_groups = { { params = { 1 }, lr = 0.25 } },
+    }
+    assert.equal(0.25, opt.param_groups[1].lr)
+    assert.same({ 0.5, 0.6 }, opt.param_groups[1].betas)
+    local s = opt:state_dict().state[1]
+    assert.equal(3, s.step)
+    H.close(s.exp_avg, { 1, 2 }, H.exact)
+    H.close(s.exp_avg_sq, { 1, 4 }, H.exact)
+    assert.equal('float32', s.exp_avg_sq.dtype)
+  end)
+  it('a wrong dict changes nothing and is named', function()
+    local p = param { 1, 2 }
+    local opt = optim.SGD({ p }, { lr = 0.1, momentum = 0.9 })
+    p.grad = amp.ones(2)
+    opt:step()
+    local before = freeze(opt:state_dict())
+    local function dict(s, g) return { state = { s }, param_groups = { g or { params = { 1 } } } } end
+    H.fails_here(function() opt:load_state_dict(dict { step = 1, momentum_buffer = amp.zeros(3) }) end, 'momentum_buffer', '3', '2')
+    H.fails_here(function() opt:load_state_dict(dict { step = 1, momentum_buffer = 5 }) end, 'momentum_buffer', '5')
+    H.fails_here(function() opt:load_state_dict(dict { step = -1 }) end, 'step', '1')
+    H.fails_here(function() opt:load_state_dict(dict(nil, { params = { 1, 2 } })) end, '2', '1')
+    H.fails_here(function() opt:load_state_dict(dict(nil, { params = { 1 }, lr = -1 })) end, 'lr', '-1')
+    assert.same(before, freeze(opt:state_dict()))
+  end)
+end)
+
+describe('16-bit and float64 parameters', function()
+  it('step in float32 (16-bit) or float64 arithmetic, state in that dtype', function()
+    for _, d in ipairs { 'float16', 'bfloat16', 'float64' } do
+      for _, kind in ipairs { 'SGD', 'Adam', 'AdamW' } do
+        local p, q = param({ 1, -2, 0.5 }, d), param({ 1, -2, 0.5 }, 'float64')
+        local opts = kind == 'SGD' and { lr = 0.25, momentum = 0.5 } or { lr = 0.25 }
+        local o, c = optim[kind]({ p }, opts), optim[kind]({ q }, opts)
+        for k = 1, 4 do
+          p.grad = amp.tensor({ k, 1, -k }, { dtype = d })
+          q.grad = amp.tensor({ k, 1, -k }, { dtype = 'float64' })
+          o:step()
+          c:step()
+          -- a step's rounding carries on into the next
+          H.close(p, q, { rtol = H.tolerance[d].rtol * 3, atol = H.tolerance[d].atol * 3 }, kind .. ' ' .. d)
+        end
+        for name, v in pairs(o:state_dict().state[1]) do
+          if name ~= 'step' then assert.equal(d == 'float64' and d or 'float32', v.dtype) end
+        end
+      end
+    end
+  end)
+end)
+
+describe('overflow under a scaler', function()
+  it('leaves parameters, moments, step counts, versions and casts untouched, whichever parameter overflows', function()
+    for _, kind in ipairs { 'SGD', 'Adam', 'AdamW' } do
+      for bad = 1, 3 do
+        local ps = { param { 1, 2 }, param { 3 }, H.sample({ 2, 3 }):t() }
+        ps[3].requires_grad = true
+        local opt = optim[kind](ps, kind == 'SGD' and { lr = 0.1, momentum = 0.9 } or { lr = 0.1, amsgrad = true })
+        local s = amp.GradScaler { init_scale = 8 }
+        local function step(overflows)
+          for i, p in ipairs(ps) do
+            p.grad = amp.ones_like(p:detach()) * (overflows and i == bad and math.huge or 8)
+          end
+          s:step(opt)
+          s:update()
+        end
+        step(true) -- at once: no state is made
+        assert.is_nil(next(opt:state_dict().state))
+        step()
+        step()
+        local function all()
+          local t = { state = freeze(opt:state_dict()), params = {}, versions = {} }
+          for i, p in ipairs(ps) do t.params[i], t.versions[i] = p:tolist(), H.version(p) end
+          return t
+        end
+        local before = all()
+        for _ = 1, 2 do step(true) end
+        assert.same(before, all(), kind)
+        for i = 1, 3 do assert.equal(2, opt:state_dict().state[i].step) end
+        step()
+        for i = 1, 3 do assert.equal(3, opt:state_dict().state[i].step) end
+        assert.are_not.same(before.params, all().params)
+      end
+    end
+  end)
+  it('fused steps see gradients unscaled, with and without unscale_, in every gradient dtype', function()
+    for _, kind in ipairs { 'SGD', 'Adam', 'AdamW' } do
+      for _, low in ipairs { 'float32', 'float16', 'bfloat16' } do -- float32: no region
+        local function train(mode)
+          local w = H.sample { 4, 3 }
+          w.requires_grad = true
+          local opt = optim[kind]({ w }, { lr = 0.1 })
+          local s = amp.GradScaler { init_scale = 1024, enabled = mode ~= 'plain' }
+          for k = 1, 3 do
+            local loss = amp.autocast({ dtype = low, enabled = low ~= 'float32' }, function() return amp.linear(H.sample { 2, 3 } * k, w):sum() end)
+            s:scale(loss):backward()
+            if mode == 'unscale_' then s:unscale_(opt) end
+            s:step(opt)
+            s:update()
+            opt:zero_grad()
+          end
+          return w
+        end
+        local plain = train 'plain'
+        H.close(train 'step', plain, { rtol = 1e-6, atol = 1e-6 }, kind .. ' ' .. low)
+        H.same(train 'unscale_', train 'step', kind .. ' ' .. low)
+      end
+    end
+  end)
+end)
+
+describe('the low copy of a weight', function()
+  it('written by the step is the cast of the new value, in and out of regions', function()
+    for _, kind in ipairs { 'SGD', 'Adam', 'AdamW' } do
+      local w = H.sample { 3, 3 }
+      w.requires_grad = true
+      local opt = optim[kind]({ w }, { lr = 0.1 })
+      local x = H.sample { 2, 3 }
+      for _ = 1, 3 do
+        local y = amp.autocast({ dtype = 'bfloat16' }, function() return amp.linear(x, w) end)
+        H.same(y, amp.linear(x:bfloat16(), w:detach():bfloat16()), kind)
+        y:sum():backward()
+        opt:step():clear_grad()
+      end
+      amp.no_grad(function() w:fill_(3) end)
+      H.same(amp.autocast({ dtype = 'bfloat16' }, function() return amp.linear(x, w) end), amp.linear(x:bfloat16(), w:detach():bfloat16()))
+    end
+  end)
+  it('a step in a region does what one outside does', function()
+    local a, b = param { 1, 2 }, param { 1, 2 }
+    local oa, ob = optim.AdamW({ a }, { lr = 0.1 }), optim.AdamW({ b }, { lr = 0.1 })
+    for k = 1, 3 do
+      a.grad, b.grad = amp.tensor { k, -1 }, amp.tensor { k, -1 }
+      oa:step()
+      amp.autocast({ dtype = 'bfloat16' }, function() ob:step() end)
+    end
+    H.same(a, b)
+  end)
+end)
+
+describe('two optimizers of one parameter', function()
+  it('each step it, with state of their own; one may go while the other goes on', function()
+    local p = param { 1 }
+    local a = optim.SGD({ p }, { lr = 1 })
+    do
+      local b = optim.SGD({ p }, { lr = 0.5, momentum = 0.5 })
+      p.grad = amp.tensor { 0.25 }
+      a:step()
+      b:step()
+      H.close(p, { 0.625 }, H.exact)
+    end
+    collectgarbage()
+    collectgarbage()
+    a:step()
+    H.close(p, { 0.375 }, H.exact)
+  end)
+  it('parameters that are views of one tensor step one after the other', function()
+    local base = amp.zeros(6)
+    local u, v = base[{ { 1, 4 } }], base[{ { 3, 6 } }]
+    u.requires_grad, v.requires_grad = true, true
+    local opt = optim.SGD({ u, v }, { lr = 1, momentum = 0.5 })
+    u.grad, v.grad = amp.ones(4), amp.ones(4)
+    opt:step()
+    H.close(base, { -1, -1, -2, -2, -1, -1 }, H.exact)
+  end)
+end)
+
+describe('an optimizer and its gradients', function()
+  it('a gradient of another shape or dtype is refused where it is set', function()
+    local p = param { 1, 2 }
+    H.fails_here(function() p.grad = amp.ones(3) end, '3', '2')
+  end)
+  it('steps with strided, expanded and transposed gradients', function()
+    local p = H.sample { 2, 3 }
+    p.requires_grad = true
+    local want = H.values(p)
+    local opt = optim.SGD({ p }, { lr = 1 })
+    p.grad = amp.ones(1):expand(2, 3)
+    opt:step()
+    p.grad = H.sample({ 3, 2 }):t()
+    opt:step()
+    local g = H.values(H.sample({ 3, 2 }):t():contiguous())
+    for i = 1, 6 do want[i] = want[i] - 1 - g[i] end
+    H.close(p, want)
+  end)
+  it('an empty parameter, and many of them', function()
+    local ps = { amp.zeros(0) }
+    ps[1].requires_grad = true
+    for i = 2, 300 do
+      ps[i] = amp.ones(i % 5 + 1)
+      ps[i].requires_grad = true
+    end
+    local opt = optim.Adam(ps, { lr = 0.5 })
+    for _, p in ipairs(ps) do p.grad = amp.ones_like(p:detach()) end
+    opt:step()
+    for i = 2, 300 do H.close(ps[i]:mean(), { 0.5 }) end
+  end)
+  it('no step leaves anything behind', function()
+    local p = H.sample { 100 }
+    p.requires_grad = true
+    local opt = optim.Adam({ p }, { lr = 0.1 })
+    local s = amp.GradScaler { init_scale = 4 }
+    local function step(g)
+      s:scale((p * g):sum()):backward()
+      s:unscale_(opt)
+      amp.nn.utils.clip_grad_norm_({ p }, 1)
+      s:step(opt)
+      s:update()
+      s:found_inf(opt)
+      opt:clear_grad()
+    end
+    for _ = 1, 5 do step(1) end
+    local before = H.live()
+    for k = 1, 200 do step(k % 7 == 0 and math.huge or 1) end
+    assert.is_true(H.live() <= before, H.live() - before)
+  end)
+end)
+
 describe('clipping', function()
   it('by norm gives the norm before and scales to max_norm, several norms', function()
     for _, norm in ipairs { { 2, math.sqrt(9 + 16) }, { 1, 7 }, { math.huge, 4 } } do
@@ -230,6 +541,45 @@ describe('clipping', function()
     amp.nn.utils.clip_grad_norm_({ a }, 1)
     H.close(a.grad, { 0.5 })
   end)
+  it('a norm that is not finite: gradients become NaN or stay, and the norm says so', function()
+    local a = param { 0, 0 }
+    a.grad = amp.tensor { math.huge, 1 }
+    assert.equal(math.huge, amp.nn.utils.clip_grad_norm_({ a }, 1):item())
+    a.grad = amp.tensor { 0 / 0, 1 }
+    local n = amp.nn.utils.clip_grad_norm_({ a }, 1):item()
+    assert.is_true(n ~= n)
+  end)
+  it('by norm over dtypes, layouts and parameters without a gradient; a single tensor', function()
+    local a, b, c = param({ 0 }, 'float64'), H.sample { 2, 2 }, param { 5 }
+    b.requires_grad = true
+    a.grad, b.grad = amp.tensor({ 2 }, { dtype = 'float64' }), amp.tensor({ { 4, 0 }, { 5, 6 } }):t()
+    H.close(amp.nn.utils.clip_grad_norm_({ a, b, c }, 4.5), { 9 })
+    H.close(a.grad, { 1 }, { rtol = 1e-6, atol = 0 }) -- the denominator is the norm + 1e-6
+    H.close(b.grad, { 2, 2.5, 0, 3 })
+    assert.is_nil(c.grad)
+    c.grad = amp.tensor { 8 }
+    H.close(amp.nn.utils.clip_grad_norm_(c, 2), { 8 })
+    H.close(c.grad, { 2 })
+  end)
+  it('in a region is as outside', function()
+    local a = param { 0, 0 }
+    a.grad = amp.tensor { 3, 4.0009765625 }
+    local want = H.values(a.grad)
+    local n = amp.autocast({ dtype = 'bfloat16' }, function() return amp.nn.utils.clip_grad_norm_({ a }, 100) end)
+    assert.equal('float32', n.dtype)
+    H.close(n, { math.sqrt(want[1] ^ 2 + want[2] ^ 2) }, { rtol = 1e-6, atol = 0 })
+    H.close(a.grad, want, H.exact)
+  end)
+  it('wrong use', function()
+    local a = param { 0 }
+    a.grad = amp.ones(1)
+    H.fails_here(function() amp.nn.utils.clip_grad_norm_({ a }, 'x') end, 'max_norm', 'x')
+    H.fails_here(function() amp.nn.utils.clip_grad_norm_({ a }, 0 / 0) end, 'max_norm')
+    H.fails_here(function() amp.nn.utils.clip_grad_norm_({ a }, 1, 0) end, '0')
+    H.fails_here(function() amp.nn.utils.clip_grad_norm_({ 5 }, 1) end, '5')
+    H.fails_here(function() amp.nn.utils.clip_grad_value_({ a }) end, 'clip_value')
+    H.close(a.grad, { 1 }, H.exact)
+  end)
   it('by value, and of nothing', function()
     local a = param { 0, 0 }
     a.grad = amp.tensor { 3, -4 }
@@ -239,55 +589,3 @@ describe('clipping', function()
   end)
 end)
 
-describe('schedules follow PyTorch', function()
-  local metrics = { 5, 4, 4, 4.1, 4, 3, 3, 3, 3, 3, 3, 2 }
-  for _, c in ipairs(H.fixture 'schedule.txt') do
-    local function make(opt)
-      local S = optim.lr_scheduler
-      if c.kind ~= 'SequentialLR' then return S[c.kind](opt, c.opts) end
-      return S.SequentialLR(opt, { milestones = { 4 }, schedulers = {
-        S.LinearLR(opt, { start_factor = 0.1, end_factor = 1, total_iters = 4 }), S.ExponentialLR(opt, { gamma = 0.9 }) } })
-    end
-    it(label(c) .. ', and resume at every step', function()
-      local opt = optim.SGD({ param { 0 } }, { lr = 0.5, momentum = 0.9 })
-      local s = make(opt)
-      local states = {}
-      for k = 0, 12 do
-        if k > 0 then s:step(c.kind == 'ReduceLROnPlateau' and metrics[k] or nil) end
-        assert.is_true(math.abs(opt.param_groups[1].lr - c.lrs[k + 1]) < 1e-9, ('step %d: %.12g, not %.12g'):format(k, opt.param_groups[1].lr, c.lrs[k + 1]))
-        states[k] = { s:state_dict(), opt.param_groups[1].lr }
-      end
-      for k = 1, 11 do
-        local again = optim.SGD({ param { 0 } }, { lr = 0.5, momentum = 0.9 })
-        local t = make(again)
-        again.param_groups[1].lr = states[k][2]
-        t:load_state_dict(states[k][1])
-        for n = k + 1, 12 do
-          t:step(c.kind == 'ReduceLROnPlateau' and metrics[n] or nil)
-          assert.is_true(math.abs(again.param_groups[1].lr - c.lrs[n + 1]) < 1e-9, ('resumed at %d, step %d'):format(k, n))
-        end
-      end
-    end)
-  end
-  it('a schedule held back by a skipped step leaves the rate alone', function()
-    local p = param { 1 }
-    local opt = optim.SGD({ p }, { lr = 1 })
-    local s = optim.lr_scheduler.ExponentialLR(opt, { gamma = 0.5 })
-    local scaler = amp.GradScaler { init_scale = 4 }
-    for _, g in ipairs { math.huge, 1 } do
-      scaler:scale((p * g):sum()):backward()
-      scaler:step(opt)
-      local skipped = scaler:found_inf(opt)
-      scaler:update()
-      if not skipped then s:step() end
-      opt:zero_grad()
-      assert.equal(g == 1 and 0.5 or 1, opt.param_groups[1].lr)
-    end
-  end)
-  it('names wrong options', function()
-    local opt = optim.SGD({ param { 0 } }, { lr = 0.5 })
-    H.fails_here(function() optim.lr_scheduler.StepLR(opt, { step_sise = 1 }) end, 'step_sise', 'step_size')
-    H.fails_here(function() optim.lr_scheduler.StepLR(opt, { step_size = 0 }) end, 'step_size', '0')
-    H.fails_here(function() optim.lr_scheduler.StepLR(5, { step_size = 1 }) end, 'optimizer')
-  end)
-end)

@@ -92,6 +92,9 @@ compile() { # folder, options
   dir=$1
   shift
   gen=$(generator)
+  # a folder that came along when the tree was copied or moved is of no use
+  [ -f "$dir/CMakeCache.txt" ] && ! grep -qxF "CMAKE_HOME_DIRECTORY:INTERNAL=$(pwd -P)" "$dir/CMakeCache.txt" &&
+    rm -rf "$dir"
   [ -f "$dir/CMakeCache.txt" ] && gen=''
   # shellcheck disable=SC2086
   cmake -S . -B "$dir" $gen -DAMP_WERROR="${CI:+ON}" "$@" >"$log" 2>&1 && cmake --build "$dir" -j "$jobs" >>"$log" 2>&1

@@ -1,6 +1,5 @@
---- GradScaler: the scale's path, the three gears, protocol errors, overflow, state.
+--- GradScaler: the scale's path, scale(), unscale_, disabled, state.
 local amp = require 'amp'
-local F = amp.nn.functional
 local H = require 'spec.helper'
 local INF = math.huge
 
@@ -113,15 +112,106 @@ describe('the scale', function()
     end
     assert.same({ 64, 32, 16, 16, 32, 32, 16 }, path)
   end)
+  it('follows a model written here, for constants of every kind and a long pattern', function()
+    local function model(o, pattern)
+      local scale, tracker, left, path = o.init_scale, 0, o.hysteresis or 1, {}
+      for i, bad in ipairs(pattern) do
+        if o.growth_interval ~= 0 then
+          if bad then
+            tracker = 0
+            left = math.max(left - 1, 0)
+            if left == 0 then scale = math.max(scale * (o.backoff_factor or 0.5), o.min_scale or 0) end
+          else
+            tracker = tracker + 1
+            if tracker >= (o.growth_interval or 2000) then
+              tracker, left = 0, o.hysteresis or 1
+              scale = math.min(scale * (o.growth_factor or 2), o.max_scale or math.huge)
+            end
+          end
+        end
+        path[i] = scale
+      end
+      return path
+    end
+    local pattern = {}
+    for i = 1, 60 do pattern[i] = (i * i * 7 + i) % 11 < 3 or (i > 20 and i < 27) end
+    for _, o in ipairs {
+      { init_scale = 4, growth_interval = 1 }, { init_scale = 1024, growth_interval = 3, backoff_factor = 0.25, growth_factor = 4 },
+      { init_scale = 64, growth_interval = 2, hysteresis = 2 }, { init_scale = 64, growth_interval = 1, hysteresis = 3, min_scale = 24, max_scale = 96 },
+      { init_scale = 2 ^ 20, growth_interval = 5, hysteresis = 4, min_scale = 2 ^ 17 }, { init_scale = 8, growth_interval = 0, hysteresis = 2 },
+      { init_scale = 1, growth_interval = 2, growth_factor = 1.5, backoff_factor = 0.75, max_scale = 3 },
+    } do
+      local s = amp.GradScaler(o)
+      local p = param { 1 }
+      local opt = amp.optim.SGD({ p }, { lr = 0 })
+      local want = model(o, pattern)
+      for i, bad in ipairs(pattern) do
+        p.grad = amp.tensor { bad and INF or 1 }
+        s:step(opt)
+        s:update()
+        assert.near(want[i], s:get_scale(), want[i] * 1e-6, ('interval %d, step %d'):format(o.growth_interval, i))
+      end
+    end
+  end)
+  it('backs off only as far as 1/scale is finite', function()
+    local s = amp.GradScaler { init_scale = 2 ^ -120 }
+    local p = param { 0 }
+    local o = sgd(p)
+    local list = H.warnings(function()
+      for _ = 1, 40 do
+        p.grad = amp.tensor { INF }
+        s:step(o)
+        s:update()
+      end
+    end)
+    assert.equal(1, #list)
+    assert.is_true(s:get_scale() > 0)
+    p.grad = amp.tensor { s:get_scale() }
+    s:step(o)
+    s:update()
+    eq(p, { -1 })
+    H.fails_here(function() amp.GradScaler { init_scale = 1e-42 } end, 'scale', '1e-42')
+  end)
   it('update(new_scale) sets it', function()
     local s = amp.GradScaler { init_scale = 64 }
     s:update(8)
     assert.equal(8, s:get_scale())
     s:update(amp.tensor(32))
     assert.equal(32, s:get_scale())
-    H.fails_here(function() s:update(-1) end, '-1')
-    H.fails_here(function() s:update(0 / 0) end)
+    H.fails_here(function() s:update(-1) end, 'update', 'new_scale', '-1')
+    H.fails_here(function() s:update(0 / 0) end, 'update', 'new_scale')
+    H.fails_here(function() s:update(INF) end, 'update', 'new_scale', 'inf')
+    H.fails_here(function() s:update(2 ^ 130) end, 'update', 'new_scale')
+    H.fails_here(function() s:update('x') end, 'update', 'new_scale', 'x')
+    H.fails_here(function() s:update(amp.ones(2)) end, 'update', 'new_scale', '2')
     assert.equal(32, s:get_scale())
+    local p = param { 1 }
+    local o = sgd(p)
+    p.grad = amp.tensor { INF }
+    s:step(o)
+    s:update(16) -- instead of backing off
+    assert.equal(16, s:get_scale())
+    assert.is_true(s:found_inf(o))
+    p.grad = amp.tensor { 16 }
+    s:step(o):update()
+    eq(p, { 0 })
+  end)
+  it('fields read and write like the methods', function()
+    local s = amp.GradScaler { init_scale = 8, min_scale = 2, max_scale = 64, hysteresis = 2, max_skipped = 9, growth_interval = 5 }
+    for name, v in pairs { min_scale = 2, max_scale = 64, hysteresis = 2, max_skipped = 9, growth_interval = 5, growth_factor = 2, backoff_factor = 0.5 } do
+      assert.equal(v, s[name], name)
+      assert.equal(v, s['get_' .. name](s), name)
+    end
+    s.scale_factor, s.growth_interval, s.max_skipped = 4, 7, nil
+    assert.equal(4, s:get_scale())
+    assert.equal(7, s:get_growth_interval())
+    assert.is_nil(s:get_max_skipped())
+    assert.is_true(s:set_hysteresis(3) == s)
+    H.fails_here(function() s.hysteresis = 0 end, 'hysteresis', '0')
+    H.fails_here(function() s.min_scale = 128 end, 'min_scale', '128', '64')
+    H.fails_here(function() return s.scale_facter end, 'scale_facter', 'scale_factor')
+    H.fails_here(function() s:set_max_scale(0 / 0) end, 'max_scale')
+    assert.equal(2, s.min_scale)
   end)
   it('setters validate', function()
     local s = amp.GradScaler()
@@ -151,6 +241,39 @@ describe('scale()', function()
     eq(out[2][1][1], { 4 })
     H.fails_here(function() s:scale('x') end)
     H.fails_here(function() s:scale({ 1 }) end)
+  end)
+  it('keeps metatables and keys, scales a tensor used twice twice, leaves what it was given', function()
+    local s = amp.GradScaler { init_scale = 4 }
+    local x = amp.tensor { 1 }
+    local mt = { __index = { name = 'out' } }
+    local given = setmetatable({ logits = x, aux = { x } }, mt)
+    local out = s:scale(given)
+    assert.equal('out', out.name)
+    eq(out.logits, { 4 })
+    eq(out.aux[1], { 4 })
+    assert.is_true(given.logits == x)
+    eq(x, { 1 })
+    assert.same({}, s:scale {})
+    H.fails_here(function() s:scale { a = { b = 'x' } } end, 'a.b', 'x')
+  end)
+  it('a 16-bit loss does not overflow, float64 stays', function()
+    local s = amp.GradScaler()
+    local x = amp.tensor({ 8 }, { dtype = 'float16', requires_grad = true })
+    local y = s:scale(x)
+    eq(y, { 8 * 65536 })
+    assert.equal('float64', s:scale(amp.tensor({ 1 }, { dtype = 'float64' })).dtype)
+  end)
+  it('in a region is the same', function()
+    local s = amp.GradScaler { init_scale = 3 }
+    local y = amp.autocast({ dtype = 'bfloat16' }, function() return s:scale(amp.tensor(1.0009765625)) end)
+    assert.equal('float32', y.dtype)
+    eq(y, { 3 * 1.0009765625 })
+  end)
+  it('scale_tensor on a device that is not there says what was looked for', function()
+    local s = amp.GradScaler { init_scale = 4 }
+    assert.equal('cpu', s:scale_tensor('cpu').device)
+    H.fails_here(function() s:scale_tensor 'cudda' end, 'cudda')
+    if not amp.cuda.is_available() then H.fails_here(function() s:scale_tensor 'cuda' end, 'cuda') end
   end)
   it('the scale tensor is a copy', function()
     local s = amp.GradScaler { init_scale = 4 }
@@ -195,6 +318,30 @@ describe('unscale_', function()
           s:update()
           assert.equal(0, p:sum():item())
           assert.equal(2, s:get_scale())
+        end
+      end
+    end
+  end)
+  it('of float64 and bfloat16 parameters, in every layout: exact, and finds what is not finite', function()
+    for _, d in ipairs { 'float64', 'float32', 'bfloat16' } do
+      for _, layout in ipairs { 'flat', 'transposed', 'strided' } do
+        for _, bad in ipairs { false, INF, -INF, 0 / 0 } do
+          local s = amp.GradScaler { init_scale = 8 }
+          local shape = layout == 'flat' and { 333 } or { 9, 37 }
+          local p = amp.zeros(shape, { dtype = d, requires_grad = true })
+          local o = sgd(p)
+          local g = layout == 'transposed' and H.sample({ 37, 9 }, d):t() or layout == 'strided' and H.sample({ 18, 74 }, d)[{ { 1, 18, 2 }, { 1, 74, 2 } }]
+            or H.sample(shape, d)
+          if bad then
+            if layout == 'flat' then g[333] = bad else g[{ 9, 37 }] = bad end
+          end
+          local want = (g * 0.125):clone()
+          p.grad = g
+          s:unscale_(o)
+          assert.equal(bad ~= false, s:found_inf(o), d .. ' ' .. layout)
+          if not bad then H.same(p.grad, want, d .. ' ' .. layout) end
+          s:step(o)
+          if not bad then H.same(p:detach(), -want, d .. ' ' .. layout) else assert.equal(0, p:abs():sum():item()) end
         end
       end
     end
@@ -297,111 +444,6 @@ describe('unscale_', function()
   end)
 end)
 
-describe('overflow', function()
-  local function setups()
-    return {
-      sgd = function(p) return amp.optim.SGD({ p }, { lr = 0.1, momentum = 0.9 }) end,
-      adam = function(p) return amp.optim.Adam({ p }, { lr = 0.1 }) end,
-      adamw = function(p) return amp.optim.AdamW({ p }, { lr = 0.1, weight_decay = 0.1 }) end,
-    }
-  end
-  it('changes no parameter, state or step counter; update backs off once', function()
-    for name, make in pairs(setups()) do
-      local s = amp.GradScaler { init_scale = 16 }
-      local p = param { 1, 2 }
-      local o = make(p)
-      give(s, p, 1)
-      s:step(o)
-      s:update()
-      o:zero_grad()
-      local function freeze(v)
-        if type(v) == 'cdata' then return v:tolist() end
-        if type(v) ~= 'table' then return v end
-        local t = {}
-        for k, x in pairs(v) do t[k] = freeze(x) end
-        return t
-      end
-      local before, value = freeze(o:state_dict()), p:tolist()
-      give(s, p, amp.tensor { 1, INF })
-      s:step(o)
-      assert.is_true(s:found_inf(o), name)
-      s:update()
-      assert.same(before, freeze(o:state_dict()), name)
-      assert.same(value, p:tolist(), name)
-      assert.equal(8, s:get_scale())
-      o:zero_grad()
-      give(s, p, 1)
-      s:step(o)
-      assert.is_false(s:found_inf(o))
-      s:update()
-      assert.are_not.same(value, p:tolist())
-    end
-  end)
-  it('of one optimizer leaves the others stepping', function()
-    local s = amp.GradScaler { init_scale = 16 }
-    local p, q = param { 1 }, param { 1 }
-    local o1, o2 = sgd(p), sgd(q)
-    s:scale((p * INF):sum() + (q * 0.5):sum()):backward()
-    s:step(o1):step(o2)
-    s:update()
-    assert.is_true(s:found_inf(o1))
-    assert.is_false(s:found_inf(o2))
-    eq(p, { 1 })
-    eq(q, { 0.5 })
-    assert.equal(8, s:get_scale())
-  end)
-  it('is reported per step: scripted pattern', function()
-    local s = amp.GradScaler { init_scale = 16 }
-    local p = param { 0 }
-    local o = sgd(p)
-    local pattern, got = { 1, INF, 1, 1, INF }, {}
-    local lr_steps = 0
-    for i, g in ipairs(pattern) do
-      give(s, p, g)
-      assert.is_true(s:step(o) == s)
-      s:update()
-      got[i] = s:found_inf(o)
-      if not got[i] then lr_steps = lr_steps + 1 end
-      o:zero_grad()
-    end
-    assert.same({ false, true, false, false, true }, got)
-    assert.equal(3, lr_steps)
-  end)
-  it('max_skipped is an error after n skips in a row', function()
-    local s = amp.GradScaler { init_scale = 2 ^ 40, max_skipped = 3 }
-    local p = param { 0 }
-    local o = sgd(p)
-    local ok, err
-    for _ = 1, 3 do
-      ok, err = pcall(function()
-        give(s, p, INF)
-        s:step(o)
-        s:update()
-        o:zero_grad()
-      end)
-      if not ok then break end
-    end
-    assert.is_false(ok)
-    assert.is_true(tostring(err):find('3', 1, true) ~= nil, tostring(err))
-  end)
-  it('for ever gives one warning after 20 in a row', function()
-    local s = amp.GradScaler()
-    local p = param { 0 }
-    local o = amp.optim.SGD({ p }, { lr = 1, name = 'first' })
-    local list = H.warnings(function()
-      for _ = 1, 45 do
-        give(s, p, 0 / 0)
-        s:step(o)
-        s:update()
-        s:get_scale()
-        o:zero_grad()
-      end
-    end)
-    assert.equal(1, #list, table.concat(list, ' | '))
-    assert.is_true(list[1]:find('20', 1, true) ~= nil, list[1])
-  end)
-end)
-
 describe('disabled', function()
   it('is the plain loop bit for bit, and reads 1.0', function()
     local p, q = param { 1, 2, 3 }, param { 1, 2, 3 }
@@ -424,110 +466,33 @@ describe('disabled', function()
     local x = amp.ones(1)
     assert.is_true(s:scale(x) == x)
   end)
-end)
-
-describe('the protocol', function()
-  local s, p, o
-  before_each(function()
-    s = amp.GradScaler { init_scale = 16 }
-    p = param { 1 }
-    o = sgd(p)
-  end)
-  it('unscale_ twice, or after step', function()
-    give(s, p, 1)
+  it('every gear and method works and does nothing', function()
+    local s = amp.GradScaler { enabled = false }
+    local p = param { 1 }
+    local o = sgd(p)
+    local gm = amp.GradManager():attach { p }
+    gm:record(function() s:backward(gm, (p * 0.5):sum()) end)
+    o:step():clear_grad()
+    eq(p, { 0.5 })
+    gm:record(function() gm:backward((p * 0.25):sum(), { dy = s:scale_tensor() }) end)
+    s:unscale(gm:attached_tensors()):update()
+    o:step():clear_grad()
+    eq(p, { 0.25 })
+    s:update():update(5)
     s:unscale_(o)
-    H.fails_here(function() s:unscale_(o) end, 'unscale_', 'update')
-    s:step(o)
-    H.fails_here(function() s:unscale_(o) end, 'update')
-    s:update()
-    o:zero_grad()
-    give(s, p, 1)
     s:unscale_(o)
-    s:step(o)
-    s:update()
-  end)
-  it('step twice', function()
-    give(s, p, 1)
-    s:step(o)
-    H.fails_here(function() s:step(o) end, 'step', 'update')
-  end)
-  it('update with nothing checked', function()
-    s:scale(amp.zeros(1))
-    H.fails_here(function() s:update() end, 'update')
-    H.fails_here(function() amp.GradScaler():update() end, 'update')
-  end)
-  it('step when every gradient is nil names the optimizer; allow_empty makes it a no-op', function()
-    local named = amp.optim.SGD({ param { 1 } }, { lr = 1, name = 'frozen stage' })
-    s:scale(amp.zeros(1))
-    H.fails_here(function() s:step(named) end, 'frozen stage')
-    H.fails_here(function() s:step(o) end, 'SGD', 'scaler_spec')
-    s:step(o, { allow_empty = true })
-    eq(p, { 1 })
-  end)
-  it('float16 gradients of float16 parameters: keep parameters in float32', function()
-    local h = amp.ones(2, { dtype = 'float16', requires_grad = true })
-    local oh = sgd(h)
-    s:scale((h * 2):sum()):backward()
-    H.fails_here(function() s:unscale_(oh) end, 'float16', 'float32')
-    local net = amp.nn.Linear(2, 1):half()
-    local on = amp.optim.SGD(net:parameters(), { lr = 1 })
-    s:scale(net(amp.ones(1, 2, { dtype = 'float16' })):sum()):backward()
-    H.fails_here(function() s:step(on) end, 'float16', 'float32')
-  end)
-  it('a closure', function()
-    give(s, p, 1)
-    H.fails_here(function() s:step(o, function() end) end, 'closure')
-  end)
-  it('unscale_, then update discards a batch', function()
-    give(s, p, INF)
-    s:unscale_(o)
-    s:update()
-    assert.equal(8, s:get_scale())
-    o:zero_grad()
-    give(s, p, 1)
-    s:unscale_(o)
-    s:step(o)
-    s:update()
-    eq(p, { 0 })
-  end)
-  it('accumulating: unscale_ at the end of the effective batch; the faulty loop errs and recovers', function()
-    for _ = 1, 3 do give(s, p, 0.125) end
-    s:unscale_(o)
-    eq(p.grad, { 0.375 })
-    s:step(o)
-    s:update()
-    o:zero_grad()
-    give(s, p, 1)
-    s:unscale_(o)
-    give(s, p, 1)
-    H.fails_here(function() s:unscale_(o) end, 'unscale_')
-    s:update()
-    o:zero_grad()
-    give(s, p, 0.5)
-    s:step(o)
-    s:update()
-    eq(p, { 0.125 })
-  end)
-  it('two micro-batches a step: the scale moves at step ends only', function()
-    local t = amp.GradScaler { init_scale = 2, growth_interval = 1 }
-    local path = {}
-    for k = 1, 4 do
-      give(t, p, 0.25)
-      path[#path + 1] = t:get_scale()
-      if k % 2 == 0 then
-        eq(p.grad, { 0.5 * t:get_scale() })
-        t:step(o)
-        t:update()
-        o:zero_grad()
-      end
-    end
-    assert.same({ 2, 2, 4, 4 }, path)
-    assert.equal(8, t:get_scale())
-    eq(p, { 0 })
-  end)
-  it('names what is no optimizer', function()
+    s:step(o):step(o, { allow_empty = true })
+    assert.same({}, s:state_dict())
+    s:load_state_dict {}
+    s:load_state_dict(amp.GradScaler():state_dict())
+    assert.equal(1, s:get_scale())
+    local list = { amp.ones(1), 'x' }
+    assert.is_true(s:scale(list) == list)
+    local own = { param_groups = { { params = { p } } }, step = function(self) self.called = true end }
+    s:step(own)
+    assert.is_true(own.called)
     H.fails_here(function() s:step(5) end, 'optimizer')
-    H.fails_here(function() s:unscale_(nil) end, 'optimizer')
+    H.fails_here(function() amp.GradScaler():load_state_dict(s:state_dict()) end, 'disabled')
   end)
 end)
 
@@ -585,169 +550,70 @@ describe('state', function()
     t:update()
     eq(p, { 0.5 })
   end)
+  it('survives a file, unscaled gradients pending or not, and loads in mid-iteration', function()
+    local s = amp.GradScaler { init_scale = 8, growth_interval = 2, min_scale = 1, max_scale = 64, hysteresis = 3, max_skipped = 30 }
+    local p = param { 1 }
+    local o = sgd(p)
+    p.grad = amp.tensor { INF }
+    s:step(o)
+    s:update()
+    local path = H.tmp 'scaler'
+    amp.save(path, s:state_dict())
+    local t = amp.GradScaler()
+    p.grad = amp.tensor { 1 }
+    t:unscale_(o)
+    t:load_state_dict(amp.load(path))
+    assert.same(s:state_dict(), t:state_dict())
+    assert.same({ 8, 2, 1, 64, 3, 30 }, { t:get_scale(), t.growth_interval, t.min_scale, t.max_scale, t.hysteresis, t.max_skipped })
+    p.grad = amp.tensor { 4 }
+    t:unscale_(o)
+    t:step(o)
+    t:update()
+    eq(p, { 0.5 })
+  end)
+  it('with the optimizer and the schedule: a run resumed at every step is the uninterrupted one', function()
+    local grads = { 1, 1, INF, 0.5, 1, -1, INF, INF, 2, 1 }
+    local function setup(from)
+      local p = param(from and H.values(from.p) or { 1, 2 })
+      local o = amp.optim.Adam({ p }, { lr = 0.1 })
+      local s = amp.GradScaler { init_scale = 16, growth_interval = 3 }
+      local l = amp.optim.lr_scheduler.ExponentialLR(o, { gamma = 0.9 })
+      if from then
+        o:load_state_dict(from.o:state_dict())
+        s:load_state_dict(from.s:state_dict())
+        l:load_state_dict(from.l:state_dict())
+      end
+      return { p = p, o = o, s = s, l = l }
+    end
+    local function run(r, from, to)
+      for k = from, to do
+        give(r.s, r.p, amp.tensor { grads[k], k })
+        r.s:step(r.o)
+        r.s:update()
+        if not r.s:found_inf(r.o) then r.l:step() end
+        r.o:clear_grad()
+      end
+      return r
+    end
+    local whole = run(setup(), 1, #grads)
+    for k = 1, #grads - 1 do
+      local again = run(setup(run(setup(), 1, k)), k + 1, #grads)
+      H.same(again.p, whole.p, 'resumed after ' .. k)
+      assert.equal(whole.s:get_scale(), again.s:get_scale())
+      assert.equal(whole.o.param_groups[1].lr, again.o.param_groups[1].lr)
+    end
+  end)
   it('names what is missing or wrong in a state', function()
     local s = amp.GradScaler()
     H.fails_here(function() s:load_state_dict {} end)
     H.fails_here(function() s:load_state_dict(5) end)
-    local d = s:state_dict()
-    d.scale = -1
-    H.fails_here(function() s:load_state_dict(d) end, '-1')
+    for name, v in pairs { scale = -1, growth_factor = 1, backoff_factor = 2, growth_interval = -3, growth_tracker = 1.5, hysteresis = 0, min_scale = -7 } do
+      local d = s:state_dict()
+      d[name] = v
+      H.fails_here(function() s:load_state_dict(d) end, tostring(v))
+    end
+    H.fails_here(function() s:load_state_dict { scale = 1 } end, 'growth_factor')
     assert.equal(65536, s:get_scale())
-  end)
-end)
-
-describe('the automatic gear', function()
-  it('backward, step, clear_grad', function()
-    local s = amp.GradScaler { init_scale = 16, growth_interval = 2 }
-    local gm = amp.GradManager()
-    local p = param { 1 }
-    gm:attach { p }
-    local o = sgd(p)
-    local scales = {}
-    for _, g in ipairs { 0.5, INF, 0.5, 0.5 } do
-      gm:record(function() s:backward(gm, (p * g):sum()) end)
-      if g ~= INF then eq(p.grad, { 0.5 }) end
-      o:step():clear_grad()
-      scales[#scales + 1] = s:get_scale()
-    end
-    assert.same({ 16, 8, 8, 16 }, scales)
-    eq(p, { -0.5 })
-  end)
-  it('takes dy, and leaves unscaling to the user on request', function()
-    local s = amp.GradScaler { init_scale = 16 }
-    local gm = amp.GradManager()
-    local p = param { 1, 1 }
-    gm:attach { p }
-    gm:record(function() s:backward(gm, p * 3, { dy = amp.tensor { 1, 2 } }) end)
-    eq(p.grad, { 3, 6 })
-    p.grad = nil
-    gm:record(function() s:backward(gm, (p * 3):sum(), { unscale_grad = false }) end)
-    eq(p.grad, { 48, 48 })
-    s:unscale(gm:attached_tensors())
-    eq(p.grad, { 3, 3 })
-    s:update()
-  end)
-  it('manual: scale_tensor as dy, unscale, update, step', function()
-    local s = amp.GradScaler { init_scale = 16 }
-    local gm = amp.GradManager()
-    local p = param { 1 }
-    gm:attach(p)
-    local o = sgd(p)
-    for _, g in ipairs { 0.5, INF, 0.25 } do
-      gm:record(function() gm:backward((p * g):sum(), { dy = s:scale_tensor() }) end)
-      s:unscale(gm:attached_tensors())
-      assert.equal(g == INF, s:found_inf())
-      s:update()
-      o:step():clear_grad()
-    end
-    eq(p, { 0.25 })
-    assert.equal(8, s:get_scale())
-  end)
-  it('after an overflow the next plain step of those tensors leaves them alone', function()
-    local s = amp.GradScaler { init_scale = 16 }
-    local p, q = param { 1 }, param { 1 }
-    local o = sgd(p, q)
-    s:scale((p * INF):sum() + q:sum()):backward()
-    s:unscale { p, q }
-    o:step()
-    eq(p, { 1 })
-    eq(q, { 1 })
-    s:update()
-    o:zero_grad();
-    (p + q):sum():backward()
-    o:step()
-    eq(p, { 0 })
-  end)
-  it('a user-written optimizer sees nil gradients on overflow, and is called only after a clean check', function()
-    local p = param { 1 }
-    local calls = 0
-    local own = {
-      param_groups = { { params = { p } } },
-      step = function(self)
-        for _, t in ipairs(self.param_groups[1].params) do
-          if t.grad then
-            calls = calls + 1
-            amp.no_grad(function() t:sub_(t.grad) end)
-          end
-        end
-      end,
-    }
-    local s = amp.GradScaler { init_scale = 16 }
-    for _, g in ipairs { 0.5, INF, 0.25 } do
-      give(s, p, g)
-      s:step(own)
-      s:update()
-      p.grad = nil
-    end
-    eq(p, { 0.25 })
-    assert.equal(2, calls)
-    local gm = amp.GradManager():attach { p }
-    gm:record(function() s:backward(gm, (p * INF):sum()) end)
-    assert.is_nil(p.grad)
-    local on -- it runs with autocast off wherever it is stepped
-    own.step = function() on = amp.is_autocast_enabled() end
-    s = amp.GradScaler()
-    give(s, p, 1)
-    amp.autocast(function() s:step(own) end)
-    assert.is_false(on)
-  end)
-end)
-
-describe('with autocast', function()
-  it('in float16 trains as float32 does, step by step', function()
-    for _, kind in ipairs { 'SGD', 'Adam' } do
-      local function train(mixed)
-        amp.manual_seed(4)
-        local net = amp.nn.Sequential(amp.nn.Linear(6, 16), amp.nn.ReLU(), amp.nn.Linear(16, 2))
-        local o = amp.optim[kind](net:parameters(), { lr = 0.05 })
-        local s = amp.GradScaler { enabled = mixed, init_scale = 1024 }
-        local x, y = H.sample { 10, 6 }, H.sample { 10, 2 }
-        local losses = {}
-        for k = 1, 15 do
-          local loss = amp.autocast({ dtype = 'float16', enabled = mixed }, function() return F.mse_loss(net(x), y) end)
-          s:scale(loss):backward()
-          s:step(o)
-          s:update()
-          o:zero_grad()
-          losses[k] = loss:item()
-        end
-        return losses, net
-      end
-      local a, net = train(false)
-      local b, mixed = train(true)
-      for k = 1, #a do assert.is_true(math.abs(a[k] - b[k]) < 0.02 * a[1] + 1e-3, ('%s step %d: %g against %g'):format(kind, k, a[k], b[k])) end
-      assert.is_true(b[#b] < b[1] * 0.8)
-      for i, p in ipairs(mixed:parameters()) do
-        assert.equal('float32', p.dtype)
-        -- Adam's step hardly depends on a gradient's size, so rounding decides where it is near zero
-        if kind == 'SGD' then H.close(p, net:parameters()[i], { rtol = 0.05, atol = 0.02 }) end
-      end
-    end
-  end)
-  it('a batch norm step that overflowed leaves finite running statistics or says so', function()
-    local bn = amp.nn.BatchNorm1d(2)
-    bn:train()
-    bn(amp.tensor { { 6e4, 1 }, { -6e4, 2 }, { INF, 3 } })
-    bn(H.sample { 4, 2 })
-    local v = H.values(bn.running_mean)
-    assert.is_true(v[1] == v[1] and math.abs(v[1]) < INF)
-    assert.is_true(v[2] == v[2])
-  end)
-  it('no step reads anything back from the device', function()
-    local p = param { 1, 2 }
-    local o = amp.optim.AdamW({ p }, { lr = 0.1 })
-    local s = amp.GradScaler()
-    local before = amp.counters().host_waits
-    for _ = 1, 3 do
-      give(s, p, 1)
-      s:unscale_(o)
-      amp.nn.utils.clip_grad_norm_({ p }, 1)
-      s:step(o)
-      s:update()
-      o:zero_grad()
-    end
-    assert.equal(before, amp.counters().host_waits)
-    s:get_scale()
-    assert.is_true(amp.counters().host_waits > before)
+    assert.equal(2, s:get_growth_factor())
   end)
 end)

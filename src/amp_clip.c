@@ -11,8 +11,6 @@
 #include "amp_compose.h"
 #include "amp_scale.h"
 
-enum { MAX_PLACES = 17 }; /* the CPU and 16 cards */
-
 /* -- Norm and clipping --------------------------------------------------------- */
 
 /* |value * factor|^p summed up (p infinite: the largest) as a 0-d cell of the value's device. Counted. */
@@ -146,7 +144,7 @@ static int clip_all(amp_tensor *const *leaf, int n, place *pl, int *npl, amp__pr
     int j = 0;
     while (j < *npl && !(pl[j].c32->device == v->device && pl[j].c32->device_index == v->device_index)) j++;
     if (j == *npl) {
-      if (j == MAX_PLACES) return amp__fail(AMP_E_UNSUPPORTED, "gradients on more than %d devices", MAX_PLACES);
+      if (j == AMP_MAX_PLACES) return amp__fail(AMP_E_UNSUPPORTED, "gradients on more than %d devices", AMP_MAX_PLACES);
       pl[j].c32 = amp__cell_copy(pl[0].c32, v->device, v->device_index);
       pl[j].c64 = pl[j].c32 ? amp__cell_copy(pl[0].c64, v->device, v->device_index) : NULL;
       if (!pl[j].c64) { amp__free(pl[j].c32); return amp__S->err.code; }
@@ -165,7 +163,7 @@ int amp_clip_grad_norm(amp_state *S, amp_ref *norm, amp_tensor *const *leaf, int
   if (isnan(max_norm)) return amp__fail(AMP_E_VALUE, "max_norm is not a number");
   amp__plain plain = amp__plain_begin();
   amp_tensor *total = NULL;
-  place pl[MAX_PLACES] = {{0}};
+  place pl[AMP_MAX_PLACES] = {{0}};
   amp__product m = {0};
   int npl = 0, mark = amp__pool_mark(), rc = total_norm(leaf, n, p, &total);
   if (rc) goto out;

@@ -217,6 +217,7 @@ typedef struct amp_device_ops {
   int (*copy)(amp_tensor *dst, const amp_tensor *src);  /* contiguous, same dtype, one side is this device */
   int (*sync)(int index);
   amp_kernel_fn kernel[AMP_OP_COUNT];
+  int (*threads)(int64_t work);  /* CPU: amp__threads, for plug-ins that bring threads of their own */
   /* found != 0 anywhere in the n float32 cells: do nothing at all */
   int (*optim_step)(int kind, const amp_hyper *h, amp_optim_chunk *chunks, int n, const float *const *found, int nfound);
   /* found |= any non-finite element of t; t *= *inv if inv (in place, t's dtype) */

@@ -170,6 +170,7 @@ static void init(void)
   amp_device_ops *cpu = &amp__devices[AMP_CPU];
   memcpy(cpu->kernel, plain, sizeof plain);
   for (int i = 0; i < SERVED; i++) cpu->kernel[served[i]] = first_use;
+  cpu->threads = amp__threads;
   cpu->optim_step = amp__cpu_optim_step;
   cpu->check_scale = amp__cpu_check_scale;
   cpu->scale_update = amp__cpu_scale_update;

@@ -18,19 +18,6 @@
 #include "amp_compose.h"
 #include "amp_optim.h"
 
-static const struct { const char *name[AMP_OPTIM_STATES]; int n; } kinds[AMP_OPTIM_COUNT] = {
-  [AMP_SGD] = {{"momentum_buffer"}, 1},
-  [AMP_ADAM] = {{"exp_avg", "exp_avg_sq", "max_exp_avg_sq"}, 3},
-  [AMP_ADAMW] = {{"exp_avg", "exp_avg_sq", "max_exp_avg_sq"}, 3},
-};
-
-int amp_optim_state_count(int kind) { return kind >= 0 && kind < AMP_OPTIM_COUNT ? kinds[kind].n : 0; }
-
-const char *amp_optim_state_name(int kind, int which)
-{
-  return which >= 0 && which < amp_optim_state_count(kind) ? kinds[kind].name[which] : NULL;
-}
-
 /* -- Life ---------------------------------------------------------------------- */
 
 amp_optim *amp_optim_new(amp_state *S, int kind)
@@ -151,8 +138,7 @@ int amp__optim_zero(amp_tensor *t)
   return r ? 0 : amp__S->err.code;
 }
 
-/* v in the shape, dtype, device and layout of m: itself if it is so. Counted. */
-static amp_tensor *as(amp_tensor *v, const amp_meta *m)
+amp_tensor *amp__optim_as(amp_tensor *v, const amp_meta *m)
 {
   bool here = v->device == m->device && v->device_index == m->device_index;
   if (here && v->dtype == m->dtype && lies_as(v, m)) { amp__retain(v); return v; }
@@ -170,13 +156,6 @@ static amp_tensor *as(amp_tensor *v, const amp_meta *m)
   return done;
 }
 
-static int replace(amp_tensor **slot, amp_tensor *v) { /* takes v's count */
-  if (!v) return amp__S->err.code;
-  amp__free(*slot);
-  *slot = v;
-  return 0;
-}
-
 static bool has_grad(const amp__param *p) { return p->t->ag && p->t->ag->grad.value; }
 
 /* Step cells and the states of `need`, where and as the parameter lies. */
@@ -191,16 +170,16 @@ static int prepare_state(amp__param *p, unsigned need)
       if (!amp__same_size(p->state[w], t))
         return amp__fail(AMP_E_SHAPE, "a parameter is of shape %s, the optimizer's state for it of shape %s",
                          amp__shape_str(t->ndim, t->size), amp__shape_str(p->state[w]->ndim, p->state[w]->size));
-      rc = replace(&p->state[w], as(p->state[w], &m));
+      rc = amp__optim_replace(&p->state[w], amp__optim_as(p->state[w], &m));
     } else if (need >> w & 1) {
-      rc = replace(&p->state[w], amp__tensor_new(&m));
+      rc = amp__optim_replace(&p->state[w], amp__tensor_new(&m));
       if (!rc && (rc = amp__optim_zero(p->state[w]))) { amp__free(p->state[w]); p->state[w] = NULL; }
     }
   }
   if (rc) return rc;
   amp_meta c = {.dtype = AMP_FLOAT64, .ndim = 1, .device = t->device, .device_index = t->device_index, .size = {2}, .stride = {1}};
-  if (p->steps) return replace(&p->steps, as(p->steps, &c));
-  rc = replace(&p->steps, amp__tensor_new(&c));
+  if (p->steps) return amp__optim_replace(&p->steps, amp__optim_as(p->steps, &c));
+  rc = amp__optim_replace(&p->steps, amp__tensor_new(&c));
   if (!rc && (rc = amp__optim_zero(p->steps))) { amp__free(p->steps); p->steps = NULL; }
   return rc;
 }
@@ -215,7 +194,6 @@ typedef struct work { /* of one parameter in this step */
 } work;
 
 typedef struct place { uint8_t device, index; const float **found; amp_tensor **copy; int ncopy; } place;
-enum { MAX_PLACES = 17 };
 
 static unsigned states_of(int kind, const amp_hyper *h)
 {
@@ -249,10 +227,10 @@ static int prepare(work *k, unsigned need)
   if (rc) return rc;
   amp_meta m;
   amp__optim_meta(t, g->value->dtype, &m);
-  if (!(k->grad = as(g->value, &m))) return amp__S->err.code;
+  if (!(k->grad = amp__optim_as(g->value, &m))) return amp__S->err.code;
   if (!(t->flags & AMP_T_DENSE)) {
     m.dtype = t->dtype;
-    if (!(k->temp = as(t, &m))) return amp__S->err.code;
+    if (!(k->temp = amp__optim_as(t, &m))) return amp__S->err.code;
   }
   amp_tensor *s = t->ag->shadow;
   if (s && t->dtype == AMP_FLOAT32 && amp__is_half(s->dtype) && !k->temp && !k->p->shared && t->ag->shadow_version == amp__version(t) &&
@@ -285,7 +263,7 @@ static place *place_of(place *pl, int *n, const amp_tensor *t, amp_tensor **foun
 {
   for (int i = 0; i < *n; i++)
     if (pl[i].device == t->device && pl[i].index == t->device_index) return &pl[i];
-  if (*n == MAX_PLACES) { amp__fail(AMP_E_UNSUPPORTED, "parameters on more than %d devices", MAX_PLACES); return NULL; }
+  if (*n == AMP_MAX_PLACES) { amp__fail(AMP_E_UNSUPPORTED, "parameters on more than %d devices", AMP_MAX_PLACES); return NULL; }
   place *q = &pl[(*n)++];
   *q = (place){t->device, t->device_index, malloc(sizeof *q->found * (size_t)(nfound + 1)), malloc(sizeof *q->copy * (size_t)(nfound + 1)), 0};
   if (!q->found || !q->copy) { amp__nomem(sizeof *q->found * (size_t)nfound); return NULL; }
@@ -375,7 +353,7 @@ int amp_optim_step(amp_state *S, amp_optim *o, const amp_hyper *hyper, int ngrou
   work *k = NULL;
   amp_optim_chunk *chunk = NULL;
   amp__param **joining = NULL;
-  place pl[MAX_PLACES];
+  place pl[AMP_MAX_PLACES];
   int rc, nfound = 0, n = 0, npl = 0, mark = amp__pool_mark();
   for (int g = 0; g < ngroup; g++)
     if ((rc = check_hyper(o->kind, &hyper[g]))) goto out;
@@ -448,102 +426,4 @@ int amp_optim_clear_grad(amp_state *S, amp_optim *o, int to_zero)
     }
   amp__plain_end(plain);
   return rc;
-}
-
-/* -- State as the user sees it ----------------------------------------------------- */
-
-static amp__param *param_of(amp_optim *o, int group, int param)
-{
-  if (group < 0 || group >= o->ngroup || param < 0 || param >= o->group[group].n) {
-    amp__fail(AMP_E_INDEX, "the optimizer has no parameter %d in group %d", param + 1, group + 1);
-    return NULL;
-  }
-  return &o->group[group].p[param];
-}
-
-static int read_steps(const amp__param *p, double v[2])
-{
-  v[0] = v[1] = 0;
-  if (!p->steps) return 0;
-  if (p->steps->device == AMP_CPU) { memcpy(v, amp__data(p->steps), sizeof(double) * 2); return 0; }
-  amp_ref r = {p->steps};
-  return amp_read(amp__S, &r, v, 2);
-}
-
-static int write_steps(amp__param *p, const double v[2])
-{
-  int64_t two = 2;
-  amp_ref host = {0};
-  int rc = amp_from_double(amp__S, &host, v, 1, &two, AMP_FLOAT64);
-  if (rc) return rc;
-  amp_meta c = {.dtype = AMP_FLOAT64, .ndim = 1, .device = p->t->device, .device_index = p->t->device_index, .size = {2}, .stride = {1}};
-  rc = replace(&p->steps, as(host.t, &c));
-  amp__free(host.t);
-  return rc;
-}
-
-int amp_optim_state(amp_state *S, amp_ref *out, amp_optim *o, int group, int param, int which)
-{
-  AMP_ENTER(S);
-  amp__param *p = param_of(o, group, param);
-  double steps[2];
-  if (!p) return S->err.code;
-  if (which < 0 || which >= kinds[o->kind].n) return amp__fail(AMP_E_INDEX, "the optimizer has no state %d", which + 1);
-  if (!p->state[which]) return 0;
-  int rc = read_steps(p, steps);
-  if (rc || steps[o->kind == AMP_SGD] == 0) return rc; /* allocated, but every step so far was skipped */
-  return (out->t = amp__tensor_alias(p->state[which])) ? 0 : S->err.code;
-}
-
-int amp_optim_state_set(amp_state *S, amp_optim *o, int group, int param, int which, const amp_ref *v)
-{
-  AMP_ENTER(S);
-  amp__param *p = param_of(o, group, param);
-  double steps[2];
-  int rc;
-  if (!p) return S->err.code;
-  if (which < 0 || which >= kinds[o->kind].n) return amp__fail(AMP_E_INDEX, "the optimizer has no state %d", which + 1);
-  if ((rc = read_steps(p, steps))) return rc;
-  if (v && v->t) {
-    if (!amp__is_float(v->t->dtype) || !amp__same_size(v->t, p->t))
-      return amp__fail(AMP_E_SHAPE, "%s of a parameter of shape %s can't be %s", kinds[o->kind].name[which], amp__shape_str(p->t->ndim, p->t->size), amp__tensor_str(v->t));
-    amp__plain plain = amp__plain_begin();
-    amp_meta m;
-    amp__optim_meta(p->t, amp__optim_dtype(p->t), &m);
-    amp_tensor *own = as(v->t, &m);
-    if (own == v->t) { amp__free(own); own = amp__raw_clone(v->t); }
-    rc = replace(&p->state[which], own);
-    amp__plain_end(plain);
-    if (rc) return rc;
-    if (steps[1] == 0) steps[1] = 1;
-  } else {
-    amp__free(p->state[which]);
-    p->state[which] = NULL;
-    steps[1] = 0;
-  }
-  return o->kind == AMP_SGD ? write_steps(p, steps) : 0;
-}
-
-int amp_optim_get_steps(amp_state *S, amp_optim *o, int group, int param, double *steps)
-{
-  AMP_ENTER(S);
-  amp__param *p = param_of(o, group, param);
-  double v[2];
-  if (!p) return S->err.code;
-  int rc = read_steps(p, v);
-  *steps = v[0];
-  return rc;
-}
-
-int amp_optim_set_steps(amp_state *S, amp_optim *o, int group, int param, double steps)
-{
-  AMP_ENTER(S);
-  amp__param *p = param_of(o, group, param);
-  double v[2];
-  if (!p) return S->err.code;
-  if (!(steps >= 0)) return amp__fail(AMP_E_VALUE, "a step count must be 0 or more, got %g", steps);
-  int rc = read_steps(p, v);
-  if (rc) return rc;
-  v[0] = steps;
-  return write_steps(p, v);
 }

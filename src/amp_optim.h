@@ -1,5 +1,5 @@
 /*
-** amp_optim.h: the structs that amp_optim.c and amp_arena.c share.
+** amp_optim.h: what amp_optim.c, amp_optim_state.c and amp_arena.c share.
 */
 #ifndef AMP_OPTIM_H
 #define AMP_OPTIM_H
@@ -23,6 +23,14 @@ struct amp_optim { int kind, ngroup; amp__group *group; };
 void amp__optim_meta(const amp_tensor *t, int dtype, amp_meta *m);
 static inline int amp__optim_dtype(const amp_tensor *t) { return t->dtype == AMP_FLOAT64 ? AMP_FLOAT64 : AMP_FLOAT32; }
 int amp__optim_zero(amp_tensor *t);
+amp_tensor *amp__optim_as(amp_tensor *v, const amp_meta *m); /* v in the shape, dtype, device and layout of m: itself if it is so. Counted */
+static inline int amp__optim_replace(amp_tensor **slot, amp_tensor *v)
+{ /* takes v's count */
+  if (!v) return amp__S->err.code;
+  amp__free(*slot);
+  *slot = v;
+  return 0;
+}
 
 /* Move what these n parameters own into common blocks, with zeroed states for the bits of `need` that are
 ** missing. What does not fit in is left as it is; no memory for a block is no error. */

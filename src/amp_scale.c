@@ -4,45 +4,20 @@
 ** A scaler owns four device cells (scale, 1/scale, growth tracker, overflows
 ** left) on the first device that asks; other devices get copies. They keep
 ** their addresses for life, so a captured step can be replayed. What a gradient
-** refers to is never one of them but a *check*: the snapshots of 1/scale and
-** found-inf that one iteration uses.
+** refers to is never one of them but a *check* (amp_check.c): the snapshots of
+** 1/scale and found-inf that one iteration uses.
 **
 **   scaler cells --snapshot--> check { inv, found } <--counted-- amp_grad
 **        ^                                 |
 **        +------- amp_scaler_update -------+
 **
-** Unscaling reads a gradient once, for its finite check, and leaves `inv` on its
-** record as the pending factor; only a tensor that the user already holds is
-** multiplied in place. A check stands until the gradient's storage changes.
-** amp_clip.c clips the same records; amp_optim.c asks amp__check_cell and steps.
+** This file also makes the cells, and the mode in which ops are plain.
 */
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include "amp_compose.h"
 #include "amp_scale.h"
-
-enum { MAX_PLACES = 17 }; /* the CPU and 16 cards */
-
-struct amp_scaler {
-  _Atomic int32_t refs;
-  amp_scaler_options o;
-  uint32_t epoch;                 /* updates so far: the iteration */
-  double scale0, tracker0, hyst0; /* until the cells are there */
-  amp_tensor *scale, *inv, *tracker, *hyst; /* 0-d, on the home device; NULL: not yet */
-  int nplace;
-  struct { uint8_t device, index; amp_tensor *scale, *inv; } place[MAX_PLACES]; /* copies elsewhere */
-};
-
-struct amp_check {
-  _Atomic int32_t refs;
-  amp_scaler *s;
-  uint32_t epoch; /* of s when made */
-  bool raw;       /* looked at gradients without unscaling them first */
-  bool drop;      /* on overflow the user sees no gradients */
-  int nplace;
-  struct { uint8_t device, index; amp_tensor *inv, *found; } place[MAX_PLACES];
-};
 
 /* -- Cells ------------------------------------------------------------------ */
 
@@ -93,8 +68,7 @@ amp_tensor *amp__cell_copy(amp_tensor *t, int device, int index)
   return amp__dispatch(here ? AMP_OP_clone : AMP_OP_to_device, 0, &t, 1, out, a.v) ? NULL : out[0];
 }
 
-/* The number in a cell; waits for a device. */
-static int cell_read(amp_tensor *t, double *v)
+int amp__cell_read(amp_tensor *t, double *v)
 {
   if (t->device == AMP_CPU) {
     *v = t->dtype == AMP_FLOAT64 ? *AMP_DATA(double, t) : *AMP_DATA(float, t);
@@ -102,13 +76,6 @@ static int cell_read(amp_tensor *t, double *v)
   }
   amp_ref r = {t};
   return amp_item(amp__S, &r, v);
-}
-
-static amp_tensor *cell_mul(amp_tensor *a, amp_tensor *b)
-{
-  if (a->device == AMP_CPU) return amp__cell(AMP_FLOAT32, AMP_CPU, 0, (double)*AMP_DATA(float, a) * *AMP_DATA(float, b));
-  amp_tensor *out[AMP_MAX_OUT] = {0}, *in[2] = {a, b};
-  return amp__dispatch(AMP_OP_mul, 0, in, 2, out, NULL) ? NULL : out[0];
 }
 
 /* -- Scaler ------------------------------------------------------------------ */
@@ -125,7 +92,7 @@ static int check_options(const amp_scaler_options *o)
 
 static int check_scale_value(double v)
 {
-  if (!(v > 0) || v > FLT_MAX || (float)v == 0) return amp__fail(AMP_E_VALUE, "a scale must be a positive float32 number, got %g", v);
+  if (!(v > 0) || v > FLT_MAX || 1 / v > FLT_MAX) return amp__fail(AMP_E_VALUE, "a scale and 1 over it must be positive float32 numbers, got %g", v);
   return 0;
 }
 
@@ -186,8 +153,7 @@ static int make_cells(amp_scaler *s, int device, int index)
   return amp__S->err.code;
 }
 
-/* Scale and 1/scale as cells of a device, borrowed. */
-static int cells_on(amp_scaler *s, int device, int index, amp_tensor **scale, amp_tensor **inv)
+int amp__scaler_cells(amp_scaler *s, int device, int index, amp_tensor **scale, amp_tensor **inv)
 {
   int rc = make_cells(s, device, index);
   if (rc) return rc;
@@ -195,7 +161,7 @@ static int cells_on(amp_scaler *s, int device, int index, amp_tensor **scale, am
   int i = 0;
   while (i < s->nplace && !(s->place[i].device == device && s->place[i].index == index)) i++;
   if (i == s->nplace) {
-    if (i == MAX_PLACES) return amp__fail(AMP_E_UNSUPPORTED, "a scaler serves at most %d devices", MAX_PLACES);
+    if (i == AMP_MAX_PLACES) return amp__fail(AMP_E_UNSUPPORTED, "a scaler serves at most %d devices", AMP_MAX_PLACES);
     amp_tensor *a = amp__cell_copy(s->scale, device, index), *b = a ? amp__cell_copy(s->inv, device, index) : NULL;
     if (!b) { amp__free(a); return amp__S->err.code; }
     s->place[i].device = (uint8_t)device; s->place[i].index = (uint8_t)index;
@@ -212,7 +178,7 @@ int amp_scaler_scale_tensor(amp_state *S, amp_ref *out, amp_scaler *s, int devic
   AMP_ENTER(S);
   amp__plain p = amp__plain_begin();
   amp_tensor *scale = NULL, *inv = NULL;
-  int rc = cells_on(s, device, index, &scale, &inv);
+  int rc = amp__scaler_cells(s, device, index, &scale, &inv);
   if (!rc && !(out->t = amp__cell_copy(scale, device, index))) rc = S->err.code;
   amp__plain_end(p);
   return rc;
@@ -226,9 +192,9 @@ int amp_scaler_get(amp_state *S, amp_scaler *s, double *scale, int64_t *tracker,
   if (s->scale) {
     S->host_waits++;
     amp__plain p = amp__plain_begin();
-    rc = cell_read(s->scale, &v);
-    if (!rc && tracker) rc = cell_read(s->tracker, &t);
-    if (!rc && hysteresis_left) rc = cell_read(s->hyst, &h);
+    rc = amp__cell_read(s->scale, &v);
+    if (!rc && tracker) rc = amp__cell_read(s->tracker, &t);
+    if (!rc && hysteresis_left) rc = amp__cell_read(s->hyst, &h);
     amp__plain_end(p);
   }
   if (rc) return rc;
@@ -301,206 +267,6 @@ int amp_scaler_update(amp_state *S, amp_scaler *s, amp_check *const *k, int n)
 out:
   for (int i = 0; i < nm; i++) amp__free(moved[i]);
   free(found); free(moved);
-  amp__plain_end(p);
-  return rc;
-}
-
-/* -- Checks ------------------------------------------------------------------ */
-
-static amp_check *check_new(amp_scaler *s)
-{
-  amp_check *k = calloc(1, sizeof *k);
-  if (!k) { amp__nomem(sizeof *k); return NULL; }
-  k->refs = 1;
-  k->s = s;
-  k->epoch = s->epoch;
-  atomic_fetch_add(&s->refs, 1);
-  return k;
-}
-
-amp_check *amp_check_new(amp_state *S, amp_scaler *s)
-{
-  AMP_ENTER(S);
-  return check_new(s);
-}
-
-void amp__check_retain(amp_check *k) { if (k) atomic_fetch_add_explicit(&k->refs, 1, memory_order_relaxed); }
-
-void amp_check_free(amp_check *k)
-{
-  if (!k || atomic_fetch_sub(&k->refs, 1) != 1) return;
-  for (int i = 0; i < k->nplace; i++) { amp__free(k->place[i].inv); amp__free(k->place[i].found); }
-  amp_scaler_free(k->s);
-  free(k);
-}
-
-/* The check's cells of a device: a snapshot of 1/scale at first use, found-inf 0. */
-static int check_place(amp_check *k, int device, int index)
-{
-  for (int i = 0; i < k->nplace; i++)
-    if (k->place[i].device == device && k->place[i].index == index) return i;
-  if (k->nplace == MAX_PLACES) return amp__fail(AMP_E_UNSUPPORTED, "a check serves at most %d devices", MAX_PLACES);
-  amp_tensor *scale = NULL, *inv = NULL;
-  int rc = cells_on(k->s, device, index, &scale, &inv);
-  if (rc) return rc;
-  amp_tensor *snap = amp__cell_copy(inv, device, index);
-  amp_tensor *found = snap ? amp__cell(AMP_FLOAT32, device, index, 0) : NULL;
-  if (!found) { amp__free(snap); return amp__S->err.code; }
-  int i = k->nplace++;
-  k->place[i].device = (uint8_t)device; k->place[i].index = (uint8_t)index;
-  k->place[i].inv = snap;
-  k->place[i].found = found;
-  return i;
-}
-
-bool amp__check_valid(const amp_grad *g)
-{
-  return g->value && g->check && g->version == amp__version(g->value);
-}
-
-static amp_tensor *found_of(const amp_grad *g)
-{
-  for (int i = 0; i < g->check->nplace; i++)
-    if (g->check->place[i].device == g->value->device && g->check->place[i].index == g->value->device_index) return g->check->place[i].found;
-  return NULL;
-}
-
-amp_tensor *amp__check_cell(const amp_grad *g) { return amp__check_valid(g) ? found_of(g) : NULL; }
-
-static void set_check(amp_grad *g, amp_check *k)
-{
-  if (g->check != k) {
-    amp__check_retain(k);
-    amp_check_free(g->check);
-    g->check = k;
-  }
-  g->version = amp__version(g->value);
-}
-
-/* factor * c as a cell. */
-static amp_tensor *times(amp__product *m, amp_tensor *factor, amp_tensor *c)
-{
-  if (!factor) { amp__retain(c); return c; }
-  if (m->a != factor || m->c != c) {
-    amp_tensor *ac = cell_mul(factor, c);
-    if (!ac) return NULL;
-    amp__free(m->ac); amp__free(m->a);
-    amp__retain(factor);
-    m->a = factor; m->c = c; m->ac = ac;
-  }
-  amp__retain(m->ac);
-  return m->ac;
-}
-void amp__product_end(amp__product *m)
-{
-  amp__free(m->a);
-  amp__free(m->ac);
-}
-
-int amp__grad_pend(amp_grad *g, amp_tensor *c, amp__product *m)
-{
-  amp_tensor *f = times(m, g->factor, c);
-  if (!f) return amp__S->err.code;
-  amp__free(g->factor);
-  g->factor = f;
-  return 0;
-}
-
-static int check_one(amp_check *k, amp_tensor *leaf, bool unscale, amp__product *m)
-{
-  amp_grad *g = &leaf->ag->grad;
-  amp_tensor *v = g->value;
-  if (g->check == k && g->version == amp__version(v)) return 0;
-  if (g->check && g->check->s == k->s && g->check->epoch == k->epoch && !g->check->raw)
-    unscale = false; /* it is unscaled; under another check of this iteration, or changed since */
-  int i = check_place(k, v->device, v->device_index);
-  if (i < 0) return i;
-  amp_tensor *inv = k->place[i].inv;
-  bool now = unscale && amp__grad_at_once(g);
-  int rc = amp__devices[v->device].check_scale(v, now ? AMP_DATA(float, inv) : NULL, AMP_DATA(float, k->place[i].found));
-  if (!rc && unscale && !now) rc = amp__grad_pend(g, inv, m);
-  if (rc) return rc;
-  if (now) amp__bump(v);
-  set_check(g, k);
-  return 0;
-}
-
-int amp_check_grads(amp_state *S, amp_check *k, amp_tensor *const *leaf, int n, int unscale)
-{
-  AMP_ENTER(S);
-  if ((unscale & (AMP_UNSCALE | AMP_UNSCALE_HALF)) == AMP_UNSCALE)
-    for (int i = 0; i < n; i++)
-      if (amp__grad_of(leaf[i]) && leaf[i]->dtype == AMP_FLOAT16)
-        return amp__fail_arg(AMP_E_DTYPE, i + 1, "can't unscale float16 gradients of a float16 parameter (%s): keep parameters in float32, "
-                             "autocast makes their float16 copies (only opt_level O3 keeps them in float16)", amp__tensor_str(leaf[i]));
-  amp__plain p = amp__plain_begin();
-  amp__product m = {0};
-  int rc = 0;
-  if (unscale & AMP_CHECK_RAW) k->raw = true;
-  if (unscale & AMP_CHECK_DROP) k->drop = true;
-  for (int i = 0; i < n && !rc; i++)
-    if (amp__grad_of(leaf[i])) rc = check_one(k, leaf[i], (unscale & AMP_UNSCALE) != 0, &m);
-  amp__product_end(&m);
-  amp__plain_end(p);
-  return rc;
-}
-
-int amp__check_again(amp_tensor *leaf, amp_check **fresh)
-{
-  amp_grad *g = &leaf->ag->grad;
-  if (!g->check || amp__check_valid(g)) return 0;
-  if (!*fresh && !(*fresh = check_new(g->check->s))) return amp__S->err.code;
-  return check_one(*fresh, leaf, false, NULL);
-}
-
-bool amp__grad_dropped(amp_tensor *leaf, bool wait)
-{
-  if (!leaf->ag || !leaf->ag->grad.check || !leaf->ag->grad.check->drop) return false;
-  amp_tensor *f = amp__check_cell(&leaf->ag->grad);
-  double v = 0;
-  return f && (wait || f->device == AMP_CPU) && !cell_read(f, &v) && v != 0;
-}
-
-int amp_check_devices(const amp_check *k)
-{
-  int bits = 0;
-  for (int i = 0; i < k->nplace; i++) bits |= 1 << k->place[i].device;
-  return bits;
-}
-
-int amp_check_tensor(amp_state *S, amp_ref *out, amp_check *k, int device, int index)
-{
-  AMP_ENTER(S);
-  amp__plain p = amp__plain_begin();
-  amp_tensor *sum = NULL;
-  int rc = 0;
-  for (int i = 0; i < k->nplace && !rc; i++) {
-    amp_tensor *c = amp__cell_copy(k->place[i].found, device, index);
-    if (!c) rc = S->err.code;
-    else if (!sum) sum = c;
-    else {
-      amp_tensor *in[2] = {sum, c};
-      rc = amp__dispatch(AMP_OP_add, AMP_INPLACE, in, 2, NULL, NULL);
-      amp__free(c);
-    }
-  }
-  if (!rc && !sum && !(sum = amp__cell(AMP_FLOAT32, device, index, 0))) rc = S->err.code;
-  amp__plain_end(p);
-  if (rc) amp__free(sum);
-  else out->t = sum;
-  return rc;
-}
-
-int amp_check_found(amp_state *S, amp_check *k)
-{
-  AMP_ENTER(S);
-  amp__plain p = amp__plain_begin();
-  int rc = 0;
-  for (int i = 0; i < k->nplace && !rc; i++) {
-    double v;
-    rc = cell_read(k->place[i].found, &v);
-    if (!rc) rc = v != 0;
-  }
   amp__plain_end(p);
   return rc;
 }

@@ -1,5 +1,5 @@
 /*
-** amp_scale.h: what loss scaling (amp_scale.c), clipping (amp_clip.c) and the
+** amp_scale.h: what loss scaling (amp_scale.c, amp_check.c), clipping (amp_clip.c) and the
 ** optimizer step (amp_optim.c, amp_arena.c) offer each other: device cells, the
 ** pending factor of a gradient, a plain mode in which ops neither record nor
 ** autocast, and the CPU's kernels (cpu/cpu_scale.c, cpu/cpu_optim.c).
@@ -7,6 +7,28 @@
 #ifndef AMP_SCALE_H
 #define AMP_SCALE_H
 #include "amp_core.h"
+
+enum { AMP_MAX_PLACES = 17 }; /* the CPU and 16 cards */
+
+struct amp_scaler {
+  _Atomic int32_t refs;
+  amp_scaler_options o;
+  uint32_t epoch;                 /* updates so far: the iteration */
+  double scale0, tracker0, hyst0; /* until the cells are there */
+  amp_tensor *scale, *inv, *tracker, *hyst; /* 0-d, on the home device; NULL: not yet */
+  int nplace;
+  struct { uint8_t device, index; amp_tensor *scale, *inv; } place[AMP_MAX_PLACES]; /* copies elsewhere */
+};
+
+struct amp_check {
+  _Atomic int32_t refs;
+  amp_scaler *s;
+  uint32_t epoch; /* of s when made */
+  bool raw;       /* looked at gradients without unscaling them first */
+  bool drop;      /* on overflow the user sees no gradients */
+  int nplace;
+  struct { uint8_t device, index; amp_tensor *inv, *found; } place[AMP_MAX_PLACES];
+};
 
 /* Bits of amp_check_grads' last argument, see amp.h. */
 enum { AMP_UNSCALE = 1, AMP_UNSCALE_HALF = 2, AMP_CHECK_DROP = 4, AMP_CHECK_RAW = 8 };
@@ -18,6 +40,8 @@ void amp__plain_end(amp__plain p);
 
 amp_tensor *amp__cell(int dtype, int device, int index, double value);  /* 0-d, float32 or float64 */
 amp_tensor *amp__cell_copy(amp_tensor *cell, int device, int index);    /* its own memory, maybe elsewhere */
+int amp__cell_read(amp_tensor *cell, double *v);                        /* waits for a device */
+int amp__scaler_cells(amp_scaler *s, int device, int index, amp_tensor **scale, amp_tensor **inv); /* of a device, borrowed */
 /* A leaf's gradient record, NULL: no gradient. */
 static inline amp_grad *amp__grad_of(const amp_tensor *leaf) { return leaf && leaf->ag && leaf->ag->grad.value ? &leaf->ag->grad : NULL; }
 /* Multiplied at once where a pending factor would not do: the user holds the tensor, or it is float64. */

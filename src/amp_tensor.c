@@ -32,7 +32,7 @@ int amp__check_size(int ndim, const int64_t *size, int dtype, int64_t *numel)
     if (size[i] == 0) empty = true;
     else overflow |= __builtin_mul_overflow(n, size[i], &n);
   }
-  overflow |= __builtin_mul_overflow(n, (int64_t)amp__dtype_size[dtype], &bytes); /* strides too must fit */
+  overflow |= __builtin_mul_overflow(n, (int64_t)amp__dtype_size[dtype], &bytes) || n > INT64_MAX / 16; /* strides too must fit, and sums of them */
   if (overflow)
     return amp__fail(AMP_E_SHAPE, "shape %s of %s has more bytes than can be addressed", amp__shape_str(ndim, size), amp_dtype_name(dtype));
   if (numel) *numel = empty ? 0 : n;
@@ -125,8 +125,9 @@ amp_tensor *amp__tensor_new(const amp_meta *m)
     t->stride[i] = n;
     overflow |= __builtin_mul_overflow(n, m->size[i] > 1 ? m->size[i] : 1, &n);
   }
+  overflow |= n > INT64_MAX / 16;
   for (int i = 0; i < m->ndim; i++) if (m->size[i] == 0) n = 0;
-  if (amp_unlikely(overflow || n > INT64_MAX / 16)) {
+  if (amp_unlikely(overflow)) {
     amp__fail(AMP_E_SHAPE, "shape %s of %s has more bytes than can be addressed", amp__shape_str(m->ndim, m->size), amp_dtype_name(m->dtype));
     return without_storage(t);
   }

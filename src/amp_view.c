@@ -285,7 +285,7 @@ int amp__view_unfold(amp_call *c)
 int amp__view_as_strided(amp_call *c)
 {
   const amp_tensor *t = c->in[0];
-  int64_t size[AMP_MAX_DIM], stride[AMP_MAX_DIM];
+  int64_t size[AMP_MAX_DIM] = { 0 }, stride[AMP_MAX_DIM];
   const amp_slot *a = c->a;
   int n = (int)a[0].i, rc;
   if (a[0].i < 0 || a[0].i > AMP_MAX_DIM || a[9].i != n)
@@ -296,12 +296,15 @@ int amp__view_as_strided(amp_call *c)
     size[i] = a[1 + i].i;
     stride[i] = a[10 + i].i;
     if (stride[i] < 0) return amp__fail(AMP_E_ARGUMENT, "stride %lld of dimension %d is negative", (long long)stride[i], i + 1);
+  }
+  if ((rc = amp__check_size(n, size, t->dtype, NULL)) < 0) return rc;
+  for (int i = 0; i < n; i++) {
     int64_t span;
+    overflow |= stride[i] > INT64_MAX / 16; /* even where nothing is reached: strides are added up */
     if (size[i] == 0) empty = true;
     else overflow |= __builtin_mul_overflow(size[i] - 1, stride[i], &span) || __builtin_add_overflow(last, span, &last);
   }
-  if ((rc = amp__check_size(n, size, t->dtype, NULL)) < 0) return rc;
-  if (at < 0 || at > room || (!empty && (overflow || last >= room)))
+  if (at < 0 || at > room || overflow || (!empty && last >= room))
     return amp__fail(AMP_E_INDEX, "sizes %s with strides %s from offset %lld on reach beyond the storage of %lld elements",
                      amp__shape_str(n, size), amp__shape_str(n, stride), (long long)at, (long long)room);
   c->a[18].i = at - t->offset;

@@ -35,28 +35,21 @@ static double best_busy;   /* seconds of processor time of the best run: what a 
 
 /* -- One way to write both APIs ------------------------------------------------- */
 
+typedef dnnl_memory_desc_t md_t;
 #if DNNL_VERSION_MAJOR >= 3
-typedef dnnl_memory_desc_t md_t;
 #define MD(m) (m)
-static int md_strided(md_t *m, int n, const dnnl_dim_t *d, dnnl_data_type_t t, const dnnl_dim_t *s) { return dnnl_memory_desc_create_with_strides(m, n, d, t, s); }
 #else
-typedef dnnl_memory_desc_t md_t;
 #define MD(m) (&(m))
-static int md_strided(md_t *m, int n, const dnnl_dim_t *d, dnnl_data_type_t t, const dnnl_dim_t *s) {
-  dnnl_dims_t dims = {0}, strides = {0};
-  memcpy(dims, d, sizeof *d * (size_t)n);
-  memcpy(strides, s, sizeof *s * (size_t)n);
-  return dnnl_memory_desc_init_by_strides(m, n, dims, t, strides);
-}
 #endif
 
-static int md_any(md_t *m, int n, const dnnl_dim_t *d, dnnl_data_type_t t) {
+/* stride NULL: whatever oneDNN likes best */
+static int md_make(md_t *m, int n, const dnnl_dim_t *size, dnnl_data_type_t t, const dnnl_dim_t *stride) {
+  dnnl_dims_t d = {0}, s = {0};
+  for (int i = 0; i < n; i++) { d[i] = size[i]; s[i] = stride ? stride[i] : 0; }
 #if DNNL_VERSION_MAJOR >= 3
-  return dnnl_memory_desc_create_with_tag(m, n, d, t, dnnl_format_tag_any);
+  return stride ? dnnl_memory_desc_create_with_strides(m, n, d, t, s) : dnnl_memory_desc_create_with_tag(m, n, d, t, dnnl_format_tag_any);
 #else
-  dnnl_dims_t dims = {0};
-  memcpy(dims, d, sizeof *d * (size_t)n);
-  return dnnl_memory_desc_init_by_tag(m, n, dims, t, dnnl_format_tag_any);
+  return stride ? dnnl_memory_desc_init_by_strides(m, n, d, t, s) : dnnl_memory_desc_init_by_tag(m, n, d, t, dnnl_format_tag_any);
 #endif
 }
 
@@ -139,9 +132,9 @@ static int matmul(const char *type, int transposed, long m, long n, long k) {
   dnnl_primitive_desc_t pd;
   dnnl_primitive_t p;
   dnnl_memory_t ma, mb, mc;
-  CHECK(md_strided(&a, 2, da, t, sa));
-  CHECK(md_strided(&b, 2, db, t, sb));
-  CHECK(md_strided(&c, 2, dc, t, sc));
+  CHECK(md_make(&a, 2, da, t, sa));
+  CHECK(md_make(&b, 2, db, t, sb));
+  CHECK(md_make(&c, 2, dc, t, sc));
   CHECK(matmul_desc(&pd, a, b, c));
   CHECK(dnnl_primitive_create(&p, pd));
   if (memory(&ma, a) || memory(&mb, b) || memory(&mc, c)) return -1;
@@ -187,9 +180,9 @@ static int conv(const char *type, const char *layout, long n, long c, long oc, l
     dnnl_primitive_desc_t pd;
     dnnl_primitive_t p;
     dnnl_memory_t mx, mw, my;
-    CHECK(any ? md_any(&x, 4, dx, t) : md_strided(&x, 4, dx, t, sx));
-    CHECK(md_any(&wt, 4, dw, t));
-    CHECK(any ? md_any(&y, 4, dy, t) : md_strided(&y, 4, dy, t, sy));
+    CHECK(md_make(&x, 4, dx, t, any ? NULL : sx));
+    CHECK(md_make(&wt, 4, dw, t, NULL));
+    CHECK(md_make(&y, 4, dy, t, any ? NULL : sy));
     CHECK(conv_desc(&pd, which, x, wt, y, st, pd2));
     x = md_of(pd, which == 1 ? dnnl_query_diff_src_md : dnnl_query_src_md);
     wt = md_of(pd, which == 2 ? dnnl_query_diff_weights_md : dnnl_query_weights_md);

@@ -56,13 +56,19 @@ function Scaler:get_growth_tracker()
   return (select(2, read(self)))
 end
 
---- Set the scale; the growth tracker stays.
-function Scaler:set_scale(v)
-  if istype(ref_t, v) then v = v:item() end
-  settings.check('GradScaler.set_scale', 'init_scale', v)
-  call.check(C.amp_scaler_put(S, self._handle, v, -1, -1), 'GradScaler.set_scale')
+local function put(self, op, name, v)
+  if istype(ref_t, v) then
+    if v.ptr_ == nil then err.throw(op, 'the tensor was freed') end
+    if v:numel() ~= 1 then err.throw_code('shape', op, '%s must be one number, got a tensor of shape %s', name, util.shape(v.shape)) end
+    v = v:item()
+  end
+  settings.check(op, 'init_scale', v, name)
+  call.check(C.amp_scaler_put(S, self._handle, v, -1, -1), op)
   return self
 end
+
+--- Set the scale; the growth tracker stays.
+function Scaler:set_scale(v) return put(self, 'GradScaler.set_scale', 'the scale', v) end
 
 local function scale_on(self, device)
   return call.make('GradScaler', C.amp_scaler_scale_tensor, self._handle, math.floor(device / 256), device % 256)
@@ -337,16 +343,16 @@ end
 -- One iteration's outcome, once it is known.
 local function outcome(self, skipped)
   if not skipped then
-    self._skipped, self._warned, self._culprit = 0, false, nil
+    self._skipped, self._culprit = 0, nil
     return
   end
   self._skipped = self._skipped + 1
   self._skipped_total = self._skipped_total + 1
   local n, most = self._skipped, self._o.max_skipped
   if n >= WARN_AFTER and not self._warned then
-    self._warned = true
+    self._warned = true -- once a scaler
     warn.once(('GradScaler: %d steps in a row were skipped because gradients overflowed (scale %g); %s'):format(n, (read(self)),
-      self._culprit or 'amp.detect_anomaly(fn) finds the first op and parameter with Inf or NaN'), 'GradScaler skips')
+      self._culprit or 'amp.detect_anomaly(fn) finds the first op and parameter with Inf or NaN'), self)
   end
   if most and n >= most then
     fail('update', '%d steps in a row were skipped because gradients overflowed (max_skipped = %d, scale %g); '
@@ -388,7 +394,7 @@ function Scaler:update(new_scale)
   if not self._o.enabled then return self end
   local list = self:_checks()
   if new_scale ~= nil then
-    self:set_scale(new_scale)
+    put(self, op, 'new_scale', new_scale)
   else
     if not self._touched then
       fail('update', 'update() with nothing checked since the last one: call step(opt), unscale_(opt) or unscale(tensors) first')
@@ -423,53 +429,7 @@ function Scaler:update(new_scale)
   return self
 end
 
---- The automatic gear: backward of the scaled loss through a manager, unscale, update.
--- @param gm a GradManager that recorded the loss
--- @tparam Tensor|table loss
--- @tparam ?table o {dy, unscale_grad = true, update_scale = unscale_grad}
--- @return self
--- @usage gm:record(function() scaler:backward(gm, loss_of(net(x), y)) end); opt:step():clear_grad()
-function Scaler:backward(gm, loss, o)
-  local op = 'GradScaler.backward'
-  if type(gm) ~= 'table' or type(gm.backward) ~= 'function' or type(gm.attached_tensors) ~= 'function' then
-    err.throw(op, 'argument 1 must be a GradManager, got %s', util.show(gm))
-  end
-  o = options.read(op, o, { 'dy', 'unscale_grad', 'update_scale' })
-  for _, k in ipairs { 'unscale_grad', 'update_scale' } do
-    if o[k] ~= nil and type(o[k]) ~= 'boolean' then err.throw(op, '%s must be true or false, got %s', k, util.show(o[k])) end
-  end
-  local unscale = o.unscale_grad ~= false
-  local update = o.update_scale
-  if update == nil then update = unscale end
-  if not self._o.enabled then
-    gm:backward(loss, { dy = o.dy })
-    return self
-  end
-  local losses = istype(ref_t, loss) and { loss } or loss
-  if type(losses) ~= 'table' then err.throw(op, 'argument 2 must be a tensor or a list of tensors, got %s', util.show(loss)) end
-  local dys, cells = o.dy, {}
-  if istype(ref_t, dys) or type(dys) == 'number' then dys = { dys } end
-  local dy = {}
-  for i = 1, #losses do
-    if not istype(ref_t, losses[i]) then err.throw(op, 'loss %d must be a tensor, got %s', i, util.show(losses[i])) end
-    local p = losses[i].ptr_
-    local code = p.device * 256 + p.device_index
-    local cell = cells[code] or scale_on(self, code)
-    cells[code] = cell
-    local given = dys and dys[i]
-    if given == nil then dy[i] = cell
-    elseif type(given) == 'number' then dy[i] = cell * given
-    else dy[i] = scaled(self, given, '', cells) end
-  end
-  gm:backward(losses, { dy = dy })
-  if unscale then
-    self:unscale(gm:attached_tensors())
-    self._touched = true
-  end
-  if update then self:update() end
-  return self
-end
-
+require 'amp.scaler_auto'(Scaler, { scaled = scaled, scale_on = scale_on })
 require 'amp.scaler_state'(Scaler, { look = look, read = read, reset = reset })
 
 -- -- Fields ------------------------------------------------------------------------------------------------

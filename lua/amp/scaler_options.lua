@@ -8,11 +8,14 @@ local options_t = ffi.typeof 'amp_scaler_options'
 
 local M = {}
 
+local MOST = (2 - 2 ^ -23) * 2 ^ 127 -- the largest float32
+
 local function positive(v) return type(v) == 'number' and v > 0 and v < math.huge end
+local function scale(v) return positive(v) and v <= MOST and v >= 1 / MOST end -- 1/scale is a number, too
 
 -- name -> whether a value is right, and what is expected
 local rules = {
-  init_scale = { positive, 'a positive number' },
+  init_scale = { scale, 'a positive number within float32, as must be 1 over it' },
   growth_factor = { function(v) return positive(v) and v > 1 end, 'a number above 1' },
   backoff_factor = { function(v) return positive(v) and v < 1 end, 'a number between 0 and 1' },
   growth_interval = { function(v) return type(v) == 'number' and v % 1 == 0 and v >= 0 and v < 2 ^ 53 end, 'an integer of at least 0 (0: static)' },
@@ -26,10 +29,10 @@ local rules = {
 M.defaults = { init_scale = 65536, growth_factor = 2, backoff_factor = 0.5, growth_interval = 2000, hysteresis = 1, enabled = true, verbose = false }
 M.settable = { 'growth_factor', 'backoff_factor', 'growth_interval', 'min_scale', 'max_scale', 'hysteresis', 'max_skipped', 'verbose' }
 
---- An error unless v is right for the option.
-function M.check(op, name, v)
+--- An error unless v is right for the option; `called` is what the caller knows it as.
+function M.check(op, name, v, called)
   local c = rules[name]
-  if not c[1](v) then err.throw_code('value', op, '%s must be %s, got %s', name, c[2], util.show(v)) end
+  if not c[1](v) then err.throw_code('value', op, '%s must be %s, got %s', called or name, c[2], util.show(v)) end
 end
 
 --- An error if the bounds cross.

@@ -66,7 +66,7 @@ return function(Scaler, I)
     settings.check_bounds(op, o)
     local tracker = dict.growth_tracker or dict._growth_tracker or 0
     local left = dict.hysteresis_left or o.hysteresis
-    settings.check(op, 'init_scale', dict.scale)
+    settings.check(op, 'init_scale', dict.scale, 'scale')
     for name, v in pairs { growth_tracker = tracker, hysteresis_left = left, skipped = dict.skipped or 0, skipped_total = dict.skipped_total or 0 } do
       if type(v) ~= 'number' or v % 1 ~= 0 or v < 0 or v >= 2 ^ 53 then
         err.throw_code('value', op, '%s must be an integer of at least 0, got %s', name, util.show(v))

@@ -4,7 +4,8 @@
 -- @module amp.warn
 local M = {}
 
-local seen = {}
+local weak = { __mode = 'k' } -- a cause may be an object, which this does not keep alive
+local seen = setmetatable({}, weak)
 
 M.module = {} -- init.lua puts the table amp here: what stands in it is what is called
 
@@ -18,7 +19,7 @@ function M.log_to_stderr(line) io.stderr:write(line, '\n') end
 
 --- Warn once for a cause.
 -- @tparam string message
--- @tparam ?string cause what makes two warnings the same; default the message
+-- @param ?cause string or object: what makes two warnings the same; default the message
 function M.once(message, cause)
   cause = cause or message
   if seen[cause] then return end
@@ -35,6 +36,6 @@ function M.log(line)
 end
 
 --- Forget what was warned of, so that it is warned of again.
-function M.reset() seen = {} end
+function M.reset() seen = setmetatable({}, weak) end
 
 return M

@@ -65,6 +65,7 @@ int amp__cpu_eye(amp_call *c)
   int64_t n = o->size[0] < o->size[1] ? o->size[0] : o->size[1], step = o->stride[0] + o->stride[1];
   char one[8] __attribute__((aligned(8)));
   double v = 1;
+  if (n == 0) return 0;
   amp__store(o->dtype, one, 1, AMP_C_F64, &v, 1);
   amp__move(amp__dtype_size[o->dtype], amp__data(o), step, one, 0, n);
   return 0;

@@ -69,7 +69,7 @@ static int prepare(picking *p, amp_call *c, int first, const amp_tensor *t)
   int64_t slice = 1, before = 1, inner, ix, ir; \
   for (int d = 0; d < nd; d++) { size[d] = p->ksize[p->where + d]; xs[d] = p->kstride[p->where + d]; rs_[d] = rs[p->where + p->nb + d]; slice *= size[d]; } \
   for (int d = 0; d < p->where; d++) before *= p->ksize[d]; \
-  inner = nd ? size[nd - 1] : 1; ix = nd ? xs[nd - 1] : 0; ir = nd ? rs_[nd - 1] : 0; \
+  inner = nd > 0 ? size[nd - 1] : 1; ix = nd > 0 ? xs[nd - 1] : 0; ir = nd > 0 ? rs_[nd - 1] : 0; \
   if (slice > 0) for (int64_t b = 0; b < before; b++) { \
     int64_t xb = 0, rb = 0, rest = b; \
     for (int d = p->where - 1; d >= 0; d--) { xb += rest % p->ksize[d] * p->kstride[d]; rb += rest % p->ksize[d] * rs[d]; rest /= p->ksize[d]; } \

@@ -257,7 +257,7 @@ int amp__cpu_scale_update(float *scale, float *inv, double *tracker, double *hys
     if (*hyst > 0) return 0;
     s *= o->backoff_factor;
     if (s < o->min_scale) s = o->min_scale; /* false where there is no bound: NaN */
-    if ((float)s == 0) return 0;            /* 1/scale must stay a number */
+    if (1 / s > FLT_MAX) return 0;          /* 1/scale must stay a number */
   } else {
     *tracker += 1;
     if (*tracker < (double)o->growth_interval) return 0;

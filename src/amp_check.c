@@ -1,0 +1,221 @@
+/*
+** amp_check.c: gradients unscaled and looked at, once, without a wait.
+**
+** A check is what one iteration of a scaler (amp_scale.c) knows on each device:
+** a snapshot of 1/scale and a found-inf cell. Unscaling reads a gradient once,
+** for its finite check, and leaves 1/scale on its record as the pending factor;
+** only a tensor that the user already holds is multiplied in place. A check
+** stands until the gradient's storage changes, and lives as long as a gradient
+** refers to it. amp_clip.c clips the same records; amp_optim.c asks
+** amp__check_cell and steps.
+*/
+#include <stdlib.h>
+#include "amp_compose.h"
+#include "amp_scale.h"
+
+/* -- Checks ------------------------------------------------------------------ */
+
+static amp_check *check_new(amp_scaler *s)
+{
+  amp_check *k = calloc(1, sizeof *k);
+  if (!k) { amp__nomem(sizeof *k); return NULL; }
+  k->refs = 1;
+  k->s = s;
+  k->epoch = s->epoch;
+  atomic_fetch_add(&s->refs, 1);
+  return k;
+}
+
+amp_check *amp_check_new(amp_state *S, amp_scaler *s)
+{
+  AMP_ENTER(S);
+  return check_new(s);
+}
+
+void amp__check_retain(amp_check *k) { if (k) atomic_fetch_add_explicit(&k->refs, 1, memory_order_relaxed); }
+
+void amp_check_free(amp_check *k)
+{
+  if (!k || atomic_fetch_sub(&k->refs, 1) != 1) return;
+  for (int i = 0; i < k->nplace; i++) { amp__free(k->place[i].inv); amp__free(k->place[i].found); }
+  amp_scaler_free(k->s);
+  free(k);
+}
+
+/* The check's cells of a device: a snapshot of 1/scale at first use, found-inf 0. */
+static int check_place(amp_check *k, int device, int index)
+{
+  for (int i = 0; i < k->nplace; i++)
+    if (k->place[i].device == device && k->place[i].index == index) return i;
+  if (k->nplace == AMP_MAX_PLACES) return amp__fail(AMP_E_UNSUPPORTED, "a check serves at most %d devices", AMP_MAX_PLACES);
+  amp_tensor *scale = NULL, *inv = NULL;
+  int rc = amp__scaler_cells(k->s, device, index, &scale, &inv);
+  if (rc) return rc;
+  amp_tensor *snap = amp__cell_copy(inv, device, index);
+  amp_tensor *found = snap ? amp__cell(AMP_FLOAT32, device, index, 0) : NULL;
+  if (!found) { amp__free(snap); return amp__S->err.code; }
+  int i = k->nplace++;
+  k->place[i].device = (uint8_t)device; k->place[i].index = (uint8_t)index;
+  k->place[i].inv = snap;
+  k->place[i].found = found;
+  return i;
+}
+
+bool amp__check_valid(const amp_grad *g)
+{
+  return g->value && g->check && g->version == amp__version(g->value);
+}
+
+static amp_tensor *found_of(const amp_grad *g)
+{
+  for (int i = 0; i < g->check->nplace; i++)
+    if (g->check->place[i].device == g->value->device && g->check->place[i].index == g->value->device_index) return g->check->place[i].found;
+  return NULL;
+}
+
+amp_tensor *amp__check_cell(const amp_grad *g) { return amp__check_valid(g) ? found_of(g) : NULL; }
+
+static void set_check(amp_grad *g, amp_check *k)
+{
+  if (g->check != k) {
+    amp__check_retain(k);
+    amp_check_free(g->check);
+    g->check = k;
+  }
+  g->version = amp__version(g->value);
+}
+
+static amp_tensor *cell_mul(amp_tensor *a, amp_tensor *b)
+{
+  if (a->device == AMP_CPU) return amp__cell(AMP_FLOAT32, AMP_CPU, 0, (double)*AMP_DATA(float, a) * *AMP_DATA(float, b));
+  amp_tensor *out[AMP_MAX_OUT] = {0}, *in[2] = {a, b};
+  return amp__dispatch(AMP_OP_mul, 0, in, 2, out, NULL) ? NULL : out[0];
+}
+
+/* factor * c as a cell. */
+static amp_tensor *times(amp__product *m, amp_tensor *factor, amp_tensor *c)
+{
+  if (!factor) { amp__retain(c); return c; }
+  if (m->a != factor || m->c != c) {
+    amp_tensor *ac = cell_mul(factor, c);
+    if (!ac) return NULL;
+    amp__free(m->ac); amp__free(m->a);
+    amp__retain(factor);
+    m->a = factor; m->c = c; m->ac = ac;
+  }
+  amp__retain(m->ac);
+  return m->ac;
+}
+void amp__product_end(amp__product *m)
+{
+  amp__free(m->a);
+  amp__free(m->ac);
+}
+
+int amp__grad_pend(amp_grad *g, amp_tensor *c, amp__product *m)
+{
+  amp_tensor *f = times(m, g->factor, c);
+  if (!f) return amp__S->err.code;
+  amp__free(g->factor);
+  g->factor = f;
+  return 0;
+}
+
+static int check_one(amp_check *k, amp_tensor *leaf, bool unscale, amp__product *m)
+{
+  amp_grad *g = &leaf->ag->grad;
+  amp_tensor *v = g->value;
+  if (g->check == k && g->version == amp__version(v)) return 0;
+  if (g->check && g->check->s == k->s && g->check->epoch == k->epoch && !g->check->raw)
+    unscale = false; /* it is unscaled; under another check of this iteration, or changed since */
+  int i = check_place(k, v->device, v->device_index);
+  if (i < 0) return i;
+  amp_tensor *inv = k->place[i].inv;
+  bool now = unscale && amp__grad_at_once(g);
+  int rc = amp__devices[v->device].check_scale(v, now ? AMP_DATA(float, inv) : NULL, AMP_DATA(float, k->place[i].found));
+  if (!rc && unscale && !now) rc = amp__grad_pend(g, inv, m);
+  if (rc) return rc;
+  if (now) amp__bump(v);
+  set_check(g, k);
+  return 0;
+}
+
+int amp_check_grads(amp_state *S, amp_check *k, amp_tensor *const *leaf, int n, int unscale)
+{
+  AMP_ENTER(S);
+  if ((unscale & (AMP_UNSCALE | AMP_UNSCALE_HALF)) == AMP_UNSCALE)
+    for (int i = 0; i < n; i++)
+      if (amp__grad_of(leaf[i]) && leaf[i]->dtype == AMP_FLOAT16)
+        return amp__fail_arg(AMP_E_DTYPE, i + 1, "can't unscale float16 gradients of a float16 parameter (%s): keep parameters in float32, "
+                             "autocast makes their float16 copies (only opt_level O3 keeps them in float16)", amp__tensor_str(leaf[i]));
+  amp__plain p = amp__plain_begin();
+  amp__product m = {0};
+  int rc = 0;
+  if (unscale & AMP_CHECK_RAW) k->raw = true;
+  if (unscale & AMP_CHECK_DROP) k->drop = true;
+  for (int i = 0; i < n && !rc; i++)
+    if (amp__grad_of(leaf[i])) rc = check_one(k, leaf[i], (unscale & AMP_UNSCALE) != 0, &m);
+  amp__product_end(&m);
+  amp__plain_end(p);
+  return rc;
+}
+
+int amp__check_again(amp_tensor *leaf, amp_check **fresh)
+{
+  amp_grad *g = &leaf->ag->grad;
+  if (!g->check || amp__check_valid(g)) return 0;
+  if (!*fresh && !(*fresh = check_new(g->check->s))) return amp__S->err.code;
+  return check_one(*fresh, leaf, false, NULL);
+}
+
+bool amp__grad_dropped(amp_tensor *leaf, bool wait)
+{
+  if (!leaf->ag || !leaf->ag->grad.check || !leaf->ag->grad.check->drop) return false;
+  amp_tensor *f = amp__check_cell(&leaf->ag->grad);
+  double v = 0;
+  return f && (wait || f->device == AMP_CPU) && !amp__cell_read(f, &v) && v != 0;
+}
+
+int amp_check_devices(const amp_check *k)
+{
+  int bits = 0;
+  for (int i = 0; i < k->nplace; i++) bits |= 1 << k->place[i].device;
+  return bits;
+}
+
+int amp_check_tensor(amp_state *S, amp_ref *out, amp_check *k, int device, int index)
+{
+  AMP_ENTER(S);
+  amp__plain p = amp__plain_begin();
+  amp_tensor *sum = NULL;
+  int rc = 0;
+  for (int i = 0; i < k->nplace && !rc; i++) {
+    amp_tensor *c = amp__cell_copy(k->place[i].found, device, index);
+    if (!c) rc = S->err.code;
+    else if (!sum) sum = c;
+    else {
+      amp_tensor *in[2] = {sum, c};
+      rc = amp__dispatch(AMP_OP_add, AMP_INPLACE, in, 2, NULL, NULL);
+      amp__free(c);
+    }
+  }
+  if (!rc && !sum && !(sum = amp__cell(AMP_FLOAT32, device, index, 0))) rc = S->err.code;
+  amp__plain_end(p);
+  if (rc) amp__free(sum);
+  else out->t = sum;
+  return rc;
+}
+
+int amp_check_found(amp_state *S, amp_check *k)
+{
+  AMP_ENTER(S);
+  amp__plain p = amp__plain_begin();
+  int rc = 0;
+  for (int i = 0; i < k->nplace && !rc; i++) {
+    double v;
+    rc = amp__cell_read(k->place[i].found, &v);
+    if (!rc) rc = v != 0;
+  }
+  amp__plain_end(p);
+  return rc;
+}
