@@ -32,7 +32,7 @@ static double get4(const amp_tensor *t, int64_t a, int64_t b, int64_t c, int64_t
 
 static amp_tensor *empty(int dtype, int layout, int ndim, const int64_t *size) {
   amp_meta m = { .dtype = (uint8_t)dtype, .ndim = (uint8_t)ndim };
-  memcpy(m.size, size, sizeof *size * (size_t)ndim);
+  if (ndim) memcpy(m.size, size, sizeof *size * (size_t)ndim); /* a scalar has no sizes */
   if (layout == 1 && ndim == 4) {
     m.strides = 1;
     m.stride[1] = 1; m.stride[3] = size[1]; m.stride[2] = size[3] * size[1]; m.stride[0] = size[2] * m.stride[2];
