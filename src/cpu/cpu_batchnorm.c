@@ -128,6 +128,16 @@ enum { DEEP = NORM_RUN / LANE };      /* pixels taken at a time */
     for (int64_t i = 0; i < rows; i++) for (int64_t j = 0; j < n; j++) { T d = x[i * ld + j] - s[j]; q[j] += d * d; } \
     for (int64_t j = 0; j < n; j++) { mean[j] = s[j]; m2[j] = q[j]; }                               \
   }                                                                                                 \
+  /* norm_join for every channel: the counts are alike */                                           \
+  AMP_CLONES static void lane_join_##S(double *restrict all, double *restrict dev, const T *restrict mean, const T *restrict m2, int64_t nc, \
+                                       double before, double n) {                                   \
+    double share = n / (before + n), cross = before * share;                                        \
+    for (int64_t j = 0; j < nc; j++) {                                                              \
+      double d = mean[j] - all[j];                                                                  \
+      dev[j] += m2[j] + d * d * cross;                                                              \
+      all[j] += d * share;                                                                          \
+    }                                                                                               \
+  }                                                                                                 \
   AMP_CLONES static void lane_affine_##S(T *y, int64_t yld, const T *x, int64_t ld, int64_t rows, int64_t n, const T *a, const T *b) { \
     for (int64_t i = 0; i < rows; i++)                                                              \
       for (int64_t j = 0; j < n; j++) y[i * yld + j] = a[j] * x[i * ld + j] + b[j];                 \
@@ -159,20 +169,20 @@ enum { DEEP = NORM_RUN / LANE };      /* pixels taken at a time */
   }                                                                                                 \
   static void inner_stats_##S(const bn *k, int64_t c, int64_t nc) {                                 \
     T buf[NORM_RUN], mean[LANE], m2[LANE];                                                          \
-    norm_stat st[LANE];                                                                             \
+    double all[LANE] = {0}, dev[LANE] = {0}, count = 0;                                             \
     int size = amp__dtype_size[k->dtype];                                                           \
-    memset(st, 0, sizeof st);                                                                       \
     for (int64_t n = 0; n < k->n; n++)                                                              \
       for (int64_t i = 0, rows; i < k->s; i += rows) {                                              \
         int64_t ld;                                                                                 \
         rows = k->s - i < DEEP ? k->s - i : DEEP;                                                   \
         const T *x = lane_in_##S(k, AT(k->x, n * k->xn + c + i * k->xs), k->xs, rows, nc, buf, &ld); \
         lane_stats_##S(x, ld, rows, nc, mean, m2);                                                  \
-        for (int64_t j = 0; j < nc; j++) norm_join(&st[j], (double)rows, mean[j], m2[j]);           \
+        lane_join_##S(all, dev, mean, m2, nc, count, (double)rows);                                 \
+        count += (double)rows;                                                                      \
       }                                                                                             \
     for (int64_t j = 0; j < nc; j++) {                                                              \
-      k->var[c + j] = st[j].m2 / st[j].n;                                                           \
-      ((T *)k->mean)[c + j] = (T)st[j].mean;                                                        \
+      k->var[c + j] = dev[j] / count;                                                               \
+      ((T *)k->mean)[c + j] = (T)all[j];                                                            \
       ((T *)k->rstd)[c + j] = (T)(1 / sqrt(k->var[c + j] + k->eps));                                \
     }                                                                                               \
   }                                                                                                 \

@@ -7,6 +7,7 @@
 #include "cpu_norm.h"
 
 enum { BLOCKS = 64 };                 /* of rows, at most; each has its own sums of weight and bias */
+enum { FLUSH = 16 };                  /* rows whose sums are kept in the computing type before they join in double */
 
 typedef struct ln {
   int type;
@@ -17,7 +18,7 @@ typedef struct ln {
   void *mean, *rstd, *w, *b;          /* in the computing type, contiguous; w, b NULL: 1, 0 */
   double eps;
   double *sums;                       /* [block][2][n] */
-  char *buf;                          /* [thread][3][n] */
+  char *buf;                          /* [thread][3 or, backward, 5][n] */
 } ln;
 
 #define LAYER(T, S)                                                                                 \
@@ -27,12 +28,16 @@ typedef struct ln {
     else if (b) AMP_IVDEP for (int64_t i = 0; i < n; i++) y[i] = (x[i] - m) * r + b[i];             \
     else AMP_IVDEP for (int64_t i = 0; i < n; i++) y[i] = (x[i] - m) * r;                           \
   }                                                                                                 \
-  AMP_CLONES static void sums_##S(const T *g, const T *x, T m, T r, const T *w, T *h, double *gw, double *gb, int64_t n) { \
+  AMP_CLONES static void sums_##S(const T *restrict g, const T *restrict x, T m, T r, const T *restrict w, T *restrict h, \
+                                  T *restrict gw, T *restrict gb, int64_t n) {                      \
     for (int64_t i = 0; i < n; i++) {                                                               \
       h[i] = w ? g[i] * w[i] : g[i];                                                                \
       gw[i] += g[i] * ((x[i] - m) * r);                                                             \
       gb[i] += g[i];                                                                                \
     }                                                                                               \
+  }                                                                                                 \
+  AMP_CLONES static void flush_##S(double *restrict sum, T *restrict part, int64_t n) {             \
+    for (int64_t i = 0; i < n; i++) { sum[i] += part[i]; part[i] = 0; }                             \
   }                                                                                                 \
   static void forward_##S(const ln *k, int64_t begin, int64_t end, int thread) {                    \
     T *buf = (T *)k->buf + (size_t)thread * 3 * k->n;                                               \
@@ -57,16 +62,17 @@ typedef struct ln {
   }                                                                                                 \
   static void backward_##S(const ln *k, int64_t begin, int64_t end, int thread) {                   \
     int64_t n = k->n;                                                                               \
-    T *bx = (T *)k->buf + (size_t)thread * 3 * n, *bg = bx + n, *h = bg + n;                        \
+    T *bx = (T *)k->buf + (size_t)thread * 5 * n, *bg = bx + n, *h = bg + n, *part = h + n;         \
+    for (int64_t j = 0; j < 2 * n; j++) part[j] = 0;                                                \
     for (int64_t blk = begin; blk < end; blk++) {                                                   \
-      double *gw = k->sums + blk * 2 * n, *gb = gw + n;                                             \
-      for (int64_t j = 0; j < 2 * n; j++) gw[j] = 0;                                                \
+      double *sum = k->sums + blk * 2 * n;                                                          \
+      for (int64_t j = 0; j < 2 * n; j++) sum[j] = 0;                                               \
       for (int64_t i = blk * k->per; i < (blk + 1) * k->per && i < k->rows; i++) {                  \
         const T *x = norm_in_##S(k->x + i * n * amp__dtype_size[k->xdt], k->xdt, bx, n);            \
         const T *g = norm_in_##S(k->g + i * n * amp__dtype_size[k->gdt], k->gdt, bg, n);            \
         T m = ((T *)k->mean)[i], r = ((T *)k->rstd)[i], s[2];                                       \
         double s0 = 0, s1 = 0;                                                                      \
-        sums_##S(g, x, m, r, k->w, h, gw, gb, n);                                                   \
+        sums_##S(g, x, m, r, k->w, h, part, part + n, n);                                           \
         for (int64_t j = 0; j < n; j += NORM_RUN) {                                                 \
           amp__row_sums_##S(h + j, x + j, m, n - j < NORM_RUN ? n - j : NORM_RUN, s);               \
           s0 += s[0];                                                                               \
@@ -78,7 +84,9 @@ typedef struct ln {
         T *d = direct ? (T *)y : h;                                                                 \
         amp__row_affine2_##S(d, h, x, r, (T)b, (T)c, n);                                            \
         if (!direct) amp__nn_store_##S(y, k->ydt, 1, h, n);                                         \
+        if (i % FLUSH == FLUSH - 1) flush_##S(sum, part, 2 * n);                                    \
       }                                                                                             \
+      flush_##S(sum, part, 2 * n);                                                                  \
     }                                                                                               \
   }
 LAYER(float, f32)
@@ -144,11 +152,13 @@ static bool gradient(const ln *k, int64_t blocks, int which, const amp_tensor *t
   amp__nn_view v = {0};
   if (!t) return true;
   if (!amp__nn_write_c(&v, t, k->type)) return false;
+  double *s = k->sums + which * k->n;
+  for (int64_t b = 1; b < blocks; b++)
+    for (int64_t i = 0; i < k->n; i++) s[i] += s[b * 2 * k->n + i];
   for (int64_t i = 0; i < k->n; i++) {
-    double s = 0;
-    for (int64_t b = 0; b < blocks; b++) s += k->sums[(b * 2 + which) * k->n + i];
-    if (k->type == AMP_FLOAT64) ((double *)v.p)[i] = s;
-    else ((float *)v.p)[i] = (float)s;
+    double total = blocks ? s[i] : 0;
+    if (k->type == AMP_FLOAT64) ((double *)v.p)[i] = total;
+    else ((float *)v.p)[i] = (float)total;
   }
   amp__nn_written(&v, t, k->type);
   return true;
@@ -171,7 +181,7 @@ int amp__cpu_layer_norm_backward(amp_call *c) { /* grad input mean rstd weight? 
   int64_t blocks = (k.rows + k.per - 1) / k.per;
   int threads = amp__nn_threads(2 * x->numel, blocks);
   size_t bytes = (size_t)blocks * 2 * (size_t)k.n * sizeof(double);
-  if (!amp__nn_lend(&s, own, sizeof own, bytes + (size_t)threads * 3 * (size_t)k.n * amp__dtype_size[k.type])) goto out;
+  if (!amp__nn_lend(&s, own, sizeof own, bytes + (size_t)threads * 5 * (size_t)k.n * amp__dtype_size[k.type])) goto out;
   k.x = vx.p; k.g = vg.p; k.y = vy.p; k.w = w ? vw.p : NULL; k.mean = vm.p; k.rstd = vr.p;
   k.sums = s.p;
   k.buf = (char *)s.p + bytes;
