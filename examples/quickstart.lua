@@ -168,6 +168,7 @@ end
 local function row(...) return string.format('| %-9s | %9s | %8s | %12s | %11s | %8s | %7s |', ...) end
 
 local function main()
+  io.stdout:setvbuf 'line' -- in order with the progress bars where output goes to a file
   local o = options()
   local digits = amp.data.mnist(o.data)
   print(string.format('%d digits to train, %d to test, on %s with %d thread%s', digits.train:size(), digits.test:size(),

@@ -176,6 +176,19 @@ describe('a region', function()
     assert.is_true(#list <= 1)
     assert.equal('float32', dtype)
   end)
+  it('the device option leaves other devices as they are', function()
+    amp.autocast({ device = 'cpu', dtype = 'float16' }, function()
+      assert.is_true(amp.is_autocast_enabled 'cpu')
+      assert.is_false(amp.is_autocast_enabled 'cuda')
+    end)
+    local w = weight()
+    H.warnings(function()
+      region('float16', function()
+        amp.autocast({ device = 'cuda', enabled = false }, function() assert.equal('float16', w:matmul(w).dtype) end)
+        amp.autocast({ device = 'cpu', enabled = false }, function() assert.is_true(amp.is_autocast_enabled 'cuda') end)
+      end)
+    end)
+  end)
   it('enabled = false with dtype float32 is silent and harmless', function()
     local list = H.warnings(function() amp.autocast({ enabled = false, dtype = 'float32' }, function() end) end)
     assert.equal(0, #list)
@@ -358,6 +371,13 @@ describe('what is cast', function()
       assert.is_true(out:find(piece, 1, true) ~= nil, piece .. ' in ' .. out)
     end
     assert.is_not_nil(w)
+    out = H.child([[
+      amp.autocast({ dtype = 'bfloat16', verbose = true }, function()
+        amp.autocast({ dtype = 'float16' }, function() amp.mm(amp.ones(4, 2), amp.ones(2, 3)) end)
+        amp.autocast({ dtype = 'float16', verbose = false }, function() amp.bmm(amp.ones(1, 4, 2), amp.ones(1, 2, 3)) end)
+      end)]])
+    assert.is_true(out:find('mm: argument 1 from float32 to float16', 1, true) ~= nil, 'inherited: ' .. out)
+    assert.is_nil(out:find('bmm', 1, true), out)
   end)
 end)
 
@@ -547,6 +567,16 @@ describe('custom functions', function()
     local h = H.sample({ 3, 3 }, 'float16')
     f(h, h) -- outside a region it has no effect
     assert.same({ false, 'float16' }, seen.forward)
+    local nested
+    local g = amp.Function {
+      forward = amp.custom_fwd(function(_, t)
+        nested = t.list[1].dtype
+        return t.list[1] * 1
+      end, { cast_inputs = 'float16' }),
+      backward = amp.custom_bwd(function() end),
+    }
+    region('bfloat16', function() g { list = { H.sample { 2 } } } end)
+    assert.equal('float16', nested)
   end)
   it('without cast_inputs backward runs in the forward\'s state and dtype', function()
     for _, low in ipairs { 'float16', 'bfloat16' } do
@@ -573,6 +603,15 @@ describe('custom functions', function()
       assert.equal('float32', b)
     end)
     assert.equal('float32', (amp.half_function(dtypes)(f)))
+    region('bfloat16', function()
+      -- nested tables are cast, what is not float16, bfloat16 or float32 is not
+      local function nested(t) return t.a[1].dtype, t.d.dtype, t.i.dtype end
+      local a, d, i = amp.half_function(nested) { a = { f }, d = H.sample({ 2 }, 'float64'), i = amp.ones(1, { dtype = 'int64' }) }
+      assert.same({ 'bfloat16', 'float64', 'int64' }, { a, d, i })
+      local m = H.sample { 2, 2 }
+      assert.equal('float32', amp.float_function(function(x) return x:matmul(x).dtype end)(m))
+      assert.equal('bfloat16', m:matmul(m).dtype)
+    end)
     local w = weight()
     local y = region('float16', function() return amp.half_function(function(x) return x * 2 end)(w) end)
     y:float():sum():backward()

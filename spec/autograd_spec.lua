@@ -486,6 +486,39 @@ describe('checkpoint', function()
   end)
 end)
 
+describe('checkpoint and what changes between forward and backward', function()
+  it('random numbers are those of the forward pass, and the stream goes on as if nothing was', function()
+    local w, x = H.sample { 3, 3 }, H.sample { 40, 3 }
+    w.requires_grad = true
+    local function block(a) return amp.dropout(amp.linear(a, w), 0.5) end
+    amp.manual_seed(3)
+    local want = amp.grad({ block(x):sum() }, { w })[1]
+    local after = amp.rand(3)
+    amp.manual_seed(3)
+    local y = amp.checkpoint(block, x):sum()
+    local draw = amp.rand(3)
+    H.same(draw, after)
+    local before = amp.get_rng_state()
+    H.same(amp.grad({ y }, { w })[1], want)
+    amp.set_rng_state(before)
+    local one = amp.rand(3)
+    amp.manual_seed(3)
+    block(x)
+    amp.rand(3)
+    H.same(amp.rand(3), one)
+  end)
+  it('an argument changed in place is an error that says so', function()
+    local w, x = H.sample { 3, 3 }, H.sample { 2, 3 }
+    w.requires_grad = true
+    local a = x * 1
+    a.requires_grad = true
+    local y = amp.checkpoint(function(t) return amp.linear(t, w):tanh() end, a):sum()
+    amp.no_grad(function() a:add_(1) end)
+    H.fails(function() y:backward() end, 'checkpoint', 'in place')
+    assert.is_nil(w.grad)
+  end)
+end)
+
 describe('gradcheck', function()
   it('passes right derivatives and fails wrong ones', function()
     local x = leaf({ 0.5, -0.25 }, 'float64')

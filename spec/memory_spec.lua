@@ -87,6 +87,19 @@ describe('memory', function()
     assert.equal('float32', g.dtype)
     assert.is_true(kept >= 4e6 and kept < 4.2e6, kept .. ' bytes')
   end)
+  it('of a checkpointed block is that of its ends', function()
+    local x = amp.zeros(1000, 100, { requires_grad = true })
+    local function block(h)
+      for _ = 1, 20 do h = (h * 2):tanh() end
+      return h
+    end
+    local before = H.live()
+    local y = amp.checkpoint(block, x)
+    local kept = H.live() - before
+    assert.is_true(kept < 3 * 4e5, kept .. ' bytes')
+    y:sum():backward()
+    assert.is_not_nil(x.grad)
+  end)
   it('of an iteration is bounded by scope', function()
     local before = H.live()
     local peak = 0

@@ -53,7 +53,7 @@ static bool write_planes(amp__nn_view *v, const amp_tensor *t, int type) {
   return walkable(t) ? amp__nn_write(v, t, type) : amp__nn_write_c(v, t, type);
 }
 
-/* 1 ns an elementary operation, about 32 of a product's a nanosecond */
+/* Of a product's operations a core does some 32 in the time of a simple one. */
 static int threads_for(double flop) { return flop < 2e6 ? 1 : amp__threads((int64_t)(flop / 32)); }
 
 /* -- A pass: units of pixels, each a product on one thread ------------------------ */

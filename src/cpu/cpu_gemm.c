@@ -149,7 +149,7 @@ static amp_gemm piece(const grid *p, int t) {
   amp_gemm g = *p->g;
   int64_t size = amp__dtype_size[p->dtype];
   int64_t ri = t / p->tn, rj = t % p->tn;
-  /* cuts at multiples of 16 rows and 32 columns */
+  /* cuts between whole panels */
   int64_t mu = (g.m + 13) / 14, nu = (g.n + 31) / 32;
   int64_t i0 = mu * ri / p->tm * 14, i1 = mu * (ri + 1) / p->tm * 14, j0 = nu * rj / p->tn * 32, j1 = nu * (rj + 1) / p->tn * 32;
   if (i1 > g.m) i1 = g.m;

@@ -4,8 +4,8 @@
 **
 ** The computing type is double for float64 and float for every other float
 ** dtype; 16-bit data is widened on reading and rounded once on writing.
-** Files here are written once as a template over that type (NN_T) and
-** included twice.
+** Loops are written once over that type, as macros or included text, and
+** instantiated for both (suffixes _f32 and _f64).
 */
 #ifndef AMP_CPU_NN_H
 #define AMP_CPU_NN_H

@@ -73,9 +73,41 @@ static inline int64_t count(const pool *p, int64_t y, int64_t x) {
     place[j] = take ? at : old;                                                                     \
   }
 
+/* Windows of 2 x 2 two apart, all inside, n >= 4: four at a time, the last four overlapping those before. Written
+** with vectors: a row is short, and the scalar rest of a loop would mostly wait for mispredicted branches. */
+typedef float vf4 __attribute__((vector_size(16), aligned(4), may_alias));
+typedef int32_t vi4 __attribute__((vector_size(16), aligned(4), may_alias));
+#if defined(__clang__)
+#define EVEN(a, b) __builtin_shufflevector(a, b, 0, 2, 4, 6)
+#define ODD(a, b) __builtin_shufflevector(a, b, 1, 3, 5, 7)
+#else
+#define EVEN(a, b) __builtin_shuffle(a, b, (vi4){0, 2, 4, 6})
+#define ODD(a, b) __builtin_shuffle(a, b, (vi4){1, 3, 5, 7})
+#endif
+#define BETTER(v, k) { vi4 t = (v > m) | (v != v); m = (vf4)(((vi4)v & t) | ((vi4)m & ~t)); at = ((k) & t) | (at & ~t); }
+static void max_two_f32(const float *a, const float *b, int64_t n, int32_t base, int32_t w, float *best, int32_t *place) {
+  const vi4 step = {0, 2, 4, 6};
+  for (int64_t j = 0; j < n; j += 4) {
+    int64_t o = j + 4 <= n ? j : n - 4;
+    vf4 a0 = *(const vf4 *)(a + 2 * o), a1 = *(const vf4 *)(a + 2 * o + 4), b0 = *(const vf4 *)(b + 2 * o), b1 = *(const vf4 *)(b + 2 * o + 4);
+    vf4 m = EVEN(a0, a1), v1 = ODD(a0, a1), v2 = EVEN(b0, b1), v3 = ODD(b0, b1);
+    vi4 k = step + (base + 2 * (int32_t)o), at = k;
+    BETTER(v1, k + 1)
+    BETTER(v2, k + w)
+    BETTER(v3, k + w + 1)
+    *(vf4 *)(best + o) = m;
+    *(vi4 *)(place + o) = at;
+  }
+}
+#define max_two_f64(...) (void)0
+
 #define POOL(T, S)                                                                                  \
   AMP_CLONES static void max_row_##S(const pool *p, const T *x, int64_t oy, T *restrict best, int32_t *restrict place) { \
     int64_t y0 = oy * p->sh - p->ph, yf = first_inside(y0, p->dh), sw = p->sw, xw = p->xs[3];       \
+    if (p->kh == 2 && p->kw == 2 && sw == 2 && xw == 1 && p->dh == 1 && p->dw == 1 && p->pw == 0 && y0 >= 0 && y0 + 1 < p->h && 2 * p->ow <= p->w && p->ow >= 4 && sizeof(T) == 4) { \
+      max_two_##S(x + y0 * p->xs[2], x + (y0 + 1) * p->xs[2], p->ow, (int32_t)(y0 * p->w), (int32_t)p->w, best, place); \
+      return;                                                                                       \
+    }                                                                                               \
     for (int64_t j = 0; j < p->ow; j++) {                                                           \
       best[j] = -INFINITY;                                                                          \
       place[j] = (int32_t)(yf * p->w + first_inside(j * sw - p->pw, p->dw));                        \
@@ -104,6 +136,26 @@ static inline int64_t count(const pool *p, int64_t y, int64_t x) {
         int32_t base = (int32_t)(y * p->w + q), sw = 0;                                             \
         int64_t lo = 0, hi = n;                                                                     \
         STEP_MAX(T, 1)                                                                                 \
+      }                                                                                             \
+  }                                                                                                 \
+  AMP_CLONES static void avg_pixel_##S(const pool *p, const T *x, int64_t oy, int64_t ox, int64_t n, T *restrict sum) { \
+    int64_t y0 = oy * p->sh - p->ph, x0 = ox * p->sw - p->pw;                                       \
+    T f = (T)count(p, y0, x0);                                                                      \
+    for (int64_t j = 0; j < n; j++) sum[j] = 0;                                                     \
+    for (int64_t y = y0 < 0 ? 0 : y0; y < y0 + p->kh && y < p->h; y++)                              \
+      for (int64_t q = x0 < 0 ? 0 : x0; q < x0 + p->kw && q < p->w; q++) {                          \
+        const T *r = x + y * p->xs[2] + q * p->xs[3];                                               \
+        for (int64_t j = 0; j < n; j++) sum[j] += r[j];                                             \
+      }                                                                                             \
+    for (int64_t j = 0; j < n; j++) sum[j] /= f;                                                    \
+  }                                                                                                 \
+  AMP_CLONES static void avg_back_pixel_##S(const pool *p, const T *restrict g, T *x, int64_t oy, int64_t ox, int64_t n) { \
+    int64_t y0 = oy * p->sh - p->ph, x0 = ox * p->sw - p->pw;                                       \
+    T f = (T)count(p, y0, x0);                                                                      \
+    for (int64_t y = y0 < 0 ? 0 : y0; y < y0 + p->kh && y < p->h; y++)                              \
+      for (int64_t q = x0 < 0 ? 0 : x0; q < x0 + p->kw && q < p->w; q++) {                          \
+        T *r = x + y * p->xs[2] + q * p->xs[3];                                                     \
+        for (int64_t j = 0; j < n; j++) r[j] += g[j] / f;                                           \
       }                                                                                             \
   }                                                                                                 \
   AMP_CLONES static void avg_row_##S(const pool *p, const T *x, int64_t oy, T *sum) {               \
@@ -173,12 +225,38 @@ enum { LANES = 1024 };
       }                                                                                             \
     }                                                                                               \
   }                                                                                                 \
+  static void avg_pixels_##S(const pool *p, int64_t begin, int64_t end) {                           \
+    for (int64_t i = begin; i < end; i++) {                                                         \
+      int64_t n = i / (p->oh * p->ow), oy = i / p->ow % p->oh, ox = i % p->ow;                      \
+      avg_pixel_##S(p, (T *)p->x.p + n * p->xs[0], oy, ox, p->c, (T *)p->y.p + n * p->ys[0] + oy * p->ys[2] + ox * p->ys[3]); \
+    }                                                                                               \
+  }                                                                                                 \
+  /* whole images: their outputs add into the same pixels */                                        \
+  static void back_images_##S(const pool *p, int64_t begin, int64_t end) {                          \
+    for (int64_t n = begin; n < end; n++) {                                                         \
+      T *x = (T *)p->x.p + n * p->xs[0];                                                            \
+      for (int64_t y = 0; y < p->h; y++)                                                            \
+        for (int64_t q = 0; q < p->w; q++) memset(x + y * p->xs[2] + q * p->xs[3], 0, (size_t)p->c * sizeof *x); \
+      for (int64_t oy = 0; oy < p->oh; oy++)                                                        \
+        for (int64_t ox = 0; ox < p->ow; ox++) {                                                    \
+          const T *g = (T *)p->y.p + n * p->ys[0] + oy * p->ys[2] + ox * p->ys[3];                  \
+          if (!p->place) { avg_back_pixel_##S(p, g, x, oy, ox, p->c); continue; }                   \
+          const int64_t *at = p->place + n * p->is[0] + oy * p->is[2] + ox * p->is[3];              \
+          if (p->xs[2] == p->w * p->xs[3]) for (int64_t c = 0; c < p->c; c++) x[at[c] * p->xs[3] + c] += g[c]; \
+          else for (int64_t c = 0; c < p->c; c++) x[at[c] / p->w * p->xs[2] + at[c] % p->w * p->xs[3] + c] += g[c]; \
+        }                                                                                           \
+    }                                                                                               \
+  }                                                                                                 \
   static void max_back_##S(const pool *p, int64_t begin, int64_t end) { /* images, channels */      \
     bool flat = p->xs[2] == p->w * p->xs[3];                                                        \
     for (int64_t i = begin; i < end; i++) {                                                         \
       const T *g = PLANE(p, y, ys, i, T);                                                           \
       const int64_t *at = p->place + i / p->c * p->is[0] + i % p->c * p->is[1];                     \
       T *x = PLANE(p, x, xs, i, T);                                                                 \
+      if (flat && p->xs[3] == 1 && p->ys[3] == 1 && p->is[3] == 1 && p->ys[2] == p->ow && p->is[2] == p->ow) { \
+        for (int64_t j = 0; j < p->oh * p->ow; j++) x[at[j]] += g[j];                               \
+        continue;                                                                                   \
+      }                                                                                             \
       for (int64_t oy = 0; oy < p->oh; oy++)                                                        \
         for (int64_t ox = 0; ox < p->ow; ox++) {                                                    \
           int64_t q = at[oy * p->is[2] + ox * p->is[3]];                                            \
@@ -215,6 +293,7 @@ enum { LANES = 1024 };
   static void zero_planes_##S(const pool *p, int64_t begin, int64_t end) {                          \
     for (int64_t i = begin; i < end; i++) {                                                         \
       T *x = PLANE(p, x, xs, i, T);                                                                 \
+      if (p->xs[3] == 1 && p->xs[2] == p->w) { memset(x, 0, (size_t)(p->h * p->w) * sizeof *x); continue; } \
       for (int64_t y = 0; y < p->h; y++)                                                            \
         for (int64_t j = 0; j < p->w; j++) x[y * p->xs[2] + j * p->xs[3]] = 0;                      \
     }                                                                                               \
@@ -223,7 +302,7 @@ BODIES(float, f32)
 BODIES(double, f64)
 
 enum { MAX, MAX_BACK, MAX_GATHER, AVG, AVG_BACK };
-typedef struct job { const pool *p; int what; bool pixels; char *buf; size_t each; } job;
+typedef struct job { const pool *p; int what; bool inside; char *buf; size_t each; } job; /* inside: by channels */
 
 #define RUN(name, ...) (p->type == AMP_FLOAT64 ? name##_f64(p, begin, end, ##__VA_ARGS__) : name##_f32(p, begin, end, ##__VA_ARGS__))
 static void body(void *ctx, int64_t begin, int64_t end, int thread) {
@@ -232,21 +311,31 @@ static void body(void *ctx, int64_t begin, int64_t end, int thread) {
   char *buf = k->buf + (size_t)thread * k->each;
   switch (k->what) {
   case MAX:
-    if (k->pixels) RUN(max_pixels);
+    if (k->inside) RUN(max_pixels);
     else RUN(max_planes, buf);
     break;
-  case MAX_BACK: RUN(zero_planes); RUN(max_back); break;
+  case MAX_BACK:
+    if (k->inside) RUN(back_images);
+    else { RUN(zero_planes); RUN(max_back); }
+    break;
   case MAX_GATHER: RUN(max_gather); break;
-  case AVG: RUN(avg_planes, buf); break;
-  default: RUN(zero_planes); RUN(avg_back, buf); break;
+  case AVG:
+    if (k->inside) RUN(avg_pixels);
+    else RUN(avg_planes, buf);
+    break;
+  default:
+    if (k->inside) RUN(back_images);
+    else { RUN(zero_planes); RUN(avg_back, buf); }
+    break;
   }
 }
 
 static int run(pool *p, int what) {
   char own[8 << 10] __attribute__((aligned(64)));
   amp__nn_scratch s;
-  job k = {p, what, what == MAX && p->xs[1] == 1 && p->ys[1] == 1 && p->is[1] == 1 && p->c >= 8, NULL, 0};
-  int64_t n = k.pixels ? p->n * p->oh * p->ow : p->n * p->c, work = p->n * p->c * p->oh * p->ow;
+  job k = {p, what, p->xs[1] == 1 && p->ys[1] == 1 && (!p->place || p->is[1] == 1) && p->c >= 8 && what != MAX_GATHER, NULL, 0};
+  bool back = what == MAX_BACK || what == AVG_BACK;
+  int64_t n = !k.inside ? p->n * p->c : back ? p->n : p->n * p->oh * p->ow, work = p->n * p->c * p->oh * p->ow;
   if (what != MAX_GATHER && what != MAX_BACK) work *= p->kh * p->kw;
   int threads = amp__nn_threads(work / 2, n);
   k.each = ((size_t)p->ow * 12 + 127) / 64 * 64;
@@ -288,14 +377,21 @@ int amp__cpu_max_pool2d(amp_call *c) {
   return pooled(&p, c->in[0], c->out[0], c->out[0], c->out[1], MAX);
 }
 
+AMP_CLONES static bool any_outside(const int64_t *d, int64_t n, int64_t limit) {
+  uint64_t bad = 0;
+  for (int64_t i = 0; i < n; i++) bad |= (uint64_t)d[i] >= (uint64_t)limit;
+  return bad != 0;
+}
+
 /* Places come from anywhere a user can put a tensor: check them. */
 static int check_places(const amp_tensor *t, int64_t limit) {
   amp__nn_walk w;
   const int64_t *st[1] = {t->stride};
   amp__nn_pos p;
+  const int64_t *d = AMP_DATA(int64_t, t);
+  if ((t->flags & AMP_T_DENSE) && !any_outside(d, t->numel, limit)) return 0;
   amp__nn_walk_init(&w, t->ndim, t->size, 0, 1, st);
   amp__nn_seek(&w, &p, 0);
-  const int64_t *d = AMP_DATA(int64_t, t);
   for (int64_t i = 0; i < w.n; i++, amp__nn_next(&w, &p))
     if (d[p.off[0]] < 0 || d[p.off[0]] >= limit)
       return amp__fail(AMP_E_INDEX, "index %lld at place %lld, expected 0..%lld", (long long)d[p.off[0]], (long long)i + 1, (long long)limit - 1);
