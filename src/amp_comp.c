@@ -183,7 +183,7 @@ int amp__comp_stack(amp_call *c) {
 int amp__comp_repeat(amp_call *c) {
   amp_tensor *t = c->in[0];
   int n = (int)c->a[0].i, lead = n - t->ndim;
-  int64_t size[AMP_MAX_DIM], whole[AMP_MAX_DIM], outer = 1, inner = 1;
+  int64_t size[AMP_MAX_DIM], whole[AMP_MAX_DIM] = { 0 }, outer = 1, inner = 1;
   int rc;
   if (lead < 0)
     return amp__fail(AMP_E_ARGUMENT, "%d repeats are fewer than the tensor's %d dimensions", n, t->ndim);
