@@ -4,15 +4,8 @@ local F = amp.nn.functional
 local H = require 'spec.helper'
 local INF = math.huge
 
-local function eq(t, values) H.close(t, values, H.exact) end
-local function param(values)
-  local t = H.make(values, { #values })
-  t.requires_grad = true
-  return t
-end
-local function sgd(...) return amp.optim.SGD({ ... }, { lr = 1 }) end
--- a backward whose gradient in p is g (scaled)
-local function give(scaler, p, g) scaler:scale((p * g):sum()):backward() end
+local scaling = require 'spec.scaling'
+local eq, param, sgd, give = scaling.eq, scaling.param, scaling.sgd, scaling.give
 
 describe('overflow', function()
   local function setups()

@@ -295,7 +295,7 @@ AMP_API const char *amp_log_next(amp_state *S); /* next line of verbose output, 
 
 /* -- Loss scaling --------------------------------------------------------- */
 /* Scale, growth tracker and hysteresis live in device cells; a check holds the
-** snapshots (1/scale, found-inf) that gradients refer to. update() rotates. */
+** snapshots (1/scale, found-inf) that gradients refer to, so update() may change the cells. */
 
 typedef struct amp_scaler amp_scaler;
 typedef struct amp_check amp_check;

@@ -325,7 +325,7 @@ void amp__node_release_saved(amp_node *n);   /* after backward */
 amp_tensor *amp__saved_get(amp_node *n, int i, bool with_history); /* with version check; i < nin inputs, then outputs */
 
 /* Leaf gradients */
-int amp__grad_accumulate(amp_tensor *leaf, amp_tensor *g, bool may_keep, amp_tensor *pending); /* g any float dtype; counts g */
+int amp__grad_accumulate(amp_tensor *leaf, amp_tensor *g, bool may_keep); /* g any float dtype; takes g's count */
 void amp__dead_open(amp_state *S);   /* a list for ids of S's functions and hooks that are gone */
 void amp__dead_close(amp_state *S);
 int amp__grad_materialize(amp_tensor *leaf); /* value float32 (leaf's dtype), factor none */

@@ -186,7 +186,7 @@ static int into_leaf(engine *e, amp_tensor *leaf, amp_tensor *g, bool may_keep)
 {
   entry *x = e->only ? find(e, leaf) : NULL;
   if (e->only && (x == NULL || x->target < 0)) { amp__free(g); return 0; }
-  if (accumulates(e)) return amp__grad_accumulate(leaf, g, may_keep && !(e->flags & AMP_B_CREATE_GRAPH), NULL);
+  if (accumulates(e)) return amp__grad_accumulate(leaf, g, may_keep && !(e->flags & AMP_B_CREATE_GRAPH));
   if (g->dtype != leaf->dtype) { /* results are in the leaf's dtype */
     int mark = amp__pool_mark();
     amp_tensor *c = amp__keep(amp__xcast(g, leaf->dtype));
@@ -452,7 +452,7 @@ static int advance(engine *e)
   for (int t = x->target; t >= 0; t = e->targets[t].next) {
     amp_tensor *v = g[e->targets[t].e.index];
     if (v && !accumulates(e)) { amp__retain(v); e->targets[t].grad = v; }
-    else if (v && e->targets[t].t) { amp__retain(v); rc = amp__grad_accumulate(e->targets[t].t, v, false, NULL); }
+    else if (v && e->targets[t].t) { amp__retain(v); rc = amp__grad_accumulate(e->targets[t].t, v, false); }
   }
   if (rc == 0 && e->only && (x->state != 2 || ((e->flags & AMP_B_STOP) && x->target >= 0))) goto done;
   if (rc == 0 && (n->flags & AMP_N_FREED))

@@ -170,7 +170,7 @@ static bool may_own(const amp_tensor *leaf, const amp_tensor *v)
 }
 
 /* Add v (counted, any float dtype, the leaf's shape) to the leaf's gradient. may_keep: 16 bits may stay. */
-int amp__grad_accumulate(amp_tensor *leaf, amp_tensor *v, bool may_keep, amp_tensor *pending)
+int amp__grad_accumulate(amp_tensor *leaf, amp_tensor *v, bool may_keep)
 {
   amp_ag *ag = amp__ag(leaf);
   int rc = 0;
