@@ -35,7 +35,7 @@ static void raw_grad(const amp_ref *p, int dtype, int n, const double *v)
   OK(amp_grad_set(S, p, NULL));
   AMP_ENTER(S);
   S->grad_mode = 0; /* as backward without create_graph does */
-  OK(amp__grad_accumulate(p->t, g.t, true, NULL));
+  OK(amp__grad_accumulate(p->t, g.t, true));
   S->grad_mode = 1;
 }
 static double grad_at(const amp_ref *p, int i)
