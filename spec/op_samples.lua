@@ -1,11 +1,16 @@
 --- What spec/ops_spec.lua knows beside the PyTorch fixtures: closed forms for
 -- ops that create or draw, and wrong calls with what their errors must name.
--- An op needs an entry here or cases in fixtures/ops.txt.
+-- An op needs an entry here (or in its family's spec/samples/FAMILY.lua, which
+-- gives `closed` and `wrong` likewise) or cases in fixtures/ops_FAMILY.txt.
 local assert = require 'luassert'
 local amp = require 'amp'
 local H = require 'spec.helper'
 
 local M = {}
+
+--- Families with cases of their own: fixtures/ops_NAME.txt, and samples/NAME.lua.
+M.families = {
+}
 
 local function constant(n, v)
   local t = {}
@@ -182,6 +187,12 @@ function closed.dropout()
   H.fails(function() amp.dropout(x, 1.5) end, 'dropout', '1.5')
 end
 
+--- Float arguments that no derivative is taken in: op -> set of names
+M.constant = {
+  batch_norm = { running_mean = true, running_var = true },
+  nll_loss = { weight = true }, cross_entropy = { weight = true }, cross_entropy_index = { weight = true },
+}
+
 -- -- Wrong calls: name -> list of {shapes or {dtype, sizes...}, attrs, pieces of the error} --------
 
 M.wrong = {
@@ -251,5 +262,13 @@ M.wrong = {
   index_put = { { { { 4 }, { 3 }, { list = { { dtype = 'int64', fill = 1, 2 } } } }, { dims = { 1 } }, { '3', '2' } }, { { { 4 }, { 2 }, { list = { { dtype = 'int64', fill = 5, 2 } } } }, { dims = { 1 } }, { '5', '4' } } },
 }
 M.wrong['repeat'] = { { { { 2, 3 } }, { repeats = { 2 } }, { '2x3', '1' } } }
+
+for _, family in ipairs(M.families) do
+  local more = require('spec.samples.' .. family)
+  for op, f in pairs(more.closed or {}) do closed[op] = f end
+  for op, list in pairs(more.wrong or {}) do M.wrong[op] = list end
+  -- what the walk can't derive by finite differences: op -> names of arguments that are constants to it
+  for op, names in pairs(more.constant or {}) do M.constant[op] = names end
+end
 
 return M

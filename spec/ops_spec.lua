@@ -8,10 +8,14 @@ local ops = require 'spec.op_call'
 local samples = require 'spec.op_samples'
 
 local cases = {}
-for _, c in ipairs(H.fixture 'ops.txt') do
-  cases[c.op] = cases[c.op] or {}
-  table.insert(cases[c.op], c)
+local function gather(file)
+  for _, c in ipairs(H.fixture(file)) do
+    cases[c.op] = cases[c.op] or {}
+    table.insert(cases[c.op], c)
+  end
 end
+gather 'ops.txt'
+for _, family in ipairs(samples.families) do gather('ops_' .. family .. '.txt') end
 local policy = H.policy_list()
 local sanitized = os.getenv 'AMP_SPEC_SANITIZED'
 
@@ -96,9 +100,8 @@ local function differentiable(row, c, inp)
   local list = {}
   for i, x in ipairs(inp) do
     local name = row.args[i].name
-    if type(x) == 'cdata' and H.is_float[H.dtype(x)] and not (c.after and c.after[i]) and name ~= 'running_mean' and name ~= 'running_var'
-      and not (row.name == 'nll_loss' and name == 'weight') and not (row.name == 'cross_entropy' and name == 'weight')
-      and not (row.name == 'cross_entropy_index' and name == 'weight') then
+    local constant = samples.constant[row.name]
+    if type(x) == 'cdata' and H.is_float[H.dtype(x)] and not (c.after and c.after[i]) and not (constant and constant[name]) then
       list[#list + 1] = { i }
     elseif type(x) == 'table' and x.list then
       for j, y in ipairs(x.list) do
