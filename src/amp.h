@@ -148,7 +148,9 @@ typedef struct amp_state {
 
 typedef struct amp_memory_stats { /* bytes, of one device */
   int64_t live, cached, peak;
-  int64_t debt, step;  /* allocated since the last pace; when to pace */
+  int64_t pace;   /* rw: live bytes from which on S->attention asks for a pace */
+  int64_t high;   /* most live bytes since a backward ended */
+  int64_t swing;  /* rw: largest fall of live bytes from there to a backward's end, less what collectors freed */
   int64_t allocations, failures;
 } amp_memory_stats;
 
@@ -188,6 +190,7 @@ enum amp_call_flag { /* added to an op's number */
 /* -- Library -------------------------------------------------------------- */
 
 AMP_API const char *amp_version(void);
+AMP_API double amp_clock(void); /* wall time in seconds, from an arbitrary start; never runs backward */
 AMP_API int amp_abi_version(void);
 AMP_API const char *amp_cdef(void);        /* this text, for ffi.cdef */
 AMP_API uint64_t amp_table_hash(void);     /* of the op table; plug-ins must agree */
@@ -230,6 +233,7 @@ AMP_API int amp_opl(amp_state *S, int op, amp_ref *o1, amp_ref *o2, amp_ref *o3,
 /* -- Tensors -------------------------------------------------------------- */
 
 AMP_API void amp_release(amp_ref *r);  /* never fails, never waits; twice is harmless */
+AMP_API void amp_collect(amp_ref *r);  /* the same, called by a garbage collector: told apart in amp_memory's counts */
 AMP_API void amp_retain(amp_ref *out, const amp_ref *a);  /* another handle of the same tensor */
 AMP_API int amp_from_double(amp_state *S, amp_ref *out, const double *data, int ndim, const int64_t *size, int dtype);
 AMP_API int amp_from_bytes(amp_state *S, amp_ref *out, const void *data, int64_t bytes, int ndim, const int64_t *size, int dtype); /* copies */

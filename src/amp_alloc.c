@@ -7,6 +7,9 @@
 **   larger blocks                        the same classes, lists of the device
 **   1 MiB and more                       whole 2 MiB pages, huge where the system can
 **
+** The first 32 MiB of what is smaller are carved from one mapping of huge pages, resident from the start: pages that
+** come one by one while garbage builds up cost faults and make a program look as if it leaked.
+**
 ** A thread's lists take what that thread frees, whoever allocated it; what is
 ** too much for them, and everything when the thread ends, goes to shared lists
 ** under a mutex. Freeing takes no other lock and calls no device, so it is
@@ -33,15 +36,17 @@ enum {
   SMALL_CLASSES = 73, SMALL_MAX = 32768,  /* blocks a thread keeps */
   CLASSES = 1 + 42 * 8,                   /* up to 256 TiB */
   HUGE_PAGE = 2 << 20, HUGE_MIN = 1 << 20,
+  RESERVE = 32 << 20, RESERVE_AFTER = 1 << 20, RESERVE_GAP = 128,
   INDICES = 16, BATCH = 64 << 10
 };
 #define BLOCK_MAX ((size_t)1 << 47)
-#define STEP_DEFAULT ((int64_t)8 << 20)
+#define PACE_DEFAULT ((int64_t)4 << 20)
 
 typedef struct obj { struct obj *next; } obj;
 typedef struct piece { /* a block with what the pool knows of it */
   amp_block b;         /* first: they are one pointer */
   int32_t cls;
+  bool reserved;       /* carved from the reserve: never given back */
   size_t capacity;
   struct piece *next;
 } piece;
@@ -51,7 +56,8 @@ typedef struct tcache {
   piece *small[SMALL_CLASSES];
   uint32_t nobj[OBJ_CLASSES];
   uint16_t nsmall[SMALL_CLASSES];
-  int64_t live, cached, debt, allocations; /* not yet in stats[AMP_CPU][0] */
+  int64_t live, cached, allocations, collected; /* not yet in stats[AMP_CPU][0] */
+  bool collecting;     /* a garbage collector is freeing */
 } tcache;
 
 static _Thread_local tcache *mine __attribute__((tls_model("initial-exec")));
@@ -61,14 +67,14 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static obj *shared_obj[OBJ_CLASSES];
 static piece *pool[AMP_DEVICE_COUNT][INDICES][CLASSES];
 static amp_memory_stats stats[AMP_DEVICE_COUNT][INDICES] = {
-  [0 ... AMP_DEVICE_COUNT - 1] = { [0 ... INDICES - 1] = { .step = STEP_DEFAULT } } };
+  [0 ... AMP_DEVICE_COUNT - 1] = { [0 ... INDICES - 1] = { .pace = PACE_DEFAULT } } };
 static _Atomic int64_t fail_after = -1;
 
 /* -- Counters ---------------------------------------------------------------- */
 
 static void add(int64_t *cell, int64_t n) { if (n) __atomic_fetch_add(cell, n, __ATOMIC_RELAXED); }
 
-static void count_now(int device, int index, int64_t live, int64_t cached, int64_t debt, int64_t allocations)
+static void count_now(int device, int index, int64_t live, int64_t cached, int64_t allocations)
 {
   amp_memory_stats *m = &stats[device][index];
   int64_t now = __atomic_add_fetch(&m->live, live, __ATOMIC_RELAXED);
@@ -76,26 +82,51 @@ static void count_now(int device, int index, int64_t live, int64_t cached, int64
   while (now > peak && !__atomic_compare_exchange_n(&m->peak, &peak, now, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {}
   add(&m->cached, cached);
   add(&m->allocations, allocations);
-  if (debt == 0) return;
-  if (__atomic_add_fetch(&m->debt, debt, __ATOMIC_RELAXED) >= __atomic_load_n(&m->step, __ATOMIC_RELAXED) && amp__S)
-    amp__S->attention |= AMP_A_PACE;
+  if (live <= 0) {
+    if (live < 0 && mine && mine->collecting) add(&m->high, live);
+    return;
+  }
+  if (now > __atomic_load_n(&m->high, __ATOMIC_RELAXED)) __atomic_store_n(&m->high, now, __ATOMIC_RELAXED);
+  if (now >= __atomic_load_n(&m->pace, __ATOMIC_RELAXED) && amp__S) amp__S->attention |= AMP_A_PACE;
 }
 
 static void flush_counters(tcache *c)
 {
-  count_now(AMP_CPU, 0, c->live, c->cached, c->debt, c->allocations);
-  c->live = c->cached = c->debt = c->allocations = 0;
+  add(&stats[AMP_CPU][0].high, -c->collected); /* before the sum below is compared with it */
+  c->collected = 0;
+  bool collecting = c->collecting;
+  c->collecting = false;
+  count_now(AMP_CPU, 0, c->live, c->cached, c->allocations);
+  c->collecting = collecting;
+  c->live = c->cached = c->allocations = 0;
 }
 
-static inline void count(tcache *c, int64_t live, int64_t cached, int64_t debt)
+static inline void count(tcache *c, int64_t live, int64_t cached, int64_t allocations)
 {
-  if (amp_unlikely(c == NULL)) { count_now(AMP_CPU, 0, live, cached, debt, debt > 0); return; }
+  if (amp_unlikely(c == NULL)) { count_now(AMP_CPU, 0, live, cached, allocations); return; }
   c->live += live;
   c->cached += cached;
-  c->debt += debt;
-  c->allocations += debt > 0;
-  if (amp_unlikely(c->debt >= BATCH || c->live >= BATCH || c->live <= -BATCH || c->cached >= BATCH || c->cached <= -BATCH))
+  c->allocations += allocations;
+  if (c->collecting) c->collected -= live;
+  if (amp_unlikely(c->live >= BATCH || c->live <= -BATCH || c->cached >= BATCH || c->cached <= -BATCH))
     flush_counters(c);
+}
+
+void amp__memory_collecting(bool on) { if (mine) mine->collecting = on; }
+
+/* A backward has ended: what forward made and backward freed is no garbage, however often it comes and goes. */
+void amp__memory_trough(void)
+{
+  if (mine) flush_counters(mine);
+  for (int d = 0; d < AMP_DEVICE_COUNT; d++)
+    for (int i = 0; i < INDICES; i++) {
+      amp_memory_stats *m = &stats[d][i];
+      int64_t top = __atomic_load_n(&m->high, __ATOMIC_RELAXED);
+      if (top == 0) continue;
+      int64_t now = __atomic_load_n(&m->live, __ATOMIC_RELAXED);
+      if (top - now > __atomic_load_n(&m->swing, __ATOMIC_RELAXED)) __atomic_store_n(&m->swing, top - now, __ATOMIC_RELAXED);
+      __atomic_store_n(&m->high, now, __ATOMIC_RELAXED);
+    }
 }
 
 amp_memory_stats *amp_memory(int device, int index)
@@ -183,6 +214,42 @@ static tcache *cache_slow(void)
 
 static inline tcache *cache(void) { return amp_likely(mine != NULL) ? mine : cache_slow(); }
 
+/* -- From and to the system ---------------------------------------------------------------- */
+
+static void *map_huge(size_t n)
+{
+  char *raw = mmap(NULL, n + HUGE_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (raw == MAP_FAILED) return NULL;
+  char *p = (char *)(((uintptr_t)raw + HUGE_PAGE - 1) & ~((uintptr_t)HUGE_PAGE - 1));
+  if (p > raw) munmap(raw, (size_t)(p - raw));
+  if (p + n < raw + n + HUGE_PAGE) munmap(p + n, (size_t)(raw + n + HUGE_PAGE - (p + n)));
+#ifdef MADV_HUGEPAGE
+  (void)madvise(p, n, MADV_HUGEPAGE); /* advice only */
+#endif
+  return p;
+}
+
+static struct { char *at, *end; size_t asked; bool tried; } reserve;
+
+/* n bytes of the reserve, or NULL. Neighbours lie a few cache lines off the page raster, so that two tensors walked
+** side by side don't fall on the same sets of the cache. A program that needs little never makes the reserve. */
+static void *reserve_take(size_t n)
+{
+  char *p = NULL;
+  pthread_mutex_lock(&lock);
+  if (!reserve.tried && (reserve.asked += n) > RESERVE_AFTER) {
+    reserve.tried = true;
+    if ((reserve.at = map_huge(RESERVE))) {
+      reserve.end = reserve.at + RESERVE;
+      for (char *q = reserve.at; q < reserve.end; q += HUGE_PAGE) *(volatile char *)q = 0;
+    }
+  }
+  n = (n + (n >= 4096 ? RESERVE_GAP : 0) + 63) & ~(size_t)63;
+  if ((size_t)(reserve.end - reserve.at) >= n) { p = reserve.at; reserve.at += n; }
+  pthread_mutex_unlock(&lock);
+  return p;
+}
+
 /* -- Objects ----------------------------------------------------------------------- */
 
 /* A slab of new objects, listed in the order of their addresses: what is made in a row lies in a row, and a
@@ -190,7 +257,8 @@ static inline tcache *cache(void) { return amp_likely(mine != NULL) ? mine : cac
 static obj *carve(tcache *c, int cls)
 {
   size_t size = (size_t)cls * OBJ_STEP, n = OBJ_SLAB / size;
-  char *p = aligned_alloc(64, OBJ_SLAB);
+  char *p = reserve_take(OBJ_SLAB);
+  if (p == NULL) p = aligned_alloc(64, OBJ_SLAB);
   if (p == NULL) {
     amp_empty_cache(AMP_CPU);
     if ((p = aligned_alloc(64, OBJ_SLAB)) == NULL) { add(&stats[AMP_CPU][0].failures, 1); return NULL; }
@@ -240,7 +308,7 @@ void *amp__obj_alloc(size_t bytes)
   tcache *c = cache();
   if (!CACHING || amp_unlikely(cls >= OBJ_CLASSES || c == NULL)) {
     void *p = malloc(bytes);
-    if (p) count(c, (int64_t)bytes, 0, (int64_t)bytes);
+    if (p) count(c, (int64_t)bytes, 0, 1);
     return p;
   }
   int64_t size = (int64_t)cls * OBJ_STEP;
@@ -253,7 +321,7 @@ void *amp__obj_alloc(size_t bytes)
   __builtin_prefetch(next, 1);
   __builtin_prefetch((char *)next + 64, 1);
   if (cls > 2) __builtin_prefetch((char *)next + 128, 1);
-  count(c, size, -size, size);
+  count(c, size, -size, 1);
   return o;
 }
 
@@ -303,21 +371,6 @@ static size_t capacity_of(size_t n, int *cls)
   return capacity;
 }
 
-/* -- From and to the system ---------------------------------------------------------------- */
-
-static void *map_huge(size_t n)
-{
-  char *raw = mmap(NULL, n + HUGE_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (raw == MAP_FAILED) return NULL;
-  char *p = (char *)(((uintptr_t)raw + HUGE_PAGE - 1) & ~((uintptr_t)HUGE_PAGE - 1));
-  if (p > raw) munmap(raw, (size_t)(p - raw));
-  if (p + n < raw + n + HUGE_PAGE) munmap(p + n, (size_t)(raw + n + HUGE_PAGE - (p + n)));
-#ifdef MADV_HUGEPAGE
-  (void)madvise(p, n, MADV_HUGEPAGE); /* advice only */
-#endif
-  return p;
-}
-
 static void *raw_alloc(int device, int index, size_t n)
 {
   void *p = NULL;
@@ -342,9 +395,10 @@ void amp_empty_cache(int device)
     if (device >= 0 && d != device) continue;
     for (int i = 0; i < INDICES; i++)
       for (int k = 0; k < CLASSES; k++)
-        while (pool[d][i][k]) {
-          piece *p = pool[d][i][k];
-          pool[d][i][k] = p->next;
+        for (piece **at = &pool[d][i][k]; *at; ) {
+          piece *p = *at;
+          if (p->reserved) { at = &p->next; continue; }
+          *at = p->next;
           p->next = gone;
           gone = p;
         }
@@ -354,7 +408,7 @@ void amp_empty_cache(int device)
     piece *p = gone;
     gone = p->next;
     raw_free(p->b.device, p->b.index, p->b.data, p->capacity);
-    count_now(p->b.device, p->b.index, 0, -(int64_t)p->capacity, 0, 0);
+    count_now(p->b.device, p->b.index, 0, -(int64_t)p->capacity, 0);
     free(p);
   }
 }
@@ -386,10 +440,16 @@ static int no_memory(int device, int index, size_t bytes)
 
 static piece *fresh(int device, int index, size_t capacity, int cls)
 {
-  piece *p = malloc(sizeof *p);
-  if (p == NULL) return NULL;
-  p->b.data = raw_alloc(device, index, capacity);
-  if (p->b.data == NULL) { free(p); return NULL; }
+  size_t head = (sizeof(piece) + 63) & ~(size_t)63;
+  piece *p = CACHING && device == AMP_CPU && capacity < HUGE_MIN ? reserve_take(head + capacity) : NULL;
+  if (p) {
+    p->reserved = true;
+    p->b.data = (char *)p + head;
+  } else {
+    if ((p = malloc(sizeof *p)) == NULL) return NULL;
+    p->reserved = false;
+    if ((p->b.data = raw_alloc(device, index, capacity)) == NULL) { free(p); return NULL; }
+  }
   p->b.device = (uint8_t)device;
   p->b.index = (uint8_t)index;
   p->b.foreign = 0;
@@ -414,20 +474,20 @@ amp_block *amp__block_new(int device, int index, size_t bytes)
     if (amp_likely(c && (p = c->small[cls]) != NULL)) {
       c->small[cls] = p->next;
       c->nsmall[cls]--;
-      count(c, (int64_t)capacity, -(int64_t)capacity, (int64_t)capacity);
+      count(c, (int64_t)capacity, -(int64_t)capacity, 1);
       goto found;
     }
   }
   if (CACHING && (p = pool_take(device, index, cls))) {
     int64_t n = (int64_t)p->capacity;
-    count_now(device, index, n, -n, n, 1);
+    count_now(device, index, n, -n, 1);
     goto found;
   }
   if ((p = fresh(device, index, capacity, cls)) == NULL) {
     amp_empty_cache(device);
     if ((p = fresh(device, index, capacity, cls)) == NULL) { no_memory(device, index, bytes); return NULL; }
   }
-  count_now(device, index, (int64_t)capacity, 0, (int64_t)capacity, 1);
+  count_now(device, index, (int64_t)capacity, 0, 1);
 found:
   atomic_store_explicit(&p->b.refs, 1, memory_order_relaxed);
   p->b.bytes = bytes;
@@ -460,7 +520,7 @@ void amp__block_free(amp_block *b)
   int64_t n = (int64_t)p->capacity;
   if (!CACHING) {
     raw_free(b->device, b->index, b->data, p->capacity);
-    count_now(b->device, b->index, -n, 0, 0, 0);
+    count_now(b->device, b->index, -n, 0, 0);
     free(p);
     return;
   }
@@ -474,6 +534,6 @@ void amp__block_free(amp_block *b)
       return;
     }
   }
-  count_now(b->device, b->index, -n, n, 0, 0); /* before others can take it */
+  count_now(b->device, b->index, -n, n, 0); /* before others can take it */
   pool_put(p);
 }

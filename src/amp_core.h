@@ -84,6 +84,8 @@ typedef struct amp_block {
   int64_t id;                      /* foreign: told by amp_dead_next when the block goes; 0: not */
 } amp_block;
 amp_block *amp__block_new(int device, int index, size_t bytes); /* 64-byte aligned; sets the error */
+void amp__memory_collecting(bool on);             /* what this thread frees now, a collector frees */
+void amp__memory_trough(void);                     /* a backward ended (what pacing reads) */
 amp_block *amp__block_foreign(int device, int index, void *data, size_t bytes); /* borrowed memory */
 void amp__block_free(amp_block *b);  /* drops one count */
 

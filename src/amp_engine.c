@@ -676,4 +676,5 @@ void amp_backward_end(amp_state *S, amp_engine *head)
   free(e->heap);
   free(e->leaves);
   free(e);
+  amp__memory_trough();
 }

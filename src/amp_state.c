@@ -11,6 +11,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 #ifdef _OPENMP
 #include <omp.h>
 #endif
@@ -26,6 +27,13 @@ _Thread_local amp_state *amp__S __attribute__((tls_model("initial-exec"))) = NUL
 /* -- Library --------------------------------------------------------------- */
 
 const char *amp_version(void) { return AMP_VERSION; }
+
+double amp_clock(void)
+{
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
 int amp_abi_version(void) { return AMP_ABI; }
 uint64_t amp_table_hash(void) { return amp__table_hash(); }
 

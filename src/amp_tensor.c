@@ -211,6 +211,13 @@ void amp__free(amp_tensor *t)
   amp__obj_free(t, sizeof *t);
 }
 
+void amp_collect(amp_ref *r)
+{
+  amp__memory_collecting(true);
+  amp_release(r);
+  amp__memory_collecting(false);
+}
+
 void amp_release(amp_ref *r)
 {
   amp_tensor *t = r->t;

@@ -17,62 +17,52 @@ M.new = core.ref_t -- an empty handle; `own` it once it holds a tensor
 
 local MEMORY = -6
 local PACE, LOG, DEAD, SCOPE = 1, 2, 4, 8
-local FLOOR, CEILING = 16 * 2 ^ 20, 256 * 2 ^ 20
+local LEAST, MOST = 20 * 2 ^ 20, 256 * 2 ^ 20
 
 -- -- Pacing: LuaJIT's collector can't see tensor memory ------------------------
 
-local devices = {} -- amp_memory_stats by place
-local budgets = {}
+-- Garbage tensors show as growth of the live bytes: from one collection on, bytes may swing as far as a forward and
+-- backward takes them, and grow by a budget; then a whole collection runs. Measured against it: counting allocations
+-- has the collector run for what the tape frees by itself; crediting what a collection freed lets each wait longer
+-- than the last; steps of the collector are mixed up with those that Lua's own allocations cause, whose cycles may
+-- have marked before the garbage was there, so that twice the budget piles up for the same work.
 
-local function stats()
-  if devices[1] == nil then
-    for dev = 0, 1 do
-      for i = 0, (dev == 0 and 1 or C.amp_device_available(dev)) - 1 do
-        local m = C.amp_memory(dev, i)
-        if m ~= nil then
-          devices[#devices + 1] = m
-          budgets[#devices] = FLOOR
-        end
-      end
+local devices = {} -- their amp_memory_stats
+
+local function list_devices()
+  for dev = 0, 1 do
+    for i = 0, (dev == 0 and 1 or C.amp_device_available(dev)) - 1 do
+      local m = C.amp_memory(dev, i)
+      if m ~= nil then devices[#devices + 1] = m end
     end
   end
-  return devices
 end
 
-M.cycles = 0 -- collections that pacing finished
-local spent, since = 0, os.clock() -- seconds in the collector, and when the cycle began
-local floor = FLOOR
+M.cycles = 0 -- collections that pacing caused
+local SHARE = 0.5 -- of the time, at most, in the collector
+local since = C.amp_clock() -- when the last one was over
+local least = LEAST
 
--- A cycle has to walk all of Lua's own data. While that is cheap, little garbage is allowed; where it takes more than
--- a seventh of the time (a large Lua heap, small tensors), more.
-local function adapt()
-  local now = os.clock()
-  local share = spent / math.max(now - since, 1e-9)
-  if share > 0.15 then floor = math.min(floor * 2, CEILING)
-  elseif share < 0.03 then floor = math.max(floor / 2, FLOOR) end
-  spent, since = 0, now
-end
-
---- Advance the collector in step with what was allocated outside its sight: one cycle per
--- floor (16 to 256 MB) or a quarter of the live bytes, whichever is more.
+--- Collect if memory outside the collector's sight has grown by its budget: 20 MB, or a quarter of what is live.
 local function pace()
-  local list = stats()
-  for i = 1, #list do
-    local m = list[i]
-    local debt = tonumber(m.debt)
-    if debt > 0 and debt >= tonumber(m.step) then
-      m.debt = 0
-      local kb = math.ceil(collectgarbage 'count' / 2 * debt / budgets[i] * 1.25)
-      local began = os.clock()
-      local finished = collectgarbage('step', kb)
-      spent = spent + os.clock() - began
-      if finished then
-        M.cycles = M.cycles + 1
-        adapt()
-      end
-      budgets[i] = math.max(floor, tonumber(m.live) / 4)
-      m.step = budgets[i] / 32
-    end
+  if #devices == 0 then list_devices() end
+  local due = false
+  for i = 1, #devices do due = due or devices[i].live >= devices[i].pace end
+  if not due then return end
+  local began = C.amp_clock()
+  collectgarbage()
+  M.cycles = M.cycles + 1
+  local now = C.amp_clock()
+  -- A collection walks all of Lua's own data. Where that takes most of the time, more garbage is allowed.
+  local share = (now - began) / math.max(now - since, 1e-9)
+  since = now
+  if share > SHARE then least = math.min(least * 1.25, MOST)
+  elseif share < SHARE / 2 then least = math.max(least / 1.25, LEAST) end
+  for i = 1, #devices do
+    local m = devices[i]
+    local live = tonumber(m.live)
+    m.pace = live + tonumber(m.swing) + math.max(least, live / 4)
+    m.swing = 0
   end
 end
 

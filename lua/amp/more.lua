@@ -28,14 +28,7 @@ function M.get_num_threads() return C.amp_set_threads(0) end
 --- Whether a value is a tensor.
 function M.is_tensor(v) return ffi.istype(core.ref_t, v) end
 
--- under a name of our own: another library may have declared clock_gettime otherwise
-pcall(ffi.cdef, 'struct amp_timespec { long sec, nsec; }; int amp_clock_gettime_(int, struct amp_timespec *) __asm__("clock_gettime");')
-local ts = ffi.new 'struct amp_timespec'
-
 --- Wall time in seconds, from an arbitrary start; never runs backward.
-function M.clock()
-  ffi.C.amp_clock_gettime_(1, ts)
-  return tonumber(ts.sec) + tonumber(ts.nsec) * 1e-9
-end
+function M.clock() return C.amp_clock() end
 
 return M

@@ -251,7 +251,7 @@ local neg = ops.get 'neg'
 
 -- Fixed for good: LuaJIT compiles against it. What may change goes through `index`.
 ffi.metatype(ref_t, {
-  __gc = C.amp_release,
+  __gc = C.amp_collect,
   __index = index,
   __newindex = newindex,
   __add = ops.get 'add', __sub = ops.get 'sub', __mul = ops.get 'mul', __div = ops.get 'div',

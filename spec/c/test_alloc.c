@@ -151,18 +151,29 @@ static void failures(void)
 static void pacing(void)
 {
   amp_memory_stats *m = amp_memory(AMP_CPU, 0);
-  CHECK(m->step == 8 * MIB);
-  m->debt = 0;
+  m->pace = m->live + 8 * MIB;
   S->attention = 0;
-  amp__block_free(amp__block_new(AMP_CPU, 0, 7 * MIB - 100));
-  CHECK(S->attention == AMP_A_PACE); /* whole pages count */
-  m->debt = 0;
-  S->attention = 0;
-  amp__block_free(amp__block_new(AMP_CPU, 0, 2 * MIB));
+  amp__block_free(amp__block_new(AMP_CPU, 0, 5 * MIB));
+  amp__block_free(amp__block_new(AMP_CPU, 0, 5 * MIB)); /* what is freed is no debt */
   CHECK(S->attention == 0);
-  for (int i = 0; i < 30000; i++) amp__free(amp__number(1));
+  amp_block *b = amp__block_new(AMP_CPU, 0, 7 * MIB + 100); /* whole pages count */
   CHECK(S->attention == AMP_A_PACE);
-  CHECK(m->allocations >= 60000);
+  amp__block_free(b);
+  S->attention = 0;
+  m->pace = m->live + MIB;
+  amp_tensor *many[10000];
+  for (int i = 0; i < 10000; i++) many[i] = amp__number(1); /* small ones add up */
+  CHECK(S->attention == AMP_A_PACE);
+  CHECK(m->allocations >= 20000);
+  for (int i = 0; i < 10000; i++) amp__free(many[i]);
+  /* what goes up and down with each backward is told apart */
+  amp__memory_trough();
+  m->swing = 0;
+  amp__block_free(amp__block_new(AMP_CPU, 0, 4 * MIB));
+  amp__memory_trough();
+  CHECK(m->swing == 4 * MIB);
+  amp__memory_trough();
+  CHECK(m->swing == 4 * MIB);
   AMP_ENTER(NULL); /* without a state: legal */
   amp__block_free(amp__block_new(AMP_CPU, 0, 20 * MIB));
   AMP_ENTER(S);
