@@ -1,6 +1,8 @@
 --- busted output handler: one line a file, each failure in full, and a closing
 -- line `N passed, N failed` that spec/run.sh adds up. Skipped cases are named
 -- with their reason and counted apart.
+local clock = require('amp').clock
+
 return function()
   local busted = require 'busted'
   local handler = require 'busted.outputHandlers.base'()
@@ -43,9 +45,9 @@ return function()
     io.write('skipped: ', handler.getFullName(element), message and (': ' .. text(message)) or '', '\n')
     return nil, true
   end
-  handler.fileStart = function() start = os.clock() return nil, true end
+  handler.fileStart = function() start = clock() return nil, true end
   handler.fileEnd = function(file)
-    io.write(('%-32s %6.2f s\n'):format((file.name or '?'):gsub('^%./', ''), os.clock() - (start or 0)))
+    io.write(('%-32s %6.2f s\n'):format((file.name or '?'):gsub('^%./', ''), clock() - (start or 0)))
     io.flush()
     return nil, true
   end

@@ -226,12 +226,25 @@ function H.read(path)
   return s
 end
 
+--- A word of a shell command.
+function H.quote(s) return "'" .. s:gsub("'", "'\\''") .. "'" end
+
+local plain = {}
+--- The absolute path of a folder, fit for any text: one with a quote in it goes by a link.
 local function absolute(p)
-  if p:sub(1, 1) == '/' then return p end
-  local f = io.popen('pwd')
-  local cwd = f:read('*l')
-  f:close()
-  return cwd .. '/' .. p
+  if p:sub(1, 1) ~= '/' then
+    local f = io.popen('pwd')
+    local cwd = f:read('*l')
+    f:close()
+    p = p == '.' and cwd or cwd .. '/' .. p
+  end
+  if not p:find "['\"\\]" then return p end
+  if not plain[p] then
+    plain.n = (plain.n or 0) + 1
+    plain[p] = H.tmp('folder' .. plain.n)
+    os.execute(('ln -s %s %s'):format(H.quote(p), H.quote(plain[p])))
+  end
+  return plain[p]
 end
 H.absolute = absolute
 
@@ -245,7 +258,7 @@ package.path = '%s/lua/?.lua;%s/lua/?/init.lua;%s/?.lua;' .. package.path
 package.cpath = '%s/?.so;' .. package.cpath
 local amp = require 'amp'
 ]]):format(root, root, root, build) .. code)
-  local f = io.popen(("cd '%s' && %s luajit %s '%s' 2>&1; echo \"status $?\""):format(H.root, env or '', options or '', path))
+  local f = io.popen(("cd '%s' && %s luajit %s '%s' 2>&1; echo \"status $?\""):format(root, env or '', options or '', path))
   local out = f:read('*a')
   f:close()
   local status = tonumber(out:match('status (%d+)\n$'))

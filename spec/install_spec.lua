@@ -98,13 +98,24 @@ describe('the library', function()
     end
   end)
   it('an ABI that does not fit is refused with both paths', function()
-    local out, status = H.sh(("cd '%s' && AMP_LIBRARY=/nowhere/libamp.so LUA_PATH='lua/?.lua;lua/?/init.lua;;' luajit -e \"require 'amp'\""):format(H.root))
+    local out, status = H.sh(("cd '%s' && AMP_LIBRARY=/nowhere/libamp.so LUA_PATH='lua/?.lua;lua/?/init.lua;;' luajit -e \"require 'amp'\""):format(H.absolute(H.root)))
     assert.are_not.equal(0, status)
     assert.is_true(out:find('/nowhere/libamp.so', 1, true) ~= nil, out)
   end)
+  it('a library older than the Lua files is named, with both paths', function()
+    local out, status = H.child [[]] -- the plain case works
+    assert.equal(0, status, out)
+    out, status = H.sh(([[cd '%s' && AMP_LIBRARY='%s/amp/libamp.so' LUA_PATH='lua/?.lua;lua/?/init.lua;;' luajit -e "
+      package.preload['amp.ops'] = function() return require('amp.ffi').C.amp_of_another_age end
+      require 'amp'"]]):format(H.absolute(H.root), H.absolute(H.build)))
+    assert.are_not.equal(0, status)
+    for _, piece in ipairs { 'has no amp_of_another_age', 'amp/libamp.so', 'lua/amp/', 'build again' } do
+      assert.is_true(out:find(piece, 1, true) ~= nil, out)
+    end
+  end)
   it('asks for LuaJIT when another Lua loads it', function()
     if os.execute 'command -v lua5.1 >/dev/null 2>&1' ~= 0 then return pending 'no lua5.1 here' end
-    local out = H.sh(("cd '%s' && LUA_PATH='lua/?.lua;lua/?/init.lua;;' lua5.1 -e \"require 'amp'\""):format(H.root))
+    local out = H.sh(("cd '%s' && LUA_PATH='lua/?.lua;lua/?/init.lua;;' lua5.1 -e \"require 'amp'\""):format(H.absolute(H.root)))
     assert.is_true(out:find('LuaJIT', 1, true) ~= nil, out)
   end)
 end)

@@ -10,8 +10,12 @@ local function sh(command)
   f:close()
   return out
 end
-local root = sh(("cd '%s/..' && pwd"):format(here)):gsub('%s+$', '')
-local build = sh(("cd '%s' && cd '%s' && pwd"):format(root, os.getenv('AMP_BUILD') or 'build')):gsub('%s+$', '')
+local function quote(s) return "'" .. s:gsub("'", "'\\''") .. "'" end
+local function first(command) return (sh(command):gsub('%s+$', '')) end
+local links = first 'mktemp -d' -- stands for the folders, whatever characters their names have
+local root, build = links .. '/root', links .. '/build'
+sh(('ln -s "$(cd %s/.. && pwd)" %s'):format(quote(here), root))
+sh(('ln -s "$(cd %s && cd %s && pwd)" %s'):format(root, quote(os.getenv 'AMP_BUILD' or 'build'), build))
 local passed, failed = 0, 0
 
 local function page(path)
@@ -60,5 +64,6 @@ local function page(path)
 end
 
 for _, path in ipairs(arg) do page(path) end
+sh('rm -rf ' .. quote(links))
 print(('%d passed, %d failed'):format(passed, failed))
 os.exit(failed == 0 and 0 or 1, true)

@@ -16,11 +16,22 @@ if kept then
 end
 
 local core = require 'amp.ffi'
-local err = require 'amp.error'
-local ops = require 'amp.ops'
-local tensor = require 'amp.tensor'
-local types = require 'amp.types'
-local warn = require 'amp.warn'
+
+-- A part of amp. A name that the library lacks means that one of the two is older than the other.
+local function part(name)
+  local ok, module = pcall(require, name)
+  if ok then return module end
+  local symbol = tostring(module):match "missing declaration for symbol '([%w_]+)'" or tostring(module):match "undefined symbol: ([%w_]+)"
+  if not symbol then error(module, 0) end
+  error(('amp: the library %s has no %s, which the Lua files in %s use: they are of different ages; build again, or reinstall amp')
+    :format(core.path, symbol, core.here), 0)
+end
+
+local err = part 'amp.error'
+local ops = part 'amp.ops'
+local tensor = part 'amp.tensor'
+local types = part 'amp.types'
+local warn = part 'amp.warn'
 
 local M = {}
 warn.module = M
@@ -94,12 +105,12 @@ M.names = names
 
 setmetatable(M, {
   __index = function(t, k)
-    if k == 'enabled' then return require('amp.autocast').is_enabled() end
+    if k == 'enabled' then return part('amp.autocast').is_enabled() end
     local v
     if modules[k] then
-      v = require(modules[k])
+      v = part(modules[k])
     elseif fields[k] then
-      v = require(fields[k])[k]
+      v = part(fields[k])[k]
     else
       v = ops.public(aliases[k] or k)
     end
