@@ -53,7 +53,7 @@ install_command() { # $1 is 'sudo ' or nothing
   if command -v apt-get >/dev/null 2>&1; then
     dnnl=' libdnnl-dev' # left out only where the package lists are there and do not know it
     apt-cache show gcc >/dev/null 2>&1 && ! apt-cache show libdnnl-dev >/dev/null 2>&1 && dnnl=''
-    printf '%s' "$1apt-get update; $1apt-get install -y --no-install-recommends luajit lua5.1 lua-busted lua-check luarocks cmake make gcc g++ libc6-dev zlib1g$dnnl"
+    printf '%s' "$1apt-get update; $1apt-get install -y --no-install-recommends luajit lua5.1 lua-busted lua-check luarocks cmake make gcc libc6-dev zlib1g$dnnl"
   elif command -v dnf >/dev/null 2>&1; then
     printf '%s' "$1dnf install -y luajit compat-lua luarocks cmake make gcc libasan libubsan zlib onednn-devel && $1luarocks --lua-version=5.1 install busted && $1luarocks --lua-version=5.1 install luacheck"
   elif command -v pacman >/dev/null 2>&1; then

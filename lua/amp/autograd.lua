@@ -171,8 +171,11 @@ function Handle:remove()
 end
 
 --- fn(grad) is called when the tensor's gradient is complete; what it gives replaces it.
+-- The tensor keeps fn, and fn what it mentions: a hook that mentions its own tensor keeps both
+-- alive until backward has freed the graph, or for ever on a leaf, unless it is removed.
 -- @tparam function fn
 -- @treturn table handle with :remove()
+-- @usage local h = y:register_hook(function(g) return g:clamp(-1, 1) end) -- later: h:remove()
 function M.methods.register_hook(t, fn)
   if not istype(ref_t, t) then err.throw('register_hook', 'is a method of tensors, called as t:register_hook(fn); got %s', util.show(t)) end
   need_function('register_hook', fn)
