@@ -17,7 +17,7 @@ M.new = core.ref_t -- an empty handle; `own` it once it holds a tensor
 
 local MEMORY = -6
 local PACE, LOG, DEAD, SCOPE = 1, 2, 4, 8
-local LEAST, MOST = 20 * 2 ^ 20, 256 * 2 ^ 20
+local LEAST, USUAL, MOST = 4 * 2 ^ 20, 20 * 2 ^ 20, 256 * 2 ^ 20
 
 -- -- Pacing: LuaJIT's collector can't see tensor memory ------------------------
 
@@ -39,11 +39,11 @@ local function list_devices()
 end
 
 M.cycles = 0 -- collections that pacing caused
-local SHARE = 0.5 -- of the time, at most, in the collector
+local SHARE = 0.7 -- of the time, at most, in the collector
 local since = C.amp_clock() -- when the last one was over
-local least = LEAST
+local extra = 1 -- times the usual
 
---- Collect if memory outside the collector's sight has grown by its budget: 20 MB, or a quarter of what is live.
+--- Collect if memory outside the collector's sight has grown by its budget: 4 to 20 MB, or a quarter of what is live.
 local function pace()
   if #devices == 0 then list_devices() end
   local due = false
@@ -53,11 +53,13 @@ local function pace()
   collectgarbage()
   M.cycles = M.cycles + 1
   local now = C.amp_clock()
-  -- A collection walks all of Lua's own data. Where that takes most of the time, more garbage is allowed.
+  -- A collection walks all of Lua's own data, some 1 ms a MB: little of it, and garbage may be kept within the caches
+  -- (4 MB: small ops take two thirds of their time with 20). Where it takes most of the time, more is allowed.
   local share = (now - began) / math.max(now - since, 1e-9)
   since = now
-  if share > SHARE then least = math.min(least * 1.25, MOST)
-  elseif share < SHARE / 2 then least = math.max(least / 1.25, LEAST) end
+  if share > SHARE then extra = math.min(extra * 1.25, MOST / USUAL)
+  elseif share < SHARE / 2 then extra = math.max(extra / 1.25, 1) end
+  local least = math.min(math.max(collectgarbage 'count' * 768, LEAST), USUAL) * extra
   for i = 1, #devices do
     local m = devices[i]
     local live = tonumber(m.live)
