@@ -5,10 +5,11 @@
 **   objects (tensors, storages, nodes)   64-byte classes, lists of the thread
 **   blocks up to 32 KiB                  8 classes an octave, lists of the thread
 **   larger blocks                        the same classes, lists of the device
-**   1 MiB and more                       whole 2 MiB pages, huge where the system can
 **
-** The first 32 MiB of what is smaller are carved from one mapping of huge pages, resident from the start: pages that
-** come one by one while garbage builds up cost faults and make a program look as if it leaked.
+** Blocks up to 8 MiB are carved from mappings of 32 MiB, larger ones have their own; both are whole 2 MiB pages, huge
+** where the system can. The first mapping is resident from the start: pages that come one by one while garbage builds
+** up cost faults and make a program look as if it leaked. Large blocks begin at different offsets in a page: tensors
+** walked side by side at the same offset fall on the same sets of the caches and wait for each other's stores.
 **
 ** A thread's lists take what that thread frees, whoever allocated it; what is
 ** too much for them, and everything when the thread ends, goes to shared lists
@@ -36,7 +37,7 @@ enum {
   SMALL_CLASSES = 73, SMALL_MAX = 32768,  /* blocks a thread keeps */
   CLASSES = 1 + 42 * 8,                   /* up to 256 TiB */
   HUGE_PAGE = 2 << 20, HUGE_MIN = 1 << 20,
-  RESERVE = 32 << 20, RESERVE_AFTER = 1 << 20, RESERVE_GAP = 128,
+  CHUNK = 32 << 20, CHUNK_AFTER = 1 << 20, CHUNK_MAX = 8 << 20,
   INDICES = 16, BATCH = 64 << 10
 };
 #define BLOCK_MAX ((size_t)1 << 47)
@@ -46,7 +47,8 @@ typedef struct obj { struct obj *next; } obj;
 typedef struct piece { /* a block with what the pool knows of it */
   amp_block b;         /* first: they are one pointer */
   int32_t cls;
-  bool reserved;       /* carved from the reserve: never given back */
+  struct chunk *chunk; /* of which it is a part, or NULL */
+  void *base;          /* what the system gave, if not */
   size_t capacity;
   struct piece *next;
 } piece;
@@ -67,7 +69,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static obj *shared_obj[OBJ_CLASSES];
 static piece *pool[AMP_DEVICE_COUNT][INDICES][CLASSES];
 static amp_memory_stats stats[AMP_DEVICE_COUNT][INDICES] = {
-  [0 ... AMP_DEVICE_COUNT - 1] = { [0 ... INDICES - 1] = { .pace = PACE_DEFAULT } } };
+  [0 ... AMP_DEVICE_COUNT - 1] = { [0 ... INDICES - 1] = { .pace = PACE_DEFAULT, .pace_large = 4 * PACE_DEFAULT } } };
 static _Atomic int64_t fail_after = -1;
 
 /* -- Counters ---------------------------------------------------------------- */
@@ -82,12 +84,15 @@ static void count_now(int device, int index, int64_t live, int64_t cached, int64
   while (now > peak && !__atomic_compare_exchange_n(&m->peak, &peak, now, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {}
   add(&m->cached, cached);
   add(&m->allocations, allocations);
+  if (live >= HUGE_MIN || live <= -HUGE_MIN) add(&m->large, live); /* sums of smaller ones stay below */
   if (live <= 0) {
     if (live < 0 && mine && mine->collecting) add(&m->high, live);
     return;
   }
   if (now > __atomic_load_n(&m->high, __ATOMIC_RELAXED)) __atomic_store_n(&m->high, now, __ATOMIC_RELAXED);
-  if (now >= __atomic_load_n(&m->pace, __ATOMIC_RELAXED) && amp__S) amp__S->attention |= AMP_A_PACE;
+  int64_t large = __atomic_load_n(&m->large, __ATOMIC_RELAXED);
+  if ((now - large >= __atomic_load_n(&m->pace, __ATOMIC_RELAXED) || large >= __atomic_load_n(&m->pace_large, __ATOMIC_RELAXED)) && amp__S)
+    amp__S->attention |= AMP_A_PACE;
 }
 
 static void flush_counters(tcache *c)
@@ -229,23 +234,42 @@ static void *map_huge(size_t n)
   return p;
 }
 
-static struct { char *at, *end; size_t asked; bool tried; } reserve;
+typedef struct chunk {
+  struct chunk *next;
+  char *base, *at;
+  int pieces, idle;    /* carved; of those, found cached by amp_empty_cache */
+} chunk;
+static chunk *chunks;        /* the one being carved first */
+static size_t asked;         /* by a program that needs little and gets no mapping */
+static unsigned colour;
 
-/* n bytes of the reserve, or NULL. Neighbours lie a few cache lines off the page raster, so that two tensors walked
-** side by side don't fall on the same sets of the cache. A program that needs little never makes the reserve. */
-static void *reserve_take(size_t n)
+enum { COLOURS = 16, COLOUR = 256 };
+
+/* n bytes of a mapping, and which; NULL: there is none. Objects have no piece and stay for ever. */
+static void *carve_chunk(size_t n, chunk **of)
 {
   char *p = NULL;
   pthread_mutex_lock(&lock);
-  if (!reserve.tried && (reserve.asked += n) > RESERVE_AFTER) {
-    reserve.tried = true;
-    if ((reserve.at = map_huge(RESERVE))) {
-      reserve.end = reserve.at + RESERVE;
-      for (char *q = reserve.at; q < reserve.end; q += HUGE_PAGE) *(volatile char *)q = 0;
+  if (asked <= CHUNK_AFTER) asked += n;
+  if (asked > CHUNK_AFTER) {
+    n = (n + 63) & ~(size_t)63;
+    if (n >= 4096) n += COLOUR / 2; /* off the page raster */
+    if (chunks == NULL || (size_t)(chunks->base + CHUNK - chunks->at) < n) {
+      chunk *c = malloc(sizeof *c);
+      char *base = c ? map_huge(CHUNK) : NULL;
+      if (base) {
+        if (chunks == NULL) for (char *q = base; q < base + CHUNK; q += HUGE_PAGE) *(volatile char *)q = 0;
+        *c = (chunk){ .next = chunks, .base = base, .at = base };
+        chunks = c;
+      } else free(c);
+    }
+    if (chunks && (size_t)(chunks->base + CHUNK - chunks->at) >= n) {
+      *of = chunks;
+      p = chunks->at;
+      chunks->at += n;
+      chunks->pieces++;
     }
   }
-  n = (n + (n >= 4096 ? RESERVE_GAP : 0) + 63) & ~(size_t)63;
-  if ((size_t)(reserve.end - reserve.at) >= n) { p = reserve.at; reserve.at += n; }
   pthread_mutex_unlock(&lock);
   return p;
 }
@@ -257,7 +281,8 @@ static void *reserve_take(size_t n)
 static obj *carve(tcache *c, int cls)
 {
   size_t size = (size_t)cls * OBJ_STEP, n = OBJ_SLAB / size;
-  char *p = reserve_take(OBJ_SLAB);
+  chunk *of;
+  char *p = carve_chunk(OBJ_SLAB, &of);
   if (p == NULL) p = aligned_alloc(64, OBJ_SLAB);
   if (p == NULL) {
     amp_empty_cache(AMP_CPU);
@@ -364,52 +389,84 @@ static size_t capacity_of(size_t n, int *cls)
 {
   *cls = class_of(n);
   size_t capacity = class_bytes(*cls);
-  if (capacity >= HUGE_MIN) {
+  if (capacity > CHUNK_MAX) {
     capacity = (capacity + HUGE_PAGE - 1) & ~((size_t)HUGE_PAGE - 1);
     *cls = class_of(capacity);
   }
   return capacity;
 }
 
-static void *raw_alloc(int device, int index, size_t n)
+/* Memory for a piece from the device or the system. */
+static bool raw_alloc(piece *p, int device, int index, size_t n)
 {
-  void *p = NULL;
-  if (device != AMP_CPU) return amp__devices[device].alloc(index, n);
-  if (CACHING && n >= HUGE_MIN) return map_huge(n);
-  return posix_memalign(&p, 64, n) == 0 ? p : NULL;
+  p->base = NULL;
+  if (device != AMP_CPU) p->base = amp__devices[device].alloc(index, n);
+  else if (CACHING && n > CHUNK_MAX) {
+    p->base = map_huge(n + COLOURS * COLOUR);
+    p->b.data = p->base ? (char *)p->base + __atomic_fetch_add(&colour, 1, __ATOMIC_RELAXED) % COLOURS * COLOUR : NULL;
+    return p->base != NULL;
+  } else if (posix_memalign(&p->base, 64, n) != 0) p->base = NULL;
+  p->b.data = p->base;
+  return p->base != NULL;
 }
 
-static void raw_free(int device, int index, void *p, size_t n)
+static void raw_free(piece *p)
 {
-  if (device != AMP_CPU) amp__devices[device].free(index, p, n);
-  else if (CACHING && n >= HUGE_MIN) munmap(p, n);
-  else free(p);
+  if (p->b.device != AMP_CPU) amp__devices[p->b.device].free(p->b.index, p->base, p->capacity);
+  else if (CACHING && p->capacity > CHUNK_MAX) munmap(p->base, p->capacity + COLOURS * COLOUR);
+  else free(p->base);
+}
+
+/* Pieces of mappings that are not wholly idle stay cached. Under the lock. */
+static void mark_idle(void)
+{
+  for (chunk *c = chunks; c; c = c->next) c->idle = 0;
+  for (int i = 0; i < INDICES; i++)
+    for (int k = 0; k < CLASSES; k++)
+      for (piece *p = pool[AMP_CPU][i][k]; p; p = p->next) if (p->chunk) p->chunk->idle++;
 }
 
 void amp_empty_cache(int device)
 {
   piece *gone = NULL;
+  chunk *unmapped = NULL;
   if (mine) give_back(mine);
   pthread_mutex_lock(&lock);
+  mark_idle();
   for (int d = 0; d < AMP_DEVICE_COUNT; d++) {
     if (device >= 0 && d != device) continue;
     for (int i = 0; i < INDICES; i++)
       for (int k = 0; k < CLASSES; k++)
         for (piece **at = &pool[d][i][k]; *at; ) {
           piece *p = *at;
-          if (p->reserved) { at = &p->next; continue; }
+          if (p->chunk && p->chunk->idle < p->chunk->pieces) { at = &p->next; continue; }
           *at = p->next;
           p->next = gone;
           gone = p;
         }
   }
+  if (device < 0 || device == AMP_CPU)
+    for (chunk **at = &chunks; *at; ) {
+      chunk *c = *at;
+      if (c->idle < c->pieces) { at = &c->next; continue; }
+      *at = c->next;
+      c->next = unmapped;
+      unmapped = c;
+    }
   pthread_mutex_unlock(&lock);
   while (gone) {
     piece *p = gone;
     gone = p->next;
-    raw_free(p->b.device, p->b.index, p->b.data, p->capacity);
     count_now(p->b.device, p->b.index, 0, -(int64_t)p->capacity, 0);
+    if (p->chunk) continue; /* lies in the mapping itself */
+    raw_free(p);
     free(p);
+  }
+  while (unmapped) {
+    chunk *c = unmapped;
+    unmapped = c->next;
+    munmap(c->base, CHUNK);
+    free(c);
   }
 }
 
@@ -441,15 +498,15 @@ static int no_memory(int device, int index, size_t bytes)
 static piece *fresh(int device, int index, size_t capacity, int cls)
 {
   size_t head = (sizeof(piece) + 63) & ~(size_t)63;
-  piece *p = CACHING && device == AMP_CPU && capacity < HUGE_MIN ? reserve_take(head + capacity) : NULL;
+  chunk *of = NULL;
+  piece *p = CACHING && device == AMP_CPU && capacity <= CHUNK_MAX ? carve_chunk(head + capacity, &of) : NULL;
   if (p) {
-    p->reserved = true;
     p->b.data = (char *)p + head;
   } else {
     if ((p = malloc(sizeof *p)) == NULL) return NULL;
-    p->reserved = false;
-    if ((p->b.data = raw_alloc(device, index, capacity)) == NULL) { free(p); return NULL; }
+    if (!raw_alloc(p, device, index, capacity)) { free(p); return NULL; }
   }
+  p->chunk = of;
   p->b.device = (uint8_t)device;
   p->b.index = (uint8_t)index;
   p->b.foreign = 0;
@@ -519,7 +576,7 @@ void amp__block_free(amp_block *b)
   piece *p = (piece *)b;
   int64_t n = (int64_t)p->capacity;
   if (!CACHING) {
-    raw_free(b->device, b->index, b->data, p->capacity);
+    raw_free(p);
     count_now(b->device, b->index, -n, 0, 0);
     free(p);
     return;

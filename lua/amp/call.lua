@@ -16,8 +16,9 @@ local M = {}
 M.new = core.ref_t -- an empty handle; `own` it once it holds a tensor
 
 local MEMORY = -6
-local PACE, LOG, DEAD, SCOPE = 1, 2, 4, 8
-local LEAST, USUAL, MOST = 4 * 2 ^ 20, 20 * 2 ^ 20, 256 * 2 ^ 20
+local PACE, LOG, DEAD, SCOPE, OBSERVE = 1, 2, 4, 8, 16
+local STAY = SCOPE + OBSERVE -- bits that are on as long as somebody wants them
+local MB = 2 ^ 20
 
 -- -- Pacing: LuaJIT's collector can't see tensor memory ------------------------
 
@@ -39,31 +40,47 @@ local function list_devices()
 end
 
 M.cycles = 0 -- collections that pacing caused
-local SHARE = 0.7 -- of the time, at most, in the collector
 local since = C.amp_clock() -- when the last one was over
-local extra = 1 -- times the usual
+local small, large = 4 * MB, 16 * MB -- budgets
+local strained = 1
 
---- Collect if memory outside the collector's sight has grown by its budget: 4 to 20 MB, or a quarter of what is live.
+-- How much garbage is allowed. A collection walks all of Lua's own data, some 1 ms a MB.
+-- In small blocks: little, so that it stays within the caches (ops on 16 numbers take two thirds of the time that they
+-- take with 20 MB), more beside a large Lua heap, and more than 20 MB only where collecting takes most of the time.
+-- In blocks of 1 MiB and more: as much as makes collecting a small part of the time.
+local function adapt(share, by_small, by_large)
+  if by_large then
+    if share > 0.3 then large = math.min(large * 2, 256 * MB)
+    elseif share < 0.1 then large = math.max(large / 2, 16 * MB) end
+  end
+  if by_small then
+    if share > 0.7 then strained = math.min(strained * 1.25, 12)
+    elseif share < 0.35 then strained = math.max(strained / 1.25, 1) end
+  end
+  small = math.min(math.max(collectgarbage 'count' * 768, 4 * MB), 20 * MB) * strained
+end
+
+--- Collect if memory outside the collector's sight has grown by a budget, or by a quarter of what is live.
 local function pace()
   if #devices == 0 then list_devices() end
-  local due = false
-  for i = 1, #devices do due = due or devices[i].live >= devices[i].pace end
-  if not due then return end
+  local by_small, by_large = false, false
+  for i = 1, #devices do
+    local m = devices[i]
+    by_small = by_small or m.live - m.large >= m.pace
+    by_large = by_large or m.large >= m.pace_large
+  end
+  if not (by_small or by_large) then return end
   local began = C.amp_clock()
   collectgarbage()
   M.cycles = M.cycles + 1
   local now = C.amp_clock()
-  -- A collection walks all of Lua's own data, some 1 ms a MB: little of it, and garbage may be kept within the caches
-  -- (4 MB: small ops take two thirds of their time with 20). Where it takes most of the time, more is allowed.
-  local share = (now - began) / math.max(now - since, 1e-9)
+  adapt((now - began) / math.max(now - since, 1e-9), by_small, by_large)
   since = now
-  if share > SHARE then extra = math.min(extra * 1.25, MOST / USUAL)
-  elseif share < SHARE / 2 then extra = math.max(extra / 1.25, 1) end
-  local least = math.min(math.max(collectgarbage 'count' * 768, LEAST), USUAL) * extra
   for i = 1, #devices do
     local m = devices[i]
-    local live = tonumber(m.live)
-    m.pace = live + tonumber(m.swing) + math.max(least, live / 4)
+    local live, big, swing = tonumber(m.live), tonumber(m.large), tonumber(m.swing)
+    m.pace = live - big + math.min(swing, 64 * MB) + math.max(small, (live - big) / 4)
+    m.pace_large = big + swing + math.max(large, live / 4)
     m.swing = 0
   end
 end
@@ -103,6 +120,8 @@ local function note(o)
   end
 end
 
+M.observe = nil -- what reads the observer's spans (amp.tools.observer)
+
 -- -- What wrappers call ---------------------------------------------------------
 
 --- Lua's turn: do what S.attention asks for. o1.. are the handles just made.
@@ -113,12 +132,13 @@ local function attend(o1, o2, o3)
     if o2 ~= nil then note(o2) end
     if o3 ~= nil then note(o3) end
   end
-  if a ~= band(a, SCOPE) then
-    S.attention = band(S.attention, SCOPE)
+  if a ~= band(a, STAY) then
+    S.attention = band(S.attention, STAY)
     if band(a, LOG) ~= 0 then log_lines() end
     if band(a, DEAD + PACE) ~= 0 then drain() end -- those that other threads let go come without a bit
     if band(a, PACE) ~= 0 then pace() end
   end
+  if band(a, OBSERVE) ~= 0 then M.observe() end
 end
 M.attend = attend
 

@@ -2,10 +2,11 @@
 ** cpu_copy.c: copies between layouts and dtypes, and the kernels that are such:
 ** copy, clone, cast, fill, to_device, flip, cat, triangles, strided windows.
 **
-** A copy is the engine with no loop. Two special cases: all dense in one order
-** and one dtype is memcpy; a transposition goes in tiles that fit the cache, for
-** else every element of a column costs a cache line. What an integer dtype
-** cannot hold is looked for before anything is written.
+** A copy is the engine with no loop. Special cases within one dtype: all dense in
+** one order is memcpy; rows that are dense (or reversed) in both go row by row; a
+** transposition goes in blocks of whole cache lines, for else every element of a
+** column costs a line. What an integer dtype cannot hold is looked for before
+** anything is written.
 */
 #include <math.h>
 #include "cpu_iter.h"
@@ -25,13 +26,52 @@ typedef struct { char *d; const char *s; int64_t rows, cols, ds, ss; int es; } t
     for (int64_t r = r0; r < r1; r++) memcpy((T *)x->d + r * x->ds + c0, tile[r - r0], sizeof(T) * (size_t)(c1 - c0)); \
   } return; }
 
+typedef uint32_t v8 __attribute__((vector_size(32), aligned(4), may_alias));
+
+/* 8 x 8 words: swap neighbours, pairs, halves */
+static inline __attribute__((always_inline)) void block8(uint32_t *d, int64_t ds, const uint32_t *s, int64_t ss)
+{
+  v8 a[8], b[8];
+  for (int i = 0; i < 8; i++) a[i] = *(const v8 *)(s + i * ss);
+  for (int i = 0; i < 8; i += 2) {
+    b[i] = __builtin_shuffle(a[i], a[i + 1], (v8){ 0, 8, 1, 9, 4, 12, 5, 13 });
+    b[i + 1] = __builtin_shuffle(a[i], a[i + 1], (v8){ 2, 10, 3, 11, 6, 14, 7, 15 });
+  }
+  for (int i = 0; i < 8; i += 4)
+    for (int k = 0; k < 2; k++) {
+      a[i + 2 * k] = __builtin_shuffle(b[i + k], b[i + k + 2], (v8){ 0, 1, 8, 9, 4, 5, 12, 13 });
+      a[i + 2 * k + 1] = __builtin_shuffle(b[i + k], b[i + k + 2], (v8){ 2, 3, 10, 11, 6, 7, 14, 15 });
+    }
+  for (int i = 0; i < 4; i++) {
+    *(v8 *)(d + i * ds) = __builtin_shuffle(a[i], a[i + 4], (v8){ 0, 1, 2, 3, 8, 9, 10, 11 });
+    *(v8 *)(d + (i + 4) * ds) = __builtin_shuffle(a[i], a[i + 4], (v8){ 4, 5, 6, 7, 12, 13, 14, 15 });
+  }
+}
+
+/* Rows lo..hi of d in blocks of 16 x 16 words: whole lines read, whole lines written */
+AMP_CLONES static void transpose32(const transposition *x, int64_t lo, int64_t hi)
+{
+  uint32_t *d = (uint32_t *)x->d;
+  const uint32_t *s = (const uint32_t *)x->s;
+  int64_t r = lo, c;
+  for (; r + 16 <= hi; r += 16) {
+    for (c = 0; c + 16 <= x->cols; c += 16)
+      for (int k = 0; k < 4; k++) {
+        int64_t i = r + (k & 1) * 8, j = c + (k >> 1) * 8;
+        block8(d + i * x->ds + j, x->ds, s + j * x->ss + i, x->ss);
+      }
+    for (; c < x->cols; c++) for (int i = 0; i < 16; i++) d[(r + i) * x->ds + c] = s[c * x->ss + r + i];
+  }
+  for (; r < hi; r++) for (c = 0; c < x->cols; c++) d[r * x->ds + c] = s[c * x->ss + r];
+}
+
 static void transpose_part(int64_t lo, int64_t hi, void *ctx)
 {
   const transposition *x = ctx;
   switch (x->es) {
   case 1: TILES(uint8_t)
   case 2: TILES(uint16_t)
-  case 4: TILES(uint32_t)
+  case 4: transpose32(x, lo, hi); return;
   default: TILES(uint64_t)
   }
 }
@@ -65,6 +105,71 @@ static bool transpose(int ndim, const int64_t *size, char *dst, const int64_t *d
   }
 }
 
+/* -- Rows ---------------------------------------------------------------------------- */
+
+typedef struct {
+  char *d; const char *s;
+  int64_t run, size[AMP_MAX_DIM], ds[AMP_MAX_DIM], ss[AMP_MAX_DIM]; /* strides in bytes */
+  int n, es; bool reversed;
+} rows;
+
+#define REVERSED(T) { T *d = (T *)dst; const T *s = (const T *)src; for (int64_t i = 0; i < n; i++) d[i] = s[-i]; return; }
+AMP_CLONES static void reverse(char *dst, const char *src, int64_t n, int es)
+{
+  switch (es) {
+  case 1: REVERSED(uint8_t)
+  case 2: REVERSED(uint16_t)
+  case 4: REVERSED(uint32_t)
+  default: REVERSED(uint64_t)
+  }
+}
+
+static void rows_part(int64_t lo, int64_t hi, void *ctx)
+{
+  const rows *x = ctx;
+  int64_t at[AMP_MAX_DIM], k = lo;
+  char *d = x->d;
+  const char *s = x->s;
+  for (int i = x->n - 1; i >= 0; i--) {
+    at[i] = k % x->size[i];
+    k /= x->size[i];
+    d += at[i] * x->ds[i];
+    s += at[i] * x->ss[i];
+  }
+  for (int64_t r = lo; r < hi; r++) {
+    if (x->reversed) reverse(d, s, x->run, x->es);
+    else memcpy(d, s, (size_t)(x->run * x->es));
+    for (int i = x->n - 1; i >= 0; i--) {
+      d += x->ds[i];
+      s += x->ss[i];
+      if (++at[i] < x->size[i]) break;
+      d -= x->size[i] * x->ds[i];
+      s -= x->size[i] * x->ss[i];
+      at[i] = 0;
+    }
+  }
+}
+
+/* Same dtype, both dense along one dimension (src perhaps backwards), in rows worth a call: true if done. */
+static bool copy_rows(int ndim, const int64_t *size, char *dst, const int64_t *ds, const char *src, const int64_t *ss, int es)
+{
+  int inner = -1;
+  for (int d = 0; d < ndim; d++)
+    if (size[d] > 1 && ds[d] == 1 && (ss[d] == 1 || ss[d] == -1)) inner = d;
+  if (inner < 0 || size[inner] * es < 64) return false;
+  rows x = { .d = dst, .s = src, .run = size[inner], .es = es, .reversed = ss[inner] < 0 };
+  int64_t count = 1;
+  for (int d = 0; d < ndim; d++) {
+    if (d == inner || size[d] == 1) continue;
+    x.size[x.n] = size[d];
+    x.ds[x.n] = ds[d] * es;
+    x.ss[x.n++] = ss[d] * es;
+    count *= size[d];
+  }
+  amp__parallel(amp__threads(count * x.run), count, 1, rows_part, &x);
+  return true;
+}
+
 /* -- Copies ------------------------------------------------------------------------ */
 
 /* Class through which a value of dtype s reaches dtype d: exact, rounded once at the end */
@@ -87,7 +192,12 @@ void amp__copy_raw(int ndim, const int64_t *size, void *dst, int ddtype, const i
   int64_t n = 1;
   for (int d = 0; d < ndim; d++) n *= size[d];
   if (n == 0) return;
-  if (ddtype == sdtype && transpose(ndim, size, dst, dstride, src, sstride, amp__dtype_size[ddtype])) return;
+  if (ddtype == sdtype) {
+    int es = amp__dtype_size[ddtype];
+    if (ndim > 1 || sstride[0] < 0) {
+      if (copy_rows(ndim, size, dst, dstride, src, sstride, es) || transpose(ndim, size, dst, dstride, src, sstride, es)) return;
+    }
+  }
   op[0].p = dst; op[1].p = (char *)src;
   op[0].dtype = (uint8_t)ddtype; op[1].dtype = (uint8_t)sdtype;
   op[0].cls = op[1].cls = (uint8_t)through(ddtype, sdtype);
