@@ -47,9 +47,9 @@ end
 
 local NONE = ffi.new('int64_t', -0x7fffffffffffffffLL - 1)
 
-local function put_list(slots, at, v)
+local function put_list(slots, at, v, most, field)
   slots[at].i = #v
-  for i = 1, 8 do slots[at + i].i = v[i] or 0 end
+  for i = 1, most do slots[at + i][field] = v[i] or 0 end
 end
 
 local function slots_of(row, attrs)
@@ -60,11 +60,11 @@ local function slots_of(row, attrs)
     local v = attrs[a.name]
     known[a.name] = true
     local t = a.type
-    if t == 'I' or t == 'D' then
+    if t:match('^[IDF]') then
+      local most = tonumber(t:sub(2)) or 8
       if v == nil then slots[at].i = NONE
-      elseif type(v) == 'table' then put_list(slots, at, v)
-      else put_list(slots, at, { v }) end
-      at = at + 9
+      else put_list(slots, at, type(v) == 'table' and v or { v }, most, t:sub(1, 1) == 'F' and 'f' or 'i') end
+      at = at + most + 1
     elseif t:match('^i%d') then
       local n = tonumber(t:sub(2))
       if v == nil then v = tonumber(a.default) end
@@ -136,12 +136,21 @@ end
 --- Results as a list, through amp.NAME(arguments, options).
 function M.user(name, inp, attrs)
   local row = M.by_name[name]
-  local args, n = {}, 0
+  local args, n, absent = {}, 0, false
   for i = 1, #row.args do
-    n = n + 1
     local x = inp[i]
     if type(x) == 'table' then x = x.list end
-    args[n] = x or nil
+    if x and absent then -- what follows an absent argument goes by its name
+      local more = {}
+      for k, v in pairs(attrs) do more[k] = v end
+      more[row.args[i].name] = x
+      attrs = more
+    elseif x then
+      n = n + 1
+      args[n] = x
+    else
+      absent = true
+    end
   end
   if next(attrs) then
     n = n + 1

@@ -10,6 +10,14 @@ local M = {}
 
 --- Families with cases of their own: fixtures/ops_NAME.txt, and samples/NAME.lua.
 M.families = {
+  'attention',
+  'conv',
+  'index',
+  'loss',
+  'math',
+  'norm',
+  'pool',
+  'rnn',
 }
 
 local function constant(n, v)
@@ -210,9 +218,6 @@ M.wrong = {
     { { { 1, 3, 2, 2 }, { 2, 3, 3, 3 }, false }, {}, { '2', '3' } }, { { { 1, 3, 5, 5 }, { 2, 3, 3, 3 }, false }, { stride = 0 }, { 'stride', '0' } },
     { { { 1, 3, 5, 5 }, { 4, 3, 3, 3 }, { 3 } }, {}, { '4', '3' } }, { { { 1, 3, 5, 5 }, { 4, 3, 3, 3 }, false }, { groups = 2 }, { 'groups', '2' } },
     { { { 1, 3, 5, 5 }, { dtype = 'float16', 4, 3, 3, 3 }, false }, {}, { 'float16', 'float32' } } },
-  max_pool2d = { { { { 2, 3 } }, { kernel_size = 2 }, { '2x3' } }, { { { 1, 1, 2, 2 } }, { kernel_size = 5 }, { '5', '2' } }, { { { 1, 1, 4, 4 } }, { kernel_size = 0 }, { 'kernel_size', '0' } },
-    { { { 1, 1, 4, 4 } }, { kernel_size = 2, padding = 2 }, { 'padding', '2' } } },
-  avg_pool2d = { { { { 2, 3 } }, { kernel_size = 2 }, { '2x3' } }, { { { 1, 1, 4, 4 } }, { kernel_size = 2, padding = 2 }, { 'padding', '2' } } },
   batch_norm = { { { { 2, 3 }, { 4 }, { 4 }, false, false }, {}, { '4', '3' } }, { { { 3 }, false, false, false, false }, { training = true }, { '3' } },
     { { { 2, 3 }, false, false, false, false }, {}, { 'running' } }, { { { 2, 3 }, { 3 }, { 3 }, { 2 }, false }, {}, { '2', '3' } } },
   layer_norm = { { { { 2, 3 }, { 4 }, false }, { shape = { 4 } }, { '2x3', '4' } }, { { { 2, 3 }, { 2 }, false }, { shape = { 3 } }, { '2', '3' } } },
@@ -263,11 +268,15 @@ M.wrong = {
 }
 M.wrong['repeat'] = { { { { 2, 3 } }, { repeats = { 2 } }, { '2x3', '1' } } }
 
+--- Ops of the class special that a region treats as those of the class lower
+M.lowering = {}
+
 for _, family in ipairs(M.families) do
   local more = require('spec.samples.' .. family)
   for op, f in pairs(more.closed or {}) do closed[op] = f end
   for op, list in pairs(more.wrong or {}) do M.wrong[op] = list end
   -- what the walk can't derive by finite differences: op -> names of arguments that are constants to it
+  for op in pairs(more.lowering or {}) do M.lowering[op] = true end
   for op, names in pairs(more.constant or {}) do M.constant[op] = names end
 end
 

@@ -127,7 +127,8 @@ enum amp_attention { /* bits of amp_state.attention: Lua's turn, soon */
   AMP_A_PACE = 1,      /* much was allocated: advance the collector */
   AMP_A_LOG = 2,       /* amp_log_next has lines */
   AMP_A_DEAD = 4,      /* amp_dead_next has ids */
-  AMP_A_SCOPE = 8      /* Lua's own: a scope is noting the handles made */
+  AMP_A_SCOPE = 8,     /* Lua's own: a scope is noting the handles made */
+  AMP_A_OBSERVE = 16   /* amp_observe is on: Lua drains its spans after every call */
 };
 
 /* What belongs to one Lua state (or one thread of a C program). Fields marked
@@ -139,7 +140,7 @@ typedef struct amp_state {
   int32_t autocast_depth;         /* rw, regions entered */
   amp_autocast_state autocast[2]; /* rw, by device type */
   int32_t allow_banned;           /* rw */
-  uint8_t default_dtype, default_device, default_device_index, interrupt;
+  uint8_t default_dtype, default_device, default_device_index, interrupt; /* interrupt: bit 1 interrupted, bit 2 observed */
   uint64_t seed, rng_offset;      /* Philox key and counter */
   int64_t casts, cached_casts, host_waits, recorded;
   amp_error err;
@@ -148,7 +149,8 @@ typedef struct amp_state {
 
 typedef struct amp_memory_stats { /* bytes, of one device */
   int64_t live, cached, peak;
-  int64_t pace;   /* rw: live bytes from which on S->attention asks for a pace */
+  int64_t large;  /* of the live bytes, those in blocks of 1 MiB and more */
+  int64_t pace, pace_large;  /* rw: bytes in smaller and in large blocks from which on S->attention asks for a pace */
   int64_t high;   /* most live bytes since a backward ended */
   int64_t swing;  /* rw: largest fall of live bytes from there to a backward's end, less what collectors freed */
   int64_t allocations, failures;
@@ -204,6 +206,7 @@ AMP_API int amp_device_available(int device);       /* number of devices */
 AMP_API const char *amp_device_reason(int device);  /* why there is none; plug-in's description */
 AMP_API const char *amp_plugin_info(const char *name); /* "onednn": version and path, or why not */
 AMP_API void amp_set_plugin_dir(const char *dir);
+AMP_API int amp_synchronize(amp_state *S, int device, int index); /* waits until the device has done its work */
 AMP_API void amp_interrupt(amp_state *S);  /* safe in a signal handler */
 
 /* -- Op table ------------------------------------------------------------- */
@@ -274,7 +277,7 @@ typedef struct amp_engine { /* head of a running backward; read it between steps
 AMP_API int amp_requires_grad(amp_state *S, const amp_ref *a, int on);
 AMP_API int amp_grad_get(amp_state *S, amp_ref *out, const amp_ref *a);  /* out empty if none; materialises */
 AMP_API int amp_grad_set(amp_state *S, const amp_ref *a, const amp_ref *grad); /* NULL: none */
-AMP_API int amp_grad_defined(const amp_ref *a);
+AMP_API int amp_grad_defined(const amp_ref *a); /* does not wait: yes where only the device knows that an overflow hides it */
 AMP_API int64_t amp_hook(amp_state *S, const amp_ref *a);  /* the id under which Lua keeps a's hooks; <0 error */
 /* Tie outputs to inputs by a function that lives in Lua: a node with this id. */
 AMP_API int amp_function(amp_state *S, amp_tensor *const *in, int nin, amp_tensor *const *out, int nout, int64_t *id);
@@ -331,13 +334,14 @@ AMP_API int amp_clip_grad_norm(amp_state *S, amp_ref *norm, amp_tensor *const *l
 
 /* -- Optimizers ----------------------------------------------------------- */
 
-enum amp_optim_kind { AMP_SGD, AMP_ADAM, AMP_ADAMW, AMP_OPTIM_COUNT };
+enum amp_optim_kind { AMP_SGD, AMP_ADAM, AMP_ADAMW, AMP_RMSPROP, AMP_ADAGRAD, AMP_LAMB, AMP_OPTIM_COUNT };
 
 typedef struct amp_optim amp_optim;
 
 typedef struct amp_hyper {  /* of a group, at each step */
   double lr, momentum, dampening, weight_decay, beta1, beta2, eps;
-  int32_t nesterov, maximize, amsgrad, reserved;
+  double alpha, lr_decay, initial;  /* RMSprop's smoothing; Adagrad's decay of lr and first sum of squares */
+  int32_t nesterov, maximize, amsgrad, centered, bias_correction, always_adapt;
 } amp_hyper;
 
 AMP_API amp_optim *amp_optim_new(amp_state *S, int kind);
@@ -352,6 +356,58 @@ AMP_API int amp_optim_state(amp_state *S, amp_ref *out, amp_optim *o, int group,
 AMP_API int amp_optim_state_set(amp_state *S, amp_optim *o, int group, int param, int which, const amp_ref *v);
 AMP_API int amp_optim_get_steps(amp_state *S, amp_optim *o, int group, int param, double *steps);
 AMP_API int amp_optim_set_steps(amp_state *S, amp_optim *o, int group, int param, double steps);
+
+/* -- Observing ------------------------------------------------------------ */
+/* While it is on, every op, derivative, optimizer step and check leaves a span: what ran, for how long, how much it
+** allocated; with AMP_O_FINITE the first value that is Inf or NaN is kept as well. Spans wait in a buffer until they
+** are read (inner ones before the outer); nothing calls back. Off, it costs nothing. */
+
+enum amp_observe_flag { AMP_O_SPANS = 1, AMP_O_FINITE = 2, AMP_O_SYNC = 4 /* wait for the device after each op */ };
+enum amp_span_kind { AMP_SPAN_NONE = -1, AMP_SPAN_BACKWARD = -2, AMP_SPAN_STEP = -3, AMP_SPAN_CHECK = -4, AMP_SPAN_CLIP = -5 };
+enum amp_span_flag {
+  AMP_SP_BACKWARD = 1,  /* inside a backward */
+  AMP_SP_NODE = 2,      /* a whole derivative: `op` is the forward op */
+  AMP_SP_INPLACE = 4, AMP_SP_VIEW = 8, AMP_SP_COMPOSITE = 16,
+  AMP_SP_CAST = 32,     /* a cast that another op asked for */
+  AMP_SP_FAILED = 64
+};
+
+typedef struct amp_span {
+  int32_t op, parent;      /* an op's number or enum amp_span_kind; what it ran in */
+  int32_t flags, depth;    /* enum amp_span_flag; spans around it */
+  int64_t node;            /* in a backward: the forward node whose derivative runs; 0: none */
+  double total, self;      /* seconds; self: without inner spans */
+  int64_t bytes, own;      /* of results made: inner spans' too; its own */
+  uint8_t dtype, ndim[3];  /* of the first result; of the first three arguments, at most 5 dimensions of each */
+  int32_t size[15];        /* 5 an argument */
+} amp_span;
+
+enum amp_value_kind { AMP_V_NAN = 1, AMP_V_POSITIVE = 2, AMP_V_NEGATIVE = 4 /* infinities */ };
+
+typedef struct amp_anomaly { /* the first value that is not finite */
+  int32_t kinds;           /* enum amp_value_kind; 0: none so far */
+  int32_t op, flags;       /* AMP_SP_BACKWARD: in the gradient of argument `place` of op's */
+  int32_t place;           /* from 1: the result, or the argument whose gradient it is */
+  int32_t operands, noperand; /* bit i: operand i (backward: incoming gradient i) was not finite before */
+  int32_t overflow;        /* 1: with the gradients divided by `scale` it is finite */
+  uint8_t dtype, ndim, unused[2];
+  int64_t size[8];         /* of the tensor that holds it */
+  int64_t node, leaf;      /* forward node; id of the parameter whose gradient (or which operand) it is, 0: none */
+  int64_t step;            /* from 1 */
+  double scale;            /* of the loss, 0: not known */
+} amp_anomaly;
+
+typedef struct amp_observer {
+  amp_span *span;          /* n spans; the reader sets n to 0 */
+  int32_t n, flags;
+  int64_t lost;            /* spans for which there was no room */
+  int64_t steps;           /* steps of the optimizer that stepped first */
+  double scale;            /* rw: loss scale in use, 0: none */
+  amp_anomaly anomaly;
+} amp_observer;
+
+AMP_API amp_observer *amp_observe(amp_state *S, int flags); /* 0: off; -1: a pause. The same observer at every call; NULL: no memory */
+AMP_API int64_t amp_observe_node(amp_state *S); /* newest node recorded: those up to it are older than what comes */
 
 /* -- Files ---------------------------------------------------------------- */
 

@@ -237,10 +237,10 @@ int amp__bwd_where(amp_bwd *b) {
 int amp__bwd_clamp(amp_bwd *b) {
   amp_tensor *x = IN(b, 0), *in = NULL, *g = G(b);
   if (!x) return amp__err();
-  if (b->a[0].i != AMP_NONE) OR_FAIL(in = XN(ge, x, b->a[0].f));
+  if (b->a[0].i != AMP_NONE) OR_FAIL(in = XN(gt, x, b->a[0].f));
   if (b->a[1].i != AMP_NONE) {
-    amp_tensor *le = XN(le, x, b->a[1].f);
-    OR_FAIL(in = in ? X2(logical_and, in, le) : le);
+    amp_tensor *lt = XN(lt, x, b->a[1].f);
+    OR_FAIL(in = in ? X2(logical_and, in, lt) : lt);
   }
   return GIN(b, 0, amp__xto(b, 0, in ? amp__xmask(in, g) : g));
 }

@@ -1,9 +1,7 @@
 /*
-** amp_bwd_nn.c: derivatives of products, convolutions, pooling and dropout.
-** Families are closed: conv2d, conv2d_input and conv2d_weight are bilinear in
-** their arguments and the derivative of each uses the two others, as
-** max_pool2d_backward and max_pool2d_gather use each other. Normalisation and
-** losses are in amp_bwd_norm.c and amp_bwd_loss.c.
+** amp_bwd_nn.c: derivatives of products and dropout. Convolutions are in
+** amp_bwd_conv.c, normalisation and losses in amp_bwd_norm.c and
+** amp_bwd_loss.c.
 */
 #include "amp_bwd.h"
 
@@ -56,81 +54,6 @@ int amp__bwd_linear(amp_bwd *b) {
   if (rc == 0 && NEED(b, 1)) rc = GIN(b, 1, amp__xto(b, 1, X2(matmul, transposed(rows(g)), rows(IN(b, 0)))));
   if (rc == 0 && NEED(b, 2)) rc = GIN(b, 2, amp__xto(b, 2, g));
   return rc;
-}
-
-/* -- Convolution -------------------------------------------------------------------- */
-
-enum { CONV_SLOTS = 7 }; /* stride 2, padding 2, dilation 2, groups */
-
-static amp_tensor *conv(const amp_slot *a, amp_tensor *x, amp_tensor *w) {
-  amp_tensor *in[3] = { x, w, NULL };
-  amp_sl s = amp__sl();
-  amp__sl_copy(&s, a, CONV_SLOTS);
-  return amp__x(AMP_OP_conv2d, &s, 3, in);
-}
-
-/* conv2d_input or conv2d_weight, the result having shape h */
-static amp_tensor *conv_back(int op, const amp_slot *a, const amp_shape *h, amp_tensor *g, amp_tensor *other) {
-  amp_tensor *in[2] = { g, other };
-  amp_sl s = amp__sl();
-  amp__sl_shape(&s, h);
-  amp__sl_copy(&s, a, CONV_SLOTS);
-  return amp__x(op, &s, 2, in);
-}
-
-int amp__bwd_conv2d(amp_bwd *b) {
-  int rc = 0;
-  amp_tensor *g = G(b);
-  if (NEED(b, 0)) rc = GIN(b, 0, conv_back(AMP_OP_conv2d_input, b->a, SHAPE(b, 0), g, IN(b, 1)));
-  if (rc == 0 && NEED(b, 1)) rc = GIN(b, 1, conv_back(AMP_OP_conv2d_weight, b->a, SHAPE(b, 1), g, IN(b, 0)));
-  if (rc == 0 && NEED(b, 2)) rc = GIN(b, 2, amp__xto(b, 2, amp__xsum(g, 3, (int[]){ 0, 2, 3 }, false)));
-  return rc;
-}
-
-int amp__bwd_conv2d_input(amp_bwd *b) {
-  int rc = 0;
-  const amp_slot *a = b->a + 9;
-  if (NEED(b, 0)) rc = GIN(b, 0, conv(a, G(b), IN(b, 1)));
-  if (rc == 0 && NEED(b, 1)) rc = GIN(b, 1, conv_back(AMP_OP_conv2d_weight, a, SHAPE(b, 1), IN(b, 0), G(b)));
-  return rc;
-}
-
-int amp__bwd_conv2d_weight(amp_bwd *b) {
-  int rc = 0;
-  const amp_slot *a = b->a + 9;
-  if (NEED(b, 0)) rc = GIN(b, 0, conv(a, IN(b, 1), G(b)));
-  if (rc == 0 && NEED(b, 1)) rc = GIN(b, 1, conv_back(AMP_OP_conv2d_input, a, SHAPE(b, 1), IN(b, 0), G(b)));
-  return rc;
-}
-
-/* -- Pooling ------------------------------------------------------------------------ */
-
-static amp_tensor *max_pool_back(const amp_shape *h, amp_tensor *g, amp_tensor *indices) {
-  amp_tensor *in[2] = { g, indices };
-  amp_sl s = amp__sl();
-  amp__sl_shape(&s, h);
-  return amp__x(AMP_OP_max_pool2d_backward, &s, 2, in);
-}
-
-int amp__bwd_max_pool2d(amp_bwd *b) { return GIN(b, 0, max_pool_back(SHAPE(b, 0), G(b), OUT(b, 1))); }
-int amp__bwd_max_pool2d_backward(amp_bwd *b) { return GIN(b, 0, X2(max_pool2d_gather, G(b), IN(b, 1))); }
-int amp__bwd_max_pool2d_gather(amp_bwd *b) { return GIN(b, 0, max_pool_back(SHAPE(b, 0), G(b), IN(b, 1))); }
-
-enum { POOL_SLOTS = 8 }; /* kernel 2, stride 2, padding 2, ceil_mode, count_include_pad */
-
-int amp__bwd_avg_pool2d(amp_bwd *b) {
-  amp_tensor *g = G(b);
-  amp_sl s = amp__sl();
-  amp__sl_shape(&s, SHAPE(b, 0));
-  amp__sl_copy(&s, b->a, POOL_SLOTS);
-  return GIN(b, 0, amp__x(AMP_OP_avg_pool2d_backward, &s, 1, &g));
-}
-
-int amp__bwd_avg_pool2d_backward(amp_bwd *b) {
-  amp_tensor *g = G(b);
-  amp_sl s = amp__sl();
-  amp__sl_copy(&s, b->a + 9, POOL_SLOTS);
-  return GIN(b, 0, amp__x(AMP_OP_avg_pool2d, &s, 1, &g));
 }
 
 /* -- Dropout ------------------------------------------------------------------------ */

@@ -1,11 +1,14 @@
 /*
 ** amp_bwd_norm.c: derivatives of normalisation and softmax.
 **
-** batch_norm and layer_norm are one formula over different dimensions. With
-** mean E over a group of M elements, xh = (x - mean) r, h = grad * weight:
+** All norms are one formula over different dimensions. With mean E over a group
+** of M elements, xh = (x - mean) r, h = grad * weight:
 **
 **   P(h) = h - E[h] - xh E[h xh]         gx = r P(h)
 **   gw = sum grad xh                      gb = sum grad
+**
+** rms_norm is the same without a mean: E[h] goes from P. group_norm is seen as
+** N x groups x channels of a group x the rest.
 **
 ** The backward rows' own derivative, for the incoming v (of gx), a (of gw) and
 ** c (of gb), is second() below. In training mean and r depend on the input:
@@ -17,7 +20,7 @@
 /* Inputs of a backward row, given broadcastable: where they stand and over what they were reduced */
 typedef struct norm {
   int ig, ix, iw;                            /* places of grad, input, weight */
-  amp_tensor *g, *x, *w, *mean, *r;          /* w NULL: ones */
+  amp_tensor *g, *x, *w, *mean, *r;          /* w NULL: ones; mean NULL: 0, not the input's */
   int ngroup, group[AMP_MAX_DIM];            /* dimensions of one statistic */
   int nrest, rest[AMP_MAX_DIM];              /* dimensions the weight does not have */
   double m;                                  /* elements of one statistic */
@@ -31,7 +34,8 @@ static amp_tensor *mean(const norm *n, amp_tensor *t) { return XN(div, sum(n, t)
 static amp_tensor *by_weight(const norm *n, amp_tensor *t) { return n->w ? mul(t, n->w) : t; }
 
 static amp_tensor *project(const norm *n, amp_tensor *u) {
-  return n->live ? X2(sub, X2(sub, u, mean(n, u)), mul(n->xh, mean(n, mul(u, n->xh)))) : u;
+  if (!n->live) return u;
+  return X2(sub, n->mean ? X2(sub, u, mean(n, u)) : u, mul(n->xh, mean(n, mul(u, n->xh))));
 }
 
 /* *sum += t. false: an error is set */
@@ -42,18 +46,25 @@ static bool join(amp_tensor **sum, amp_tensor *t) {
 
 /* mean and 1/std as functions of the input; eps is what the given ones say it was */
 static void relive(norm *n) {
-  amp_tensor *x = amp__xcast(n->x, n->mean->dtype);
-  n->mean = mean(n, x);
-  amp_tensor *d = X2(sub, x, n->mean), *var = mean(n, mul(d, d));
+  amp_tensor *x = amp__xcast(n->x, n->r->dtype);
+  if (n->mean) n->mean = mean(n, x);
+  amp_tensor *d = n->mean ? X2(sub, x, n->mean) : x, *var = mean(n, mul(d, d));
   amp_tensor *eps = amp__xdetach(X2(sub, X1(reciprocal, mul(n->r, n->r)), var));
   n->r = X1(rsqrt, X2(add, var, eps));
 }
 
+/* A gradient in the shape that the row's input i has, where the formula saw another */
+static int give(amp_bwd *b, int i, amp_tensor *t) {
+  const amp_shape *h = SHAPE(b, i);
+  if (t && amp__count(t->ndim, t->size) == amp__count(h->ndim, h->size)) t = amp__xview(t, h->ndim, h->size);
+  return GIN(b, i, amp__xto(b, i, t));
+}
+
 static int second(amp_bwd *b, norm *n, amp_tensor *v, amp_tensor *a, amp_tensor *c) {
   int rc = 0;
-  OR_FAIL(n->mean && n->r);
+  OR_FAIL(n->r);
   if (n->live && b->create_graph) relive(n);
-  OR_FAIL(n->xh = mul(X2(sub, n->x, n->mean), n->r));
+  OR_FAIL(n->xh = mul(n->mean ? X2(sub, n->x, n->mean) : n->x, n->r));
   amp_tensor *pv = v ? mul(n->r, project(n, v)) : NULL;
   if (v) OR_FAIL(pv);
   if (NEED(b, n->ig)) {
@@ -61,10 +72,10 @@ static int second(amp_bwd *b, norm *n, amp_tensor *v, amp_tensor *a, amp_tensor 
     if (v && !join(&t, by_weight(n, pv))) return amp__err();
     if (a && !join(&t, mul(a, n->xh))) return amp__err();
     if (c && !join(&t, amp__xexpand(c, n->x->ndim, n->x->size))) return amp__err();
-    if (t) rc = GIN(b, n->ig, amp__xto(b, n->ig, t));
+    if (t) rc = give(b, n->ig, t);
   }
   if (rc == 0 && v && NEED(b, n->iw))
-    rc = GIN(b, n->iw, amp__xto(b, n->iw, amp__xsum(mul(n->g, pv), n->nrest, n->rest, false)));
+    rc = give(b, n->iw, amp__xsum(mul(n->g, pv), n->nrest, n->rest, false));
   if (rc == 0 && NEED(b, n->ix)) {
     amp_tensor *u = NULL, *t = NULL, *h = by_weight(n, n->g);
     if (a && !join(&u, mul(a, n->g))) return amp__err();
@@ -75,7 +86,7 @@ static int second(amp_bwd *b, norm *n, amp_tensor *v, amp_tensor *a, amp_tensor 
       if (!join(&t, mul(s, n->xh))) return amp__err();
     }
     if (u && !join(&t, mul(n->r, project(n, u)))) return amp__err();
-    if (t) rc = GIN(b, n->ix, amp__xto(b, n->ix, t));
+    if (t) rc = give(b, n->ix, t);
   }
   return rc;
 }
@@ -108,7 +119,7 @@ int amp__bwd_batch_norm_backward(amp_bwd *b) {
   OR_FAIL(n.g = IN(b, 0));
   OR_FAIL(n.x = IN(b, 1));
   if (amp__has(b, 2)) OR_FAIL(n.w = channels(IN(b, 2), h));
-  n.mean = channels(IN(b, 3), h);
+  OR_FAIL(n.mean = channels(IN(b, 3), h));
   n.r = channels(IN(b, 4), h);
   for (int i = 0; i < h->ndim; i++)
     if (i != 1) {
@@ -136,14 +147,15 @@ int amp__bwd_layer_norm(amp_bwd *b) {
   return rc;
 }
 
-int amp__bwd_layer_norm_backward(amp_bwd *b) {
+/* A row of the last dimensions: im is the place of the mean, -1: none */
+static int rows(amp_bwd *b, int im, int ir, int iw) {
   const amp_shape *h = SHAPE(b, 1);
   int first = h->ndim - (int)b->a[0].i;
   uint32_t inner = 0;
-  norm n = { .ig = 0, .ix = 1, .iw = 4, .live = true, .m = 1 };
+  norm n = { .ig = 0, .ix = 1, .iw = iw, .live = true, .m = 1 };
   OR_FAIL(n.g = IN(b, 0));
   OR_FAIL(n.x = IN(b, 1));
-  if (amp__has(b, 4)) OR_FAIL(n.w = IN(b, 4));
+  if (amp__has(b, iw)) OR_FAIL(n.w = IN(b, iw));
   for (int i = 0; i < h->ndim; i++) {
     if (i < first) n.rest[n.nrest++] = i;
     else {
@@ -152,9 +164,60 @@ int amp__bwd_layer_norm_backward(amp_bwd *b) {
       inner |= 1u << i;
     }
   }
-  n.mean = amp__xkept(IN(b, 2), h->ndim, h->size, inner);
-  n.r = amp__xkept(IN(b, 3), h->ndim, h->size, inner);
-  return second(b, &n, b->g[0], b->g[1], b->g[2]);
+  if (im >= 0) OR_FAIL(n.mean = amp__xkept(IN(b, im), h->ndim, h->size, inner));
+  n.r = amp__xkept(IN(b, ir), h->ndim, h->size, inner);
+  return second(b, &n, b->g[0], b->g[1], im >= 0 ? b->g[2] : NULL);
+}
+
+int amp__bwd_layer_norm_backward(amp_bwd *b) { return rows(b, 2, 3, 4); }
+
+/* -- Root mean square -------------------------------------------------------------------- */
+
+int amp__bwd_rms_norm(amp_bwd *b) {
+  amp_tensor *out[AMP_MAX_OUT];
+  amp_tensor *in[4] = { G(b), IN(b, 0), OUT(b, 1), amp__has(b, 1) ? IN(b, 1) : NULL };
+  if (amp__has(b, 1)) OR_FAIL(in[3]);
+  amp_sl s = amp__sl();
+  amp__sl_copy(&s, b->a, 9);
+  int rc = amp__xs(AMP_OP_rms_norm_backward, &s, 4, in, out);
+  if (rc == 0 && NEED(b, 0)) rc = GIN(b, 0, amp__xto(b, 0, out[0]));
+  if (rc == 0 && NEED(b, 1)) rc = GIN(b, 1, amp__xto(b, 1, out[1]));
+  return rc;
+}
+
+int amp__bwd_rms_norm_backward(amp_bwd *b) { return rows(b, -1, 2, 3); }
+
+/* -- Groups of channels ------------------------------------------------------------------- */
+
+int amp__bwd_group_norm(amp_bwd *b) {
+  amp_tensor *out[AMP_MAX_OUT];
+  amp_tensor *in[5] = { G(b), IN(b, 0), OUT(b, 1), OUT(b, 2), amp__has(b, 1) ? IN(b, 1) : NULL };
+  if (amp__has(b, 1)) OR_FAIL(in[4]);
+  amp_sl s = amp__sl();
+  amp__sl_i(&s, b->a[0].i);
+  int rc = amp__xs(AMP_OP_group_norm_backward, &s, 5, in, out);
+  if (rc == 0 && NEED(b, 0)) rc = GIN(b, 0, amp__xto(b, 0, out[0]));
+  if (rc == 0 && NEED(b, 1)) rc = GIN(b, 1, amp__xto(b, 1, out[1]));
+  if (rc == 0 && NEED(b, 2)) rc = GIN(b, 2, amp__xto(b, 2, out[2]));
+  return rc;
+}
+
+int amp__bwd_group_norm_backward(amp_bwd *b) {
+  const amp_shape *h = SHAPE(b, 1);
+  int64_t groups = b->a[0].i, d = h->size[1] / groups, rest = 1;
+  for (int i = 2; i < h->ndim; i++) rest *= h->size[i];
+  int64_t data[4] = { h->size[0], groups, d, rest }, of_group[4] = { h->size[0], groups, 1, 1 }, of_channel[3] = { groups, d, 1 };
+  norm n = { .ig = 0, .ix = 1, .iw = 4, .ngroup = 2, .group = { 2, 3 }, .nrest = 2, .rest = { 0, 3 }, .live = true, .m = (double)(d * rest) };
+  amp_tensor *v = b->g[0], *a = b->g[1], *c = b->g[2];
+  OR_FAIL(n.g = amp__xview(IN(b, 0), 4, data));
+  OR_FAIL(n.x = amp__xview(IN(b, 1), 4, data));
+  if (amp__has(b, 4)) OR_FAIL(n.w = amp__xview(IN(b, 4), 3, of_channel));
+  OR_FAIL(n.mean = amp__xview(IN(b, 2), 4, of_group));
+  n.r = amp__xview(IN(b, 3), 4, of_group);
+  if (v) OR_FAIL(v = amp__xview(v, 4, data));
+  if (a) OR_FAIL(a = amp__xview(a, 3, of_channel));
+  if (c) OR_FAIL(c = amp__xview(c, 3, of_channel));
+  return second(b, &n, v, a, c);
 }
 
 /* -- Softmax ------------------------------------------------------------------------------ */

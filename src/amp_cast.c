@@ -285,6 +285,9 @@ int amp__autocast(amp_call *c, amp_tensor **owned, int *nowned)
   const amp_op_desc *d = c->op;
   int rc;
   switch (atomic_load_explicit(&d->policy, memory_order_relaxed)) {
+  case AMP_SPECIAL: /* recurrent layers as lower: data, states and weights alike; normalisation sees to itself */
+    if (c->id != AMP_OP_rnn && c->id != AMP_OP_lstm && c->id != AMP_OP_gru) return 0;
+    /* fall through */
   case AMP_LOWER:
     if ((rc = check_double(c)) < 0) return rc;
     return cast_all(c, -1, owned, nowned);

@@ -15,6 +15,8 @@
 
 /* -- Checks ------------------------------------------------------------------ */
 
+enum { UNTOLD, CLEAN, FOUND }; /* amp_check.told */
+
 static amp_check *check_new(amp_scaler *s)
 {
   amp_check *k = calloc(1, sizeof *k);
@@ -133,6 +135,7 @@ static int check_one(amp_check *k, amp_tensor *leaf, bool unscale, amp__product 
   amp_tensor *inv = k->place[i].inv;
   bool now = unscale && amp__grad_at_once(g);
   int rc = amp__devices[v->device].check_scale(v, now ? AMP_DATA(float, inv) : NULL, AMP_DATA(float, k->place[i].found));
+  k->told = UNTOLD;
   if (!rc && unscale && !now) rc = amp__grad_pend(g, inv, m);
   if (rc) return rc;
   if (now) amp__bump(v);
@@ -140,9 +143,8 @@ static int check_one(amp_check *k, amp_tensor *leaf, bool unscale, amp__product 
   return 0;
 }
 
-int amp_check_grads(amp_state *S, amp_check *k, amp_tensor *const *leaf, int n, int unscale)
+static int check_grads(amp_check *k, amp_tensor *const *leaf, int n, int unscale)
 {
-  AMP_ENTER(S);
   if ((unscale & (AMP_UNSCALE | AMP_UNSCALE_HALF)) == AMP_UNSCALE)
     for (int i = 0; i < n; i++)
       if (amp__grad_of(leaf[i]) && leaf[i]->dtype == AMP_FLOAT16)
@@ -160,6 +162,16 @@ int amp_check_grads(amp_state *S, amp_check *k, amp_tensor *const *leaf, int n, 
   return rc;
 }
 
+int amp_check_grads(amp_state *S, amp_check *k, amp_tensor *const *leaf, int n, int unscale)
+{
+  amp_frame f;
+  AMP_ENTER(S);
+  bool watched = amp_unlikely(amp__observing()) && amp__observe_begin(&f, AMP_SPAN_CHECK, 0, 0);
+  int rc = check_grads(k, leaf, n, unscale);
+  if (watched) amp__observe_end(&f, rc);
+  return rc;
+}
+
 int amp__check_again(amp_tensor *leaf, amp_check **fresh)
 {
   amp_grad *g = &leaf->ag->grad;
@@ -171,9 +183,36 @@ int amp__check_again(amp_tensor *leaf, amp_check **fresh)
 bool amp__grad_dropped(amp_tensor *leaf, bool wait)
 {
   if (!leaf->ag || !leaf->ag->grad.check || !leaf->ag->grad.check->drop) return false;
-  amp_tensor *f = amp__check_cell(&leaf->ag->grad);
-  double v = 0;
-  return f && (wait || f->device == AMP_CPU) && !amp__cell_read(f, &v) && v != 0;
+  amp_check *k = leaf->ag->grad.check;
+  if (!amp__check_valid(&leaf->ag->grad)) return false;
+  for (int i = 0; i < k->nplace; i++)
+    if (k->place[i].device == AMP_CPU && *AMP_DATA(float, k->place[i].found) != 0) return true;
+  if (k->told == UNTOLD && wait) {
+    int rc = amp_check_found(amp__S, k);
+    if (rc < 0) return false;
+    amp__S->host_waits += (amp_check_devices(k) & ~(1 << AMP_CPU)) != 0;
+    k->told = rc ? FOUND : CLEAN;
+  }
+  return k->told == FOUND;
+}
+
+int amp__grad_drop_there(amp_tensor *leaf)
+{
+  amp_grad *g = &leaf->ag->grad;
+  if (!g->check || !g->check->drop || !amp__check_valid(g)) return 0;
+  amp_tensor *f = found_of(g);
+  if (!f || f->device == AMP_CPU) return 0;
+  int rc = amp__grad_materialize(leaf);
+  if (rc) return rc;
+  amp__plain p = amp__plain_begin();
+  int mark = amp__pool_mark();
+  amp_tensor *bad = XN(ne, f, 0), *in[2] = {g->value, bad};
+  amp_sl zero = amp__sl();
+  amp__sl_f(&zero, 0);
+  rc = bad ? amp__dispatch(AMP_OP_masked_fill, AMP_INPLACE, in, 2, NULL, zero.v) : amp__S->err.code;
+  amp__pool_release(mark);
+  amp__plain_end(p);
+  return rc;
 }
 
 int amp_check_devices(const amp_check *k)

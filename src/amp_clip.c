@@ -156,9 +156,8 @@ static int clip_all(amp_tensor *const *leaf, int n, place *pl, int *npl, amp__pr
   return 0;
 }
 
-int amp_clip_grad_norm(amp_state *S, amp_ref *norm, amp_tensor *const *leaf, int n, double max_norm, double p)
+static int clip(amp_state *S, amp_ref *norm, amp_tensor *const *leaf, int n, double max_norm, double p)
 {
-  AMP_ENTER(S);
   if (!(p > 0)) return amp__fail(AMP_E_VALUE, "the norm's p must be positive, got %g", p);
   if (isnan(max_norm)) return amp__fail(AMP_E_VALUE, "max_norm is not a number");
   amp__plain plain = amp__plain_begin();
@@ -182,5 +181,15 @@ out:
   amp__product_end(&m);
   amp__pool_release(mark);
   amp__plain_end(plain);
+  return rc;
+}
+
+int amp_clip_grad_norm(amp_state *S, amp_ref *norm, amp_tensor *const *leaf, int n, double max_norm, double p)
+{
+  amp_frame f;
+  AMP_ENTER(S);
+  bool watched = amp_unlikely(amp__observing()) && amp__observe_begin(&f, AMP_SPAN_CLIP, 0, 0);
+  int rc = clip(S, norm, leaf, n, max_norm, p);
+  if (watched) amp__observe_end(&f, rc);
   return rc;
 }

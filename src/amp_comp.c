@@ -79,15 +79,21 @@ static amp_tensor *add(amp_tensor *a, amp_tensor *b, double alpha) {
   return amp__x(AMP_OP_add, &s, 2, in);
 }
 
+/* Argument i in the dtype of the result: a product of narrower ones must not be rounded on its way */
+static amp_tensor *promoted(amp_call *c, int i) {
+  int dt = amp__promote(amp__promote(c->in[0]->dtype, c->in[1]->dtype), c->in[2]->dtype);
+  return amp__is_half(c->in[i]->dtype) && dt != c->in[i]->dtype ? amp__xcast(c->in[i], dt) : c->in[i];
+}
+
 int amp__comp_addcmul(amp_call *c) {
-  return amp__ret(c, 0, add(c->in[0], X2(mul, c->in[1], c->in[2]), c->a[0].f));
+  return amp__ret(c, 0, add(c->in[0], X2(mul, promoted(c, 1), promoted(c, 2)), c->a[0].f));
 }
 
 int amp__comp_addcdiv(amp_call *c) {
   if (!amp__is_float(c->in[1]->dtype) && !amp__is_float(c->in[2]->dtype))
     return amp__fail(AMP_E_DTYPE, "tensor1 (%s) and tensor2 (%s) are integers; cast one to a float dtype first",
                      amp_dtype_name(c->in[1]->dtype), amp_dtype_name(c->in[2]->dtype));
-  return amp__ret(c, 0, add(c->in[0], X2(div, c->in[1], c->in[2]), c->a[0].f));
+  return amp__ret(c, 0, add(c->in[0], X2(div, promoted(c, 1), promoted(c, 2)), c->a[0].f));
 }
 
 /* From the nearer end, so that weight 1 gives `end` exactly. */
@@ -106,51 +112,14 @@ int amp__comp_lerp(amp_call *c) {
 
 /* -- Reductions --------------------------------------------------------------------- */
 
-/* x^(1/p) of x >= 0 with gradient 0, not infinity or NaN, where x is 0 */
-static amp_tensor *root(amp_tensor *x, double p) {
-  if (!x) return NULL;
-  bool safe = amp__S->grad_mode && amp__tracked(x) && p > 0;
-  amp_tensor *zero = safe ? XN(eq, x, 0) : NULL;
-  if (safe) x = amp__xfill(zero, x, 1);
-  x = p == 2 ? X1(sqrt, x) : XN(pow, x, 1 / p);
-  return safe ? amp__xmask_not(zero, x) : x;
-}
-
+/* The gradient of a root is 0, not infinity or NaN, where x is 0. */
 int amp__comp_std(amp_call *c) {
   amp_sl s = amp__sl();
   amp__sl_copy(&s, c->a, c->op->info.nslot);
-  return amp__ret(c, 0, root(amp__x(AMP_OP_var, &s, 1, c->in), 2));
-}
-
-/* |x|^p; where x is 0 its gradient is 0 also for p < 1 */
-static amp_tensor *power(amp_tensor *x, double p) {
-  if (p == 2) return X2(mul, x, x);
-  amp_tensor *m = X1(abs, x);
-  if (p == 1) return m;
-  if (p >= 1 || !m || !amp__S->grad_mode || !amp__tracked(m)) return XN(pow, m, p);
-  amp_tensor *zero = XN(eq, m, 0);
-  return amp__xfill(zero, XN(pow, amp__xfill(zero, m, 1), p), p > 0 ? 0 : INFINITY);
-}
-
-int amp__comp_norm(amp_call *c) {
-  enum { P, DIM, KEEPDIM = DIM + 9, DTYPE }; /* slots */
-  double p = c->a[P].f;
-  amp_tensor *x = c->in[0];
-  int dtype = c->a[DTYPE].i == AMP_NONE ? x->dtype : (int)c->a[DTYPE].i;
-  if (!amp__is_float(dtype)) return amp__fail(AMP_E_DTYPE, "dtype %s: a norm is a float", amp_dtype_name(dtype));
-  if (p != p) return amp__fail(AMP_E_ARGUMENT, "p is not a number");
-  x = amp__xcast(x, amp__is_half(dtype) ? AMP_FLOAT32 : dtype); /* squares of 16-bit values leave their range */
-  amp_sl s = amp__sl();
-  amp__sl_copy(&s, c->a + DIM, 10);
-  if (isinf(p)) {
-    amp_tensor *m = X1(abs, x);
-    return amp__ret(c, 0, amp__xcast(amp__x(p > 0 ? AMP_OP_amax : AMP_OP_amin, &s, 1, &m), dtype));
-  }
-  amp_tensor *y = p == 0 ? X1(abs, X1(sign, x)) : power(x, p);
-  amp__sl_i(&s, AMP_NONE);
-  y = amp__x(AMP_OP_sum, &s, 1, &y);
-  if (p != 0 && p != 1) y = root(y, p);
-  return amp__ret(c, 0, amp__xcast(y, dtype));
+  amp_tensor *x = amp__x(AMP_OP_var, &s, 1, c->in);
+  if (!x || !amp__S->grad_mode || !amp__tracked(x)) return amp__ret(c, 0, X1(sqrt, x));
+  amp_tensor *zero = XN(eq, x, 0);
+  return amp__ret(c, 0, amp__xmask_not(zero, X1(sqrt, amp__xfill(zero, x, 1))));
 }
 
 /* -- Joining -------------------------------------------------------------------------- */

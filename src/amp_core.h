@@ -43,7 +43,9 @@ struct amp_state_private {
   int32_t ids;             /* whose list gets ids of what is gone (amp_grad.c) */
   char text[16][224];      /* ring of amp__shape_str; no thread-local array: dlopen has little static TLS */
   unsigned text_next;
+  struct amp_watch *watch; /* observer's inside (amp_observe.c), NULL: never used */
 };
+enum { AMP_I_INTERRUPT = 1, AMP_I_OBSERVE = 2 }; /* bits of S->interrupt, so that dispatch makes one test for both */
 
 /* Set the error and return `code`. The op's name is added by whoever reads. */
 int amp__fail(int code, const char *fmt, ...) AMP_PRINTF(2, 3);
@@ -188,6 +190,7 @@ struct amp_call {
 ** caller; with AMP_OUT out[0] is given; with AMP_INPLACE the result is in[0] and out is not touched.
 ** attrs NULL: defaults. */
 int amp__dispatch(int op, unsigned flags, amp_tensor *const *in, int nin, amp_tensor **out, const amp_slot *attrs);
+int amp__dispatch_op(int op, unsigned flags, amp_tensor *const *in, int nin, amp_tensor **out, const amp_slot *attrs); /* not observed */
 amp_tensor *amp__raw_clone(amp_tensor *t);  /* a copy without history */
 
 /* Helpers for shape rules (amp_infer.c) */
@@ -336,7 +339,25 @@ void amp__check_retain(amp_check *k);
 /* For the optimizer: found-inf cell of the leaf's valid check, NULL if none or void. Borrowed. */
 amp_tensor *amp__check_cell(const amp_grad *g);
 bool amp__check_valid(const amp_grad *g);    /* checked, and unchanged since */
+int amp__grad_drop_there(amp_tensor *leaf);  /* on a device, where nobody waited to know: 0 in place of what an overflow hides */
 bool amp__grad_dropped(amp_tensor *leaf, bool wait); /* its check found an overflow and hides it; wait: ask devices too */
+
+/* -- Observing (amp_observe.c) ----------------------------------------------- */
+
+typedef struct amp_frame { /* an open span, on the C stack */
+  struct amp_frame *outer;
+  double began, inside;     /* inner spans' time */
+  int64_t bytes, node;
+  int32_t op, flags, depth, operands;
+} amp_frame;
+static inline bool amp__observing(void) { return (amp__S->interrupt & AMP_I_OBSERVE) != 0; }
+bool amp__observe_begin(amp_frame *f, int op, int flags, int64_t node); /* false: leave the frame alone */
+void amp__observe_end(amp_frame *f, int rc);
+int amp__observe_op(int op, unsigned flags, amp_tensor *const *in, int nin, amp_tensor **out, const amp_slot *attrs);
+void amp__observe_gradients(const amp_bwd *b); /* a derivative's results, before they are sent on */
+void amp__observe_step(const void *optimizer);
+void amp__observe_free(amp_state *S);
+int64_t amp__newest_node(void);  /* amp_tape.c */
 
 /* -- Derivatives (amp_engine.c calls amp_bwd_*.c) -------------------------- */
 

@@ -47,7 +47,7 @@ amp_device_ops amp__devices[AMP_DEVICE_COUNT] = {
 
 /* Ops whose slots a CPU plug-in may take: loading it for one changes no other op's results. */
 static const int served[] = {
-  AMP_OP_matmul, AMP_OP_linear, AMP_OP_conv2d, AMP_OP_conv2d_input, AMP_OP_conv2d_weight
+  AMP_OP_matmul, AMP_OP_linear, AMP_OP_convolution, AMP_OP_convolution_input, AMP_OP_convolution_weight
 };
 enum { SERVED = sizeof served / sizeof *served };
 
@@ -204,4 +204,13 @@ const char *amp_device_reason(int device)
   amp_device_available(device);
   if (amp__devices[device].reason) return amp__devices[device].reason;
   return device == AMP_CUDA ? amp__plugin("cuda") : "";
+}
+
+int amp_synchronize(amp_state *S, int device, int index)
+{
+  AMP_ENTER(S);
+  if (index < 0 || index >= amp_device_available(device))
+    return amp__fail(AMP_E_DEVICE, "device %s:%d is not there: %s", amp_device_name(device), index + 1, amp_device_reason(device));
+  S->host_waits++;
+  return amp__devices[device].sync(index);
 }

@@ -16,13 +16,13 @@
 /* -- Errors ---------------------------------------------------------------- */
 
 /* At the outermost op: name it and list what it was given. */
-static int fail_outermost(amp_state *S, const amp_call *c, amp_tensor *const *in, int rc)
+static int fail_outermost(amp_state *S, const amp_op_desc *d, unsigned flags, amp_tensor *const *in, int nin, int rc)
 {
   amp_error *e = &S->err;
   size_t n = strlen(e->message);
-  snprintf(e->op, sizeof e->op, "%s%s", c->op->info.name, c->flags & AMP_INPLACE ? "_" : "");
+  snprintf(e->op, sizeof e->op, "%s%s", d->info.name, flags & AMP_INPLACE ? "_" : "");
   int shown = 0;
-  for (int i = 0; i < c->nin && n + 80 < sizeof e->message; i++) {
+  for (int i = 0; i < nin && n + 80 < sizeof e->message; i++) {
     if (in[i] == NULL) continue;
     if (shown == 4) { n += (size_t)snprintf(e->message + n, sizeof e->message - n, ", ..."); break; }
     n += (size_t)snprintf(e->message + n, sizeof e->message - n, "%s%s", shown ? ", " : " (got ", amp__tensor_str(in[i]));
@@ -43,6 +43,13 @@ static const char *dtype_set(uint32_t set)
   }
 }
 
+/* What a recurrent layer has to know on the host: how many sequences have each step. */
+static bool stays_here(const amp_call *c, const amp_tensor *t)
+{
+  bool recurrent = c->id == AMP_OP_rnn || c->id == AMP_OP_lstm || c->id == AMP_OP_gru || c->id == AMP_OP_rnn_layer || c->id == AMP_OP_rnn_layer_backward;
+  return recurrent && t->device == AMP_CPU && t->dtype == AMP_INT64;
+}
+
 /* Presence, dtype and device of every argument. Gives the or of their flags in *flags. */
 static int check_args(const amp_call *c, uint32_t *flags)
 {
@@ -61,7 +68,7 @@ static int check_args(const amp_call *c, uint32_t *flags)
     if (!(t->flags & AMP_T_NUMBER)) {
       if (first == NULL) first = t;
       else if (amp_unlikely(t->device != first->device || t->device_index != first->device_index)
-               && !(t->ndim == 0 && t->device == AMP_CPU && (d->info.flags & AMP_F_ELEMENTWISE)) && c->id != AMP_OP_copy)
+               && !(t->ndim == 0 && t->device == AMP_CPU && (d->info.flags & AMP_F_ELEMENTWISE)) && c->id != AMP_OP_copy && !stays_here(c, t))
         return amp__fail_arg(AMP_E_DEVICE, i + 1, "operands are on different devices: %s and %s; move one with :to(device)",
                              amp__tensor_str(first), amp__tensor_str(t));
       amp__refresh(t);
@@ -198,7 +205,7 @@ static int run_kernel(amp_state *S, amp_call *c, uint32_t tracked, amp_tensor *g
   return rc;
 }
 
-int amp__dispatch(int op, unsigned flags, amp_tensor *const *in, int nin, amp_tensor **out, const amp_slot *attrs)
+static inline __attribute__((always_inline)) int dispatch(int op, unsigned flags, amp_tensor *const *in, int nin, amp_tensor **out, const amp_slot *attrs)
 {
   amp_state *S = amp__S;
   amp_op_desc *d = &amp__ops[op];
@@ -219,7 +226,6 @@ int amp__dispatch(int op, unsigned flags, amp_tensor *const *in, int nin, amp_te
   for (int i = 0; i < nin; i++) c.in[i] = in[i];
   for (int i = nin; i < d->info.nin && i < AMP_MAX_IN; i++) c.in_[i] = NULL; /* optional ones at the end */
   memcpy(c.a_, attrs ? attrs : d->defaults, sizeof(amp_slot) * (size_t)d->info.nslot);
-  if (amp_unlikely(S->interrupt)) { S->interrupt = 0; rc = amp__fail(AMP_E_INTERRUPTED, "interrupted"); goto out; }
   if ((rc = check_args(&c, &seen)) < 0) goto out;
 #ifndef AMP_NO_AUTOCAST /* examples/bench/autocast_off.lua counts what this line costs when off */
   if (amp_unlikely(S->autocast_on) && flags == 0 && (rc = amp__autocast(&c, owned, &nowned)) < 0) goto out;
@@ -249,12 +255,38 @@ out:
   } else {
     for (int i = 0; i < AMP_MAX_OUT; i++)
       if (c.out[i] && c.out[i] != given) amp__free(c.out[i]);
-    if (outermost) fail_outermost(S, &c, in, rc);
+    if (outermost) fail_outermost(S, d, flags, in, nin, rc);
   }
   for (int i = 0; i < nowned; i++) amp__free(owned[i]);
   if (amp_unlikely(c.in != c.in_)) free(c.in);
   if (outermost) S->priv->op = NULL;
   return rc;
+}
+
+int amp__dispatch_op(int op, unsigned flags, amp_tensor *const *in, int nin, amp_tensor **out, const amp_slot *attrs)
+{
+  return dispatch(op, flags, in, nin, out, attrs);
+}
+
+/* Interrupted, or observed. */
+static __attribute__((noinline)) int dispatch_slow(int op, unsigned flags, amp_tensor *const *in, int nin, amp_tensor **out, const amp_slot *attrs)
+{
+  amp_state *S = amp__S;
+  if (__atomic_fetch_and(&S->interrupt, (uint8_t)~AMP_I_INTERRUPT, __ATOMIC_RELAXED) & AMP_I_INTERRUPT) {
+    const char *outer = S->priv->op;
+    if (!outer) S->priv->op = amp__ops[op].info.name;
+    int rc = amp__fail(AMP_E_INTERRUPTED, "interrupted");
+    if (!outer) fail_outermost(S, &amp__ops[op], flags, in, nin, rc);
+    S->priv->op = outer;
+    return rc;
+  }
+  return amp__observe_op(op, flags, in, nin, out, attrs);
+}
+
+int amp__dispatch(int op, unsigned flags, amp_tensor *const *in, int nin, amp_tensor **out, const amp_slot *attrs)
+{
+  if (amp_unlikely(amp__S->interrupt)) return dispatch_slow(op, flags, in, nin, out, attrs);
+  return dispatch(op, flags, in, nin, out, attrs);
 }
 
 /* A copy of t's elements, in t's layout where it is dense, without history. */

@@ -345,6 +345,8 @@ static int run_native(engine *e, amp_node *n, amp_tensor **g)
     amp__pool_release(mark);
     return rc;
   }
+  if ((e->flags & AMP_B_CREATE_GRAPH) && (amp__ops[n->op].info.flags & AMP_F_FIRST))
+    return amp__fail(AMP_E_AUTOGRAD, "the derivative of %s can't be differentiated again: run this backward without create_graph", amp__node_name(n));
   if (n->nin > AMP_MAX_IN && (gin = calloc((size_t)n->nin, sizeof *gin)) == NULL) return amp__nomem(sizeof *gin * (size_t)n->nin);
   amp_bwd b = { .node = n, .nin = n->nin, .nout = n->nout, .a = n->a, .gin = gin, .create_graph = (e->flags & AMP_B_CREATE_GRAPH) != 0 };
   for (int i = 0; i < n->nout && i < AMP_MAX_OUT; i++) b.g[i] = g[i];
@@ -357,6 +359,7 @@ static int run_native(engine *e, amp_node *n, amp_tensor **g)
     amp__retain(f);
     gin[kept] = f;
   }
+  if (amp_unlikely(amp__observing()) && rc == 0) amp__observe_gradients(&b);
   for (int i = 0; i < n->nout && i < AMP_MAX_OUT; i++) { amp__free(g[i]); g[i] = NULL; }
   amp__pool_release(mark);
   for (int i = 0; i < kept; i++) {
@@ -430,6 +433,11 @@ static int finish_function(engine *e)
     amp__retain(f);
     rc = send(e, &n->edge[i], f, true);
   }
+  if (amp_unlikely(amp__observing()) && rc == 0) { /* a function's own gradients, as a derivative's */
+    amp_bwd b = { .node = n, .nin = n->nin, .nout = e->nin < AMP_MAX_OUT ? e->nin : AMP_MAX_OUT, .gin = e->back };
+    for (int i = 0; i < b.nout; i++) b.g[i] = e->in[i];
+    amp__observe_gradients(&b);
+  }
   amp__pool_release(mark);
   stop_done(e);
   return rc;
@@ -468,7 +476,10 @@ static int advance(engine *e)
     amp__pool_release(mark);
     if (rc == 0) rc = stop_for(e, AMP_R_FUNCTION, n->id, g, n->nout, n->nin);
   } else if (rc == 0) {
+    amp_frame f;
+    bool watched = amp_unlikely(amp__observing()) && amp__observe_begin(&f, n->op, AMP_SP_NODE | AMP_SP_BACKWARD, n->seq);
     rc = run_native(e, n, g);
+    if (watched) amp__observe_end(&f, rc);
     if (rc == 0 && !(e->flags & AMP_B_RETAIN_GRAPH)) amp__node_release_saved(n);
   }
 done:
@@ -525,7 +536,10 @@ int amp_backward_run(amp_state *S, amp_engine *head)
   S->autocast_on = 0;
   S->priv->op = "backward"; /* errors of ops inside are told as backward's */
   S->err.op[0] = 0;
+  amp_frame f;
+  bool watched = amp_unlikely(amp__observing()) && amp__observe_begin(&f, AMP_SPAN_BACKWARD, AMP_SP_BACKWARD, 0);
   int rc = run(e);
+  if (watched) amp__observe_end(&f, rc);
   if (rc < 0) strcpy(S->err.op, "backward");
   S->priv->op = op;
   S->grad_mode = grad_mode;

@@ -177,6 +177,7 @@ int amp__grad_accumulate(amp_tensor *leaf, amp_tensor *v, bool may_keep)
   if (ag == NULL) { amp__free(v); return amp__S->err.code; }
   amp_grad *g = &ag->grad;
   if (amp__grad_dropped(leaf, false)) amp__grad_clear(leaf);
+  else if (g->value && (rc = amp__grad_drop_there(leaf)) < 0) { amp__free(v); return rc; }
   if (amp__S->grad_mode) { /* create_graph: the gradient has history itself, in the leaf's dtype */
     int mark = amp__pool_mark();
     amp_tensor *sum = v->dtype == leaf->dtype ? v : amp__xcast(v, leaf->dtype);
@@ -224,7 +225,7 @@ int amp__grad_accumulate(amp_tensor *leaf, amp_tensor *v, bool may_keep)
 
 int amp_grad_defined(const amp_ref *a)
 {
-  return a && a->t && a->t->ag && a->t->ag->grad.value != NULL && !amp__grad_dropped(a->t, true);
+  return a && a->t && a->t->ag && a->t->ag->grad.value != NULL && !amp__grad_dropped(a->t, false);
 }
 
 int amp_grad_get(amp_state *S, amp_ref *out, const amp_ref *a)

@@ -398,6 +398,7 @@ int amp__infer_copy(amp_call *c)
   if (rc < 0) return rc;
   if (ndim != t->ndim || memcmp(size, t->size, sizeof *size * (size_t)ndim) != 0)
     return amp__fail(AMP_E_SHAPE, "shape %s can't be broadcast to the receiver's %s", SHAPE_OF(u), SHAPE_OF(t));
+  if (t->device == AMP_CPU && u->device != AMP_CPU) amp__S->host_waits++;
   amp__like(c, 0, t, t->dtype);
   return 0;
 }

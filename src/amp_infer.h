@@ -22,6 +22,7 @@ int amp__value_fits(double v, int dtype);           /* error if v has no place i
 void amp__like(amp_call *c, int i, const amp_tensor *t, int dtype); /* meta[i]: t's shape and, if dense, strides */
 bool amp__channels_last(const amp_tensor *t);       /* 4-d, that order, and not C order too */
 void amp__as_channels_last(amp_meta *m);
+void amp__follow_channels(amp_call *c, int i, const amp_tensor *t, int spatial); /* meta[i]: channels innermost, if t has them so (amp_infer_pool.c) */
 int amp__want_shape(const amp_tensor *t, const char *what, int ndim, const int64_t *size); /* exactly this shape */
 static inline int amp__acc_dtype(int dtype) { return dtype == AMP_FLOAT64 ? AMP_FLOAT64 : AMP_FLOAT32; }
 

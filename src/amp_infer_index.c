@@ -58,13 +58,90 @@ int amp__infer_gather(amp_call *c)
 int amp__infer_scatter(amp_call *c)
 {
   const amp_tensor *t = c->in[0], *index = c->in[1], *src = c->in[2];
+  bool number = src->flags & AMP_T_NUMBER;
   int rc = amp__norm_dim(&c->a[0], t->ndim, "dim");
   if (rc < 0 || (rc = amp__want_index(index, 2, "index")) < 0) return rc;
-  if (src->dtype != t->dtype)
+  if (!number && src->dtype != t->dtype)
     return amp__fail_arg(AMP_E_DTYPE, 3, "src has dtype %s and input %s; cast one of them", amp_dtype_name(src->dtype), amp_dtype_name(t->dtype));
-  if ((rc = within(index, t, "input", (int)c->a[0].i)) < 0 || (rc = within(index, src, "src", -1)) < 0) return rc;
+  if (number && (rc = amp__value_fits(amp__element(src, 0), t->dtype)) < 0) return rc;
+  if ((rc = within(index, t, "input", (int)c->a[0].i)) < 0 || (!number && (rc = within(index, src, "src", -1)) < 0)) return rc;
   amp__like(c, 0, t, t->dtype);
   return 0;
+}
+
+static int index_vector(amp_call *c)
+{
+  const amp_tensor *index = c->in[1];
+  int rc = amp__norm_dim(&c->a[0], c->in[0]->ndim, "dim");
+  if (rc < 0 || (rc = amp__want_index(index, 2, "index")) < 0) return rc;
+  if (index->ndim > 1) return amp__fail_arg(AMP_E_SHAPE, 2, "index has shape %s, expected a vector", SHAPE_OF(index));
+  amp__like(c, 0, c->in[0], c->in[0]->dtype);
+  return 0;
+}
+
+static int source_dtype(const amp_call *c, const amp_tensor *source)
+{
+  if (source->dtype == c->in[0]->dtype) return 0;
+  return amp__fail_arg(AMP_E_DTYPE, 3, "source has dtype %s and input %s; cast one of them", amp_dtype_name(source->dtype), amp_dtype_name(c->in[0]->dtype));
+}
+
+int amp__infer_index_copy(amp_call *c)
+{
+  const amp_tensor *t = c->in[0];
+  int64_t size[AMP_MAX_DIM];
+  int rc = index_vector(c);
+  if (rc < 0 || (rc = source_dtype(c, c->in[2])) < 0) return rc;
+  for (int d = 0; d < t->ndim; d++) size[d] = t->size[d];
+  size[c->a[0].i] = c->in[1]->numel;
+  return amp__want_shape(c->in[2], "source", t->ndim, size);
+}
+
+int amp__infer_index_fill(amp_call *c)
+{
+  int rc = index_vector(c);
+  return rc < 0 ? rc : amp__value_fits(c->a[1].f, c->in[0]->dtype);
+}
+
+int amp__infer_put(amp_call *c)
+{
+  const amp_tensor *index = c->in[1], *source = c->in[2];
+  int rc = amp__want_index(index, 2, "index");
+  if (rc < 0 || (rc = source_dtype(c, source)) < 0) return rc;
+  if (index->numel != source->numel)
+    return amp__fail_arg(AMP_E_SHAPE, 3, "source has shape %s and index %s: as many elements are expected", SHAPE_OF(source), SHAPE_OF(index));
+  amp__like(c, 0, c->in[0], c->in[0]->dtype);
+  return 0;
+}
+
+int amp__infer_masked_scatter(amp_call *c)
+{
+  const amp_tensor *t = c->in[0], *mask = c->in[1];
+  if (mask->dtype != AMP_BOOL) return amp__fail_arg(AMP_E_DTYPE, 2, "mask has dtype %s, expected bool", amp_dtype_name(mask->dtype));
+  bool ok = mask->ndim <= t->ndim;
+  for (int k = 1; k <= mask->ndim && ok; k++) ok = mask->size[mask->ndim - k] == 1 || mask->size[mask->ndim - k] == t->size[t->ndim - k];
+  if (!ok) return amp__fail_arg(AMP_E_SHAPE, 2, "mask has shape %s, which can't be broadcast to input's %s", SHAPE_OF(mask), SHAPE_OF(t));
+  int rc = source_dtype(c, c->in[2]);
+  if (rc < 0) return rc;
+  amp__like(c, 0, t, t->dtype);
+  return 0;
+}
+
+/* offset, dim1 and dim2 of the result, in which the last dimension becomes two */
+int amp__infer_diag_embed(amp_call *c)
+{
+  const amp_tensor *t = c->in[0];
+  int64_t size[AMP_MAX_DIM], offset = c->a[0].i;
+  if (t->ndim == 0) return amp__fail_arg(AMP_E_SHAPE, 1, "a scalar has no dimension to become a diagonal");
+  if (t->ndim == AMP_MAX_DIM) return amp__fail_arg(AMP_E_SHAPE, 1, "the result would have %d dimensions; at most %d are supported", t->ndim + 1, AMP_MAX_DIM);
+  int rc = amp__norm_dim(&c->a[1], t->ndim + 1, "dim1");
+  if (rc < 0 || (rc = amp__norm_dim(&c->a[2], t->ndim + 1, "dim2")) < 0) return rc;
+  if (c->a[1].i == c->a[2].i) return amp__fail(AMP_E_ARGUMENT, "dim1 and dim2 are both %lld", LL(c->a[1].i + 1));
+  int64_t side;
+  if (offset == INT64_MIN || __builtin_add_overflow(t->size[t->ndim - 1], offset < 0 ? -offset : offset, &side))
+    return amp__fail(AMP_E_VALUE, "offset %lld is too large", LL(offset));
+  for (int d = 0, k = 0; d <= t->ndim; d++) size[d] = d == c->a[1].i || d == c->a[2].i ? side : t->size[k++];
+  amp__out(c, 0, t->dtype, t->ndim + 1, size);
+  return amp__check_size(t->ndim + 1, size, t->dtype, NULL);
 }
 
 /* Shape of t at index tensors in[first..] for the dimensions in slot 0 on. They replace their dimensions where
@@ -123,18 +200,22 @@ int amp__infer_index_put(amp_call *c)
   return 0;
 }
 
-static bool is_zero(const amp_tensor *t, int64_t at)
+#define COUNT(T, E) { const T *p = amp__data(t) ; p += at; for (int64_t k = 0; k < m; k++) { const T v = p[k * step]; n += (E); } }
+
+/* How many of m elements from `at` on, `step` apart, are not zero: NaN are not, -0 is */
+static int64_t count_line(const amp_tensor *t, int64_t at, int64_t m, int64_t step)
 {
-  const char *p = (const char *)amp__data(t) + at * amp__dtype_size[t->dtype];
-  switch (t->dtype) { /* not through double: large int64 are fine, but NaN and -0 must be told apart */
-  case AMP_FLOAT64: return *(const double *)p == 0;
-  case AMP_FLOAT32: return *(const float *)p == 0;
-  case AMP_FLOAT16: case AMP_BFLOAT16: return (*(const uint16_t *)p & 0x7fff) == 0;
-  case AMP_INT64: return *(const int64_t *)p == 0;
-  case AMP_INT32: return *(const int32_t *)p == 0;
-  case AMP_INT16: return *(const int16_t *)p == 0;
-  default: return *p == 0;
+  int64_t n = 0;
+  switch (t->dtype) {
+  case AMP_FLOAT64: COUNT(double, v != 0) break;
+  case AMP_FLOAT32: COUNT(float, v != 0) break;
+  case AMP_FLOAT16: case AMP_BFLOAT16: COUNT(uint16_t, (v & 0x7fff) != 0) break;
+  case AMP_INT64: COUNT(int64_t, v != 0) break;
+  case AMP_INT32: COUNT(int32_t, v != 0) break;
+  case AMP_INT16: COUNT(int16_t, v != 0) break;
+  default: COUNT(uint8_t, v != 0)
   }
+  return n;
 }
 
 static int64_t count_nonzero(const amp_tensor *t)
@@ -142,12 +223,9 @@ static int64_t count_nonzero(const amp_tensor *t)
   int64_t index[AMP_MAX_DIM] = { 0 }, at = 0, n = 0;
   int last = t->ndim - 1;
   if (t->numel == 0) return 0;
-  if (t->flags & AMP_T_CONTIGUOUS) {
-    for (int64_t i = 0; i < t->numel; i++) n += !is_zero(t, i);
-    return n;
-  }
+  if (t->flags & AMP_T_CONTIGUOUS) return count_line(t, 0, t->numel, 1);
   for (int64_t i = 0; i < t->numel; i += t->size[last]) {
-    for (int64_t k = 0; k < t->size[last]; k++) n += !is_zero(t, at + k * t->stride[last]);
+    n += count_line(t, at, t->size[last], t->stride[last]);
     for (int d = last - 1; d >= 0; d--) {
       at += t->stride[d];
       if (++index[d] < t->size[d]) break;
@@ -176,6 +254,12 @@ int amp__infer_embedding(amp_call *c)
   int rc = amp__want_index(index, 1, "input");
   if (rc < 0) return rc;
   if (w->ndim != 2) return amp__fail_arg(AMP_E_SHAPE, 2, "weight has shape %s, expected a matrix (embeddings x size)", SHAPE_OF(w));
+  if (given(&c->a[0])) { /* from 0 from here on */
+    int64_t p = c->a[0].i;
+    if (p == 0 || p > w->size[0] || p < -w->size[0])
+      return amp__fail(AMP_E_INDEX, "padding_idx %lld is out of range for %lld rows (1..%lld, or negative from the end)", LL(p), LL(w->size[0]), LL(w->size[0]));
+    c->a[0].i = p > 0 ? p - 1 : w->size[0] + p;
+  }
   if (index->ndim + 1 > AMP_MAX_DIM) return amp__fail_arg(AMP_E_SHAPE, 1, "input has %d dimensions; at most %d are supported", index->ndim, AMP_MAX_DIM - 1);
   for (int d = 0; d < index->ndim; d++) size[d] = index->size[d];
   size[index->ndim] = w->size[1];

@@ -94,6 +94,34 @@ int amp__infer_linspace(amp_call *c)
   return amp__value_fits(c->a[1].f, c->meta[0].dtype);
 }
 
+int amp__infer_logspace(amp_call *c)
+{
+  int rc;
+  if (c->a[2].i < 0) return amp__fail(AMP_E_VALUE, "steps %lld is negative", LL(c->a[2].i));
+  if ((rc = make(c, default_dtype(), 1, &c->a[2].i)) < 0 || c->a[2].i == 0) return rc;
+  double base = c->a[3].f, first = pow(base, c->a[0].f), last = pow(base, c->a[1].f);
+  if (!isfinite(first) || !isfinite(last)) return amp__fail(AMP_E_VALUE, "base %g to the powers %g and %g is not finite", base, c->a[0].f, c->a[1].f);
+  if ((rc = amp__value_fits(first, c->meta[0].dtype)) < 0) return rc;
+  return amp__value_fits(last, c->meta[0].dtype);
+}
+
+/* Elements of a row x col matrix with column - row <= offset (lower), or >= */
+int amp__infer_triangle_indices(amp_call *c)
+{
+  int64_t row = c->a[0].i, col = c->a[1].i, offset = c->a[2].i, size[2] = { 2, 0 };
+  bool lower = c->id == AMP_OP_tril_indices;
+  if (row < 0 || col < 0) return amp__fail(AMP_E_VALUE, "row %lld and col %lld must not be negative", LL(row), LL(col));
+  if (row >= INT32_MAX || col >= INT32_MAX) return amp__fail(AMP_E_SHAPE, "a matrix of %lld x %lld is too large", LL(row), LL(col));
+  if (offset > col) offset = col;
+  if (offset < -row) offset = -row;
+  c->a[2].i = offset;
+  for (int64_t i = 0; i < row; i++) {
+    int64_t n = lower ? i + offset + 1 : col - i - offset;
+    size[1] += n < 0 ? 0 : n > col ? col : n;
+  }
+  return make(c, AMP_INT64, 2, size);
+}
+
 int amp__infer_eye(amp_call *c)
 {
   int64_t size[2] = { c->a[0].i, given(&c->a[1]) ? c->a[1].i : c->a[0].i };
@@ -112,6 +140,7 @@ int amp__infer_to_device(amp_call *c)
 {
   int device = AMP_CPU, index = 0, rc = want_device(c->a[0].i, &device, &index);
   if (rc < 0) return rc;
+  if (device == AMP_CPU && c->in[0]->device != AMP_CPU) amp__S->host_waits++;
   amp__like(c, 0, c->in[0], c->in[0]->dtype);
   c->meta[0].device = (uint8_t)device;
   c->meta[0].device_index = (uint8_t)index;

@@ -94,6 +94,72 @@ int amp__infer_layer_norm_backward(amp_call *c)
   return 0;
 }
 
+/* -- Groups of channels, root mean squares ---------------------------------------- */
+
+static int groups(const amp_tensor *x, int arg, int64_t n)
+{
+  if (x->ndim < 2) return amp__fail_arg(AMP_E_SHAPE, arg, "input has shape %s, expected at least 2 dimensions (N x C x ...)", SHAPE_OF(x));
+  if (n < 1) return amp__fail(AMP_E_ARGUMENT, "num_groups %lld must be positive", LL(n));
+  if (x->size[1] % n != 0)
+    return amp__fail(AMP_E_SHAPE, "%lld channels (dimension 2 of the input %s) can't be shared among num_groups = %lld", LL(x->size[1]), SHAPE_OF(x), LL(n));
+  return 0;
+}
+
+int amp__infer_group_norm(amp_call *c) /* input weight? bias? num_groups eps */
+{
+  const amp_tensor *x = c->in[0];
+  int rc = groups(x, 1, c->a[0].i);
+  if (rc < 0 || (rc = channels(c, 1, "weight", x->size[1])) < 0 || (rc = channels(c, 2, "bias", x->size[1])) < 0) return rc;
+  if (!(c->a[1].f >= 0)) return amp__fail(AMP_E_VALUE, "eps %g must not be negative", c->a[1].f);
+  int64_t size[2] = { x->size[0], c->a[0].i };
+  amp__like(c, 0, x, x->dtype);
+  amp__out(c, 1, amp__acc_dtype(x->dtype), 2, size);
+  amp__out(c, 2, amp__acc_dtype(x->dtype), 2, size);
+  return 0;
+}
+
+/* grad input mean rstd weight? */
+int amp__infer_group_norm_backward(amp_call *c)
+{
+  const amp_tensor *g = c->in[0], *x = c->in[1], *w = c->nin > 4 ? c->in[4] : NULL;
+  int rc = groups(x, 2, c->a[0].i);
+  if (rc < 0) return rc;
+  int64_t size[2] = { x->size[0], c->a[0].i }, n = x->size[1];
+  if ((rc = amp__want_shape(g, "grad", x->ndim, x->size)) < 0 || (rc = amp__want_shape(c->in[2], "mean", 2, size)) < 0
+      || (rc = amp__want_shape(c->in[3], "rstd", 2, size)) < 0 || (rc = channels(c, 4, "weight", n)) < 0) return rc;
+  int dtype = w ? w->dtype : c->in[2]->dtype;
+  amp__like(c, 0, x, x->dtype);
+  amp__out(c, 1, dtype, 1, &n);
+  amp__out(c, 2, dtype, 1, &n);
+  return 0;
+}
+
+int amp__infer_rms_norm(amp_call *c) /* input weight? shape eps */
+{
+  const amp_tensor *x = c->in[0];
+  int64_t shape[AMP_MAX_DIM];
+  int n, lead, rc = trailing(x, c->a, &n, shape, &lead);
+  if (rc < 0) return rc;
+  if (c->nin > 1 && c->in[1] && (rc = amp__want_shape(c->in[1], "weight", n, shape)) < 0) return rc;
+  if (given(&c->a[9]) && !(c->a[9].f >= 0)) return amp__fail(AMP_E_VALUE, "eps %g must not be negative", c->a[9].f);
+  amp__out(c, 0, x->dtype, x->ndim, x->size);
+  amp__out(c, 1, amp__acc_dtype(x->dtype), lead, x->size);
+  return 0;
+}
+
+/* grad input rstd weight? */
+int amp__infer_rms_norm_backward(amp_call *c)
+{
+  const amp_tensor *g = c->in[0], *x = c->in[1], *w = c->nin > 3 ? c->in[3] : NULL;
+  int64_t shape[AMP_MAX_DIM];
+  int n, lead, rc = trailing(x, c->a, &n, shape, &lead);
+  if (rc < 0 || (rc = amp__want_shape(g, "grad", x->ndim, x->size)) < 0 || (rc = amp__want_shape(c->in[2], "rstd", lead, x->size)) < 0) return rc;
+  if (w && (rc = amp__want_shape(w, "weight", n, shape)) < 0) return rc;
+  amp__out(c, 0, x->dtype, x->ndim, x->size);
+  amp__out(c, 1, w ? w->dtype : c->in[2]->dtype, n, shape);
+  return 0;
+}
+
 int amp__infer_dropout(amp_call *c)
 {
   double p = c->a[0].f;

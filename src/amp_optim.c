@@ -1,5 +1,5 @@
 /*
-** amp_optim.c: fused optimizer steps: SGD, Adam, AdamW.
+** amp_optim.c: fused optimizer steps: SGD, Adam, AdamW, RMSprop, Adagrad, LAMB.
 **
 ** A step collects the parameters that have a gradient, brings gradients and
 ** state into each parameter's physical layout, and hands the device one list of
@@ -197,8 +197,13 @@ typedef struct place { uint8_t device, index; const float **found; amp_tensor **
 
 static unsigned states_of(int kind, const amp_hyper *h)
 {
-  if (kind == AMP_SGD) return h->momentum != 0;
-  return h->amsgrad ? 7 : 3;
+  switch (kind) {
+  case AMP_SGD: return h->momentum != 0;
+  case AMP_RMSPROP: return 1 | (h->momentum != 0) << 1 | (h->centered != 0) << 2;
+  case AMP_ADAGRAD: return 1;
+  case AMP_LAMB: return 3;
+  default: return h->amsgrad ? 7 : 3;
+  }
 }
 
 static int check_hyper(int kind, const amp_hyper *h)
@@ -210,9 +215,17 @@ static int check_hyper(int kind, const amp_hyper *h)
     if (h->nesterov && (h->momentum <= 0 || h->dampening != 0)) return amp__fail(AMP_E_VALUE, "nesterov needs a momentum and no dampening, got momentum %g, dampening %g", h->momentum, h->dampening);
     return 0;
   }
+  if (!(h->eps >= 0)) return amp__fail(AMP_E_VALUE, "eps must be 0 or more, got %g", h->eps);
+  if (kind == AMP_RMSPROP) {
+    if (!(h->momentum >= 0)) return amp__fail(AMP_E_VALUE, "momentum must be 0 or more, got %g", h->momentum);
+    return h->alpha >= 0 ? 0 : amp__fail(AMP_E_VALUE, "alpha must be 0 or more, got %g", h->alpha);
+  }
+  if (kind == AMP_ADAGRAD) {
+    if (!(h->lr_decay >= 0)) return amp__fail(AMP_E_VALUE, "lr_decay must be 0 or more, got %g", h->lr_decay);
+    return h->initial >= 0 ? 0 : amp__fail(AMP_E_VALUE, "initial_accumulator_value must be 0 or more, got %g", h->initial);
+  }
   if (!(h->beta1 >= 0 && h->beta1 < 1)) return amp__fail(AMP_E_VALUE, "beta1 must be in [0, 1), got %g", h->beta1);
   if (!(h->beta2 >= 0 && h->beta2 < 1)) return amp__fail(AMP_E_VALUE, "beta2 must be in [0, 1), got %g", h->beta2);
-  if (!(h->eps >= 0)) return amp__fail(AMP_E_VALUE, "eps must be 0 or more, got %g", h->eps);
   return 0;
 }
 
@@ -343,9 +356,8 @@ static int step_group(amp_optim *o, const amp_hyper *h, work *k, int n, place *p
   return 0;
 }
 
-int amp_optim_step(amp_state *S, amp_optim *o, const amp_hyper *hyper, int ngroup)
+static int step(amp_optim *o, const amp_hyper *hyper, int ngroup)
 {
-  AMP_ENTER(S);
   if (ngroup != o->ngroup) return amp__fail(AMP_E_ARGUMENT, "%d groups of hyper-parameters for an optimizer of %d groups", ngroup, o->ngroup);
   amp__plain plain = amp__plain_begin();
   amp_tensor **found = NULL;
@@ -401,6 +413,19 @@ out:
   amp_check_free(fresh);
   amp__pool_release(mark);
   amp__plain_end(plain);
+  return rc;
+}
+
+int amp_optim_step(amp_state *S, amp_optim *o, const amp_hyper *hyper, int ngroup)
+{
+  amp_frame f;
+  AMP_ENTER(S);
+  bool watched = amp_unlikely(amp__observing()) && amp__observe_begin(&f, AMP_SPAN_STEP, 0, 0);
+  int rc = step(o, hyper, ngroup);
+  if (watched) {
+    amp__observe_end(&f, rc);
+    amp__observe_step(o);
+  }
   return rc;
 }
 

@@ -10,6 +10,9 @@ static const struct { const char *name[AMP_OPTIM_STATES]; int n; } kinds[AMP_OPT
   [AMP_SGD] = {{"momentum_buffer"}, 1},
   [AMP_ADAM] = {{"exp_avg", "exp_avg_sq", "max_exp_avg_sq"}, 3},
   [AMP_ADAMW] = {{"exp_avg", "exp_avg_sq", "max_exp_avg_sq"}, 3},
+  [AMP_RMSPROP] = {{"square_avg", "momentum_buffer", "grad_avg"}, 3},
+  [AMP_ADAGRAD] = {{"sum"}, 1},
+  [AMP_LAMB] = {{"exp_avg", "exp_avg_sq"}, 2},
 };
 
 int amp_optim_state_count(int kind) { return kind >= 0 && kind < AMP_OPTIM_COUNT ? kinds[kind].n : 0; }

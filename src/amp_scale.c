@@ -74,8 +74,11 @@ int amp__cell_read(amp_tensor *t, double *v)
     *v = t->dtype == AMP_FLOAT64 ? *AMP_DATA(double, t) : *AMP_DATA(float, t);
     return 0;
   }
-  amp_ref r = {t};
-  return amp_item(amp__S, &r, v);
+  amp_tensor *here = amp__on_cpu(t);
+  if (!here) return amp__S->err.code;
+  *v = amp__element(here, 0);
+  amp__free(here);
+  return 0;
 }
 
 /* -- Scaler ------------------------------------------------------------------ */
@@ -192,7 +195,7 @@ int amp_scaler_get(amp_state *S, amp_scaler *s, double *scale, int64_t *tracker,
   if (s->scale) {
     S->host_waits++;
     amp__plain p = amp__plain_begin();
-    rc = amp__cell_read(s->scale, &v);
+    if (scale) rc = amp__cell_read(s->scale, &v);
     if (!rc && tracker) rc = amp__cell_read(s->tracker, &t);
     if (!rc && hysteresis_left) rc = amp__cell_read(s->hyst, &h);
     amp__plain_end(p);

@@ -26,6 +26,7 @@ struct amp_check {
   uint32_t epoch; /* of s when made */
   bool raw;       /* looked at gradients without unscaling them first */
   bool drop;      /* on overflow the user sees no gradients */
+  uint8_t told;   /* what a wait for other devices' cells said, until another gradient is looked at */
   int nplace;
   struct { uint8_t device, index; amp_tensor *inv, *found; } place[AMP_MAX_PLACES];
 };
@@ -40,7 +41,7 @@ void amp__plain_end(amp__plain p);
 
 amp_tensor *amp__cell(int dtype, int device, int index, double value);  /* 0-d, float32 or float64 */
 amp_tensor *amp__cell_copy(amp_tensor *cell, int device, int index);    /* its own memory, maybe elsewhere */
-int amp__cell_read(amp_tensor *cell, double *v);                        /* waits for a device */
+int amp__cell_read(amp_tensor *cell, double *v);                        /* waits for a device; the caller counts it */
 int amp__scaler_cells(amp_scaler *s, int device, int index, amp_tensor **scale, amp_tensor **inv); /* of a device, borrowed */
 /* A leaf's gradient record, NULL: no gradient. */
 static inline amp_grad *amp__grad_of(const amp_tensor *leaf) { return leaf && leaf->ag && leaf->ag->grad.value ? &leaf->ag->grad : NULL; }

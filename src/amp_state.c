@@ -79,6 +79,7 @@ void amp_state_free(amp_state *S)
   amp_clear_autocast_cache(S);
   amp__pool_release(0);
   amp__dead_close(S);
+  amp__observe_free(S);
   atomic_fetch_sub(&amp__states, 1);
   amp__S = caller == S ? NULL : caller;
   free(p->pool);
@@ -90,7 +91,7 @@ void amp_state_free(amp_state *S)
 
 void amp_interrupt(amp_state *S)
 {
-  if (S) __atomic_store_n(&S->interrupt, 1, __ATOMIC_RELAXED);
+  if (S) __atomic_fetch_or(&S->interrupt, AMP_I_INTERRUPT, __ATOMIC_RELAXED);
 }
 
 /* -- Errors ---------------------------------------------------------------- */

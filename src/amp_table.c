@@ -36,6 +36,17 @@ amp_op_desc amp__ops[AMP_OP_COUNT] = {
 
 /* -- Schema ---------------------------------------------------------------- */
 
+/* How many slots an attribute takes whose type follows `colon` */
+static int slots_of(const char *colon)
+{
+  int n = isdigit((unsigned char)colon[2]) ? atoi(colon + 2) : 0;
+  switch (colon[1]) {
+  case 'I': case 'D': case 'F': return 1 + (n ? n : AMP_MAX_DIM);
+  case 'i': return n ? n : 1;
+  default: return 1;
+  }
+}
+
 /* One attribute `name:type[?][=default]` from p to e, whose slots start at d->info.nslot. */
 static void parse_attribute(amp_op_desc *d, const char *p, const char *e)
 {
@@ -43,10 +54,10 @@ static void parse_attribute(amp_op_desc *d, const char *p, const char *e)
   char type = colon[1];
   const char *eq = memchr(p, '=', (size_t)(e - p));
   bool optional = eq == NULL && e[-1] == '?';
-  int n = 1, at = d->info.nslot;
+  int n = slots_of(colon), at = d->info.nslot;
   if (type == 't' && optional) d->dtype_slot = (int8_t)at;
-  if (strchr("IDtvbe", type) && d->nrule < sizeof d->rule / sizeof d->rule[0]) {
-    uint8_t most = type == 't' ? AMP_DTYPE_COUNT - 1 : type == 'b' ? 1 : AMP_MAX_DIM;
+  if (strchr("IDFtvbe", type) && d->nrule < sizeof d->rule / sizeof d->rule[0]) {
+    uint8_t most = type == 't' ? AMP_DTYPE_COUNT - 1 : type == 'b' ? 1 : (uint8_t)(n - 1);
     if (type == 'e') {
       most = 0;
       for (const char *w = colon; w < (eq ? eq : e); w++) most += *w == ',';
@@ -56,8 +67,6 @@ static void parse_attribute(amp_op_desc *d, const char *p, const char *e)
     d->rule[d->nrule].optional = optional;
     d->rule[d->nrule++].most = most;
   }
-  if (type == 'I' || type == 'D') n = 1 + AMP_MAX_DIM;
-  else if (type == 'i' && isdigit((unsigned char)colon[2])) n = colon[2] - '0';
   for (int i = 0; i < n; i++) {
     amp_slot *s = &d->defaults[at + i];
     s->i = 0;
@@ -86,7 +95,7 @@ static void parse_schema(amp_op_desc *d)
   /* rows with more results name them by what backward saves, or are these */
   if (d->save & 512) d->info.nout = 2;
   if (d->save & 1024) d->info.nout = 3;
-  if (strcmp(d->info.name, "batch_norm_backward") == 0 || strcmp(d->info.name, "layer_norm_backward") == 0) d->info.nout = 3;
+  if (strstr(d->info.name, "_norm_backward")) d->info.nout = strcmp(d->info.name, "rms_norm_backward") == 0 ? 2 : 3;
 }
 
 /* The name of the attribute whose slots start at `slot`, for messages. */
@@ -97,7 +106,7 @@ static int attribute_name(const amp_op_desc *d, int slot, const char **name)
     const char *e = p + strcspn(p, " "), *colon = memchr(p, ':', (size_t)(e - p));
     if (colon) {
       if (at == slot) { *name = p; return (int)(colon - p); }
-      at += colon[1] == 'I' || colon[1] == 'D' ? 1 + AMP_MAX_DIM : colon[1] == 'i' && isdigit((unsigned char)colon[2]) ? colon[2] - '0' : 1;
+      at += slots_of(colon);
     }
     p = *e ? e + 1 : e;
   }
@@ -117,7 +126,7 @@ int amp__check_attributes(const amp_op_desc *d, const amp_slot *a)
     switch (d->rule[i].type) {
     case 't': return amp__fail(AMP_E_DTYPE, "attribute '%.*s': there is no dtype number %lld", n, name, (long long)v);
     case 'v': return amp__fail(AMP_E_DEVICE, "attribute '%.*s': there is no device number %lld", n, name, (long long)v);
-    case 'I': case 'D': return amp__fail(AMP_E_SHAPE, "attribute '%.*s': %lld values are given; at most %d are possible", n, name, (long long)v, AMP_MAX_DIM);
+    case 'I': case 'D': case 'F': return amp__fail(AMP_E_SHAPE, "attribute '%.*s': %lld values are given; at most %d are possible", n, name, (long long)v, d->rule[i].most);
     default: return amp__fail(AMP_E_ARGUMENT, "attribute '%.*s' is %lld, expected 0 to %d", n, name, (long long)v, d->rule[i].most);
     }
   }

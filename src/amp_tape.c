@@ -52,6 +52,8 @@ void amp__ag_free(amp_tensor *t)
 
 static _Atomic int64_t last_seq = 1;
 
+int64_t amp__newest_node(void) { return atomic_load_explicit(&last_seq, memory_order_relaxed) - 1; }
+
 amp_node *amp__node_new(int op, int nin, int nout, int nslot, int nsaved, int ndim)
 {
   size_t shape = offsetof(amp_shape, size) + sizeof(int64_t) * (size_t)ndim;

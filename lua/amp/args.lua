@@ -10,7 +10,7 @@ local istype, ref_t = ffi.istype, core.ref_t
 
 local what = {
   i = 'an integer', d = 'a dimension (an integer, counted from 1)', f = 'a number', b = 'true or false',
-  t = 'a dtype', v = 'a device', I = 'a list of integers', D = 'a dimension or a list of them',
+  t = 'a dtype', v = 'a device', I = 'a list of integers', F = 'a number or a list of numbers', D = 'a dimension or a list of them',
 }
 
 local function describe(a)
@@ -69,8 +69,8 @@ local function integers(spec, a, i, v)
       err.throw(spec.form, "argument %d '%s' must be %s, got a table with the key %s", i, a.name, describe(a), util.show(k))
     end
   end
-  if #list > 8 and (a.kind == 'I' or a.kind == 'D') then
-    err.throw(spec.form, "argument %d '%s' has %d elements; tensors have at most 8 dimensions", i, a.name, #list)
+  if a.most and #list > a.most then
+    err.throw(spec.form, "argument %d '%s' has %d elements, at most %d are possible: tensors have at most 8 dimensions", i, a.name, #list, a.most)
   end
   return list
 end
@@ -123,6 +123,14 @@ local function check(spec, a, i, v)
       err.throw(spec.form, "argument %d '%s' must be %s, got %s%s", i, a.name, describe(a), show(v), util.hint(v, a.word_list))
     end
     return v
+  elseif k == 'F' then
+    if type(v) == 'number' then return v end
+    if type(v) ~= 'table' or #v == 0 then fail(spec, a, i, v) end
+    for j = 1, #v do
+      if type(v[j]) ~= 'number' then err.throw(spec.form, "argument %d '%s': element %d must be a number, got %s", i, a.name, j, show(v[j])) end
+    end
+    if #v > a.most then err.throw(spec.form, "argument %d '%s' has %d elements, at most %d are possible", i, a.name, #v, a.most) end
+    return v
   elseif k == 'N' then
     local n = integer(v)
     if n then return n end
@@ -141,10 +149,12 @@ end
 local function is_options(v, a)
   if type(v) ~= 'table' or v[1] ~= nil then return false end
   if next(v) == nil then -- an empty list where a list may stand
-    return not (a and (a.kind == 'I' or a.kind == 'D' or a.kind == 'N' or a.list))
+    return not (a and (a.kind == 'I' or a.kind == 'D' or a.kind == 'F' or a.kind == 'N' or a.list))
   end
   return true
 end
+
+local norms = { norm = true, vector_norm = true, matrix_norm = true } -- whose kind may be a name (amp.norms)
 
 --- Sort out the arguments and call the wrapper.
 return function(ops, TOKEN, outbox, spec, ...)
@@ -216,6 +226,11 @@ return function(ops, TOKEN, outbox, spec, ...)
     end
   end
 
+  if norms[spec.name] then
+    local other = require('amp.norms').named(ops, spec, value)
+    if other then return other(unpack(value, 1, #args)) end
+  end
+  if type(value[5]) == 'string' and spec.name:match '^conv%dd$' then require('amp.convs').named(ops, spec, value) end
   for k = 1, #args do value[k] = check(spec, args[k], k, value[k]) end
   if spec.nin > 0 and spec.args[1].number and spec.args[2] and spec.args[2].number
     and type(value[1]) == 'number' and type(value[2]) == 'number' and spec.nin == 2 then

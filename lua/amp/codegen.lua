@@ -49,12 +49,14 @@ local function attribute(a, p, slow)
       w('bi[<a>] = v end', s + i - 1)
     end
     w('else <slow> end')
-  else -- I, D: a count, then up to eight values
+  else -- I, D, F: a count, then the values
     -- (an empty list of dimensions means: none given)
-    w("if type(<p>) == 'table' then local n = #<p> if n > 8 or n == 0 <a> then <slow> end bi[<s>] = n",
-      kind == 'D' and a.optional and '' or 'and next(' .. p .. ') ~= nil')
-    w("for i = 1, n do local v = <p>[i] if type(v) ~= 'number' or <a> then <slow> end bi[<s> + i] = v end", unfit 'v')
-    w("elseif type(<p>) == 'number' then if <unfit> then <slow> end bi[<s>] = 1 bi[<a>] = <p>", s + 1)
+    local array = kind == 'F' and 'bf' or 'bi'
+    local function check(v) return kind == 'F' and '' or (' or ' .. unfit(v)) end
+    w("if type(<p>) == 'table' then local n = #<p> if n > <a> or n == 0 <b> then <slow> end bi[<s>] = n",
+      a.most, kind == 'D' and a.optional and '' or 'and next(' .. p .. ') ~= nil')
+    w("for i = 1, n do local v = <p>[i] if type(v) ~= 'number'<a> then <slow> end <b>[<s> + i] = v end", check 'v', array)
+    w("elseif type(<p>) == 'number' then if false<a> then <slow> end bi[<s>] = 1 <b> = <p>", check(p), ('%s[%d]'):format(array, s + 1))
     w('elseif <p> == nil then <a> else <slow> end', a.required and slow or ('bi[%d] = NONE'):format(s))
   end
   return table.concat(lines, ' ')
@@ -72,7 +74,7 @@ local header = [[
 local E = ...
 local S, ref, istype, type, next, select = E.S, E.ref, E.istype, E.type, E.next, E.select
 local op1, op2, op2n, opx, opl = E.C.amp_op1, E.C.amp_op2, E.C.amp_op2n, E.C.amp_opx, E.C.amp_opl
-local number, release, list_buffer = E.number, E.release, E.list_buffer
+local number, release, list_buffer, freed = E.number, E.release, E.list_buffer, E.freed
 local again, raise, attend, slow, dtype_code, device_code = E.again, E.raise, E.attend, E.slow, E.dtype_code, E.device_code
 local NONE, TOKEN, outbox, spec, words = E.NONE, E.TOKEN, E.outbox, E.spec, E.words
 local bi, bf, slots, number_first = E.bi, E.bf, E.slots, E.number_first
@@ -205,6 +207,14 @@ function M.source(r, inplace)
     for i = 1, #tensors do w('buffer[%d] = %s.ptr_', i - 1, p[tensors[i]]) end
     w('for i = 1, count do buffer[%d + i] = %s[i].ptr_ end', #tensors - 1, p[list])
     expr = ('opl(S, id, %s, buffer, count + %d, %s)'):format(handles, #tensors, #attrs > 0 and 'slots' or 'nil')
+  elseif #tensors > 5 then
+    w('local buffer = list_buffer(%d)', #tensors)
+    for i = 1, #tensors do
+      local v = p[tensors[i]]
+      if r.args[tensors[i]].optional then w('if %s == nil then buffer[%d] = nil else', v, i - 1) else w('do') end
+      w('if %s.ptr_ == nil then freed(%q, %d) end buffer[%d] = %s.ptr_ end', v, name, tensors[i], i - 1, v)
+    end
+    expr = ('opl(S, id, %s, buffer, %d, %s)'):format(handles, #tensors, #attrs > 0 and 'slots' or 'nil')
   else
     local in_ = {}
     for i = 1, 5 do in_[i] = tensors[i] and p[tensors[i]] or 'nil' end
@@ -222,6 +232,7 @@ function M.source(r, inplace)
   elseif r.nout == 1 then w('return o1')
   else
     w('if o2.ptr_ == nil then return o1 end')
+    if r.nout >= 3 then w('if o3.ptr_ == nil then return o1, o2 end') end
     w('return %s', outs)
   end
   w('end')

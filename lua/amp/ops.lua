@@ -45,9 +45,11 @@ local function number(v)
   return o
 end
 
+local function freed(name, place) err.throw(name, 'argument %d is a tensor that was freed', place) end
+
 local env = {
   C = C, S = S, ref = core.ref_t, istype = ffi.istype, type = type, next = next, select = select,
-  number = number, release = C.amp_release, list_buffer = list_buffer, again = call.again, raise = err.raise,
+  number = number, release = C.amp_release, list_buffer = list_buffer, freed = freed, again = call.again, raise = err.raise,
   attend = call.attend, dtype_code = types.dtype_code, device_code = types.device_code, NONE = core.NONE,
   TOKEN = TOKEN, outbox = outbox,
   slow = function(...) return require('amp.args')(M, TOKEN, outbox, ...) end,
@@ -63,9 +65,6 @@ local function build(name)
     r, inplace = M.row(name:sub(1, -2)), true
     if r == nil or band(r.flags, INPLACE) == 0 then return nil end
   end
-  local tensors = 0
-  for i = 1, #r.args do tensors = tensors + (r.args[i].kind == 'T' and 1 or 0) end
-  if tensors > 5 then return nil end
   local words = {}
   for i = 1, #r.args do
     if r.args[i].words then words[r.args[i].slot] = r.args[i].words end

@@ -11,7 +11,7 @@ local M = {}
 local AUX = 1024
 local band = require('bit').band
 
-local numeric = { i = true, f = true, d = true }
+local numeric = { i = true, f = true, d = true, F = true }
 
 -- "dim:d=1" and the like, into a table
 local function parse_arg(word, slot)
@@ -32,8 +32,9 @@ local function parse_arg(word, slot)
       a.words[w] = #a.word_list
       a.word_list[#a.word_list + 1] = w
     end
-  elseif a.kind == 'I' or a.kind == 'D' then
-    count = 9
+  elseif a.kind == 'I' or a.kind == 'D' or a.kind == 'F' then
+    a.most = tonumber(type_:sub(2)) or 8
+    count = a.most + 1
   elseif a.kind == 'i' and #type_ > 1 then
     a.kind, count = 'N', tonumber(type_:sub(2))
     a.count = count

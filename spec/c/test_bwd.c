@@ -23,12 +23,13 @@ static amp_state *S;
 
 /* -- Words of the cases ---------------------------------------------------------- */
 
-static void list_slots(amp_sl *s, const char *text) {
-  int64_t v[AMP_MAX_DIM];
+static void list_slots(amp_sl *s, const char *text, int most) {
+  amp_slot *count = &s->v[s->n];
   int n = 0;
-  if (!text) { amp__sl_nolist(s); return; }
-  for (char *p = (char *)text; *p; p += *p == 'x') v[n++] = strtoll(p, &p, 10);
-  amp__sl_list(s, n, v);
+  amp__sl_i(s, AMP_NONE);
+  for (char *p = (char *)text; p && *p; p += *p == 'x', n++) amp__sl_i(s, strtoll(p, &p, 10));
+  if (text) count->i = n;
+  for (; n < most; n++) amp__sl_i(s, 0);
 }
 
 /* Slots by the op's schema: int for i, b, d, t, v, e (N of them for iN), double for f, "2x3" or NULL for I, D. */
@@ -38,12 +39,13 @@ static amp_sl slots(int op, va_list ap) {
     const char *e = p + strcspn(p, " "), *colon = memchr(p, ':', (size_t)(e - p));
     if (colon) {
       char type = colon[1];
-      if (type == 'I' || type == 'D') list_slots(&s, va_arg(ap, const char *));
+      int many = atoi(colon + 2);
+      if (type == 'I' || type == 'D') list_slots(&s, va_arg(ap, const char *), many ? many : AMP_MAX_DIM);
       else if (type == 'f') {
         double v = va_arg(ap, double);
         if (v == v) amp__sl_f(&s, v); else amp__sl_i(&s, AMP_NONE);
       } else
-        for (int n = type == 'i' && colon[2] == '2' ? 2 : 1; n > 0; n--) {
+        for (int n = type == 'i' && many ? many : 1; n > 0; n--) {
           int v = va_arg(ap, int);
           amp__sl_i(&s, v == NONE ? AMP_NONE : v);
         }
@@ -104,12 +106,16 @@ static amp_tensor *seeded_dropout(amp_tensor *x, double p, int training) {
   return sq(O(dropout, T(O(clone, T(x), 1)), p, training)); /* the mask goes by places in memory */
 }
 
-/* Values of x at the places where a window of `at` has its maximum */
-static amp_tensor *picked(amp_tensor *x, amp_tensor *at) {
-  amp_sl s = amp__sl();
-  amp_tensor *out[AMP_MAX_OUT];
-  for (int i = 0; i < 9; i++) amp__sl_i(&s, i < 4 ? 2 : i >= 6 && i < 8);
-  return amp__xs(AMP_OP_max_pool2d, &s, 1, &at, out) < 0 ? NULL : X2(max_pool2d_gather, x, out[1]);
+/* Values of x at the places where windows of `at` have their maxima, or (`back`) x put there */
+static amp_tensor *picked(amp_tensor *x, amp_tensor *at, bool back) {
+  amp_sl s = amp__sl(), plane = amp__sl();
+  amp_tensor *out[AMP_MAX_OUT], *in[2] = { x, NULL };
+  for (int i = 0; i < 10; i++) amp__sl_i(&s, i < 4 ? 2 : i == 6 || i == 7 || i == 9);
+  if (back) amp__sl_list(&plane, at->ndim, at->size);
+  amp__sl_i(&plane, 2);
+  if (amp__xs(AMP_OP_max_pool2d, &s, 1, &at, out) < 0) return NULL;
+  in[1] = out[1];
+  return amp__x(back ? AMP_OP_unpool : AMP_OP_pool_gather, &plane, 2, in);
 }
 
 /* -- Cases ------------------------------------------------------------------------- */
@@ -370,11 +376,13 @@ static void check_case(const kase *k) {
   run r = { .k = k, .args = args, .n = parse(k->args, args), .dtype = AMP_FLOAT64 };
   for (int order = 0; order < ORDERS; order++) {
     int rc = slopes(&r, order, AMP_B_CREATE_GRAPH, g1);
+    bool last = rc < 0 && strstr(S->err.message, "without create_graph") != NULL;
+    if (last) rc = slopes(&r, order, 0, g1);
     if (rc < 0) { fault(&r, "gradient"); return; }
     differences(&r, order);
     snprintf(what, sizeof what, "derivative %d", order + 1);
     compare(&r, what, g1, g2, 2e-6);
-    if (rc == 0) break;
+    if (rc == 0 || (last && order > 0)) break;
     if (order > 0) continue;
     if (slopes(&r, 0, 0, g2) < 0) { fault(&r, "without graph"); return; }
     compare(&r, "without graph", g2, g1, 1e-12);
@@ -389,6 +397,7 @@ static void check_case(const kase *k) {
       compare(&r, amp_dtype_name(r.dtype), g2, g1, low[i].tolerance);
     }
     r.dtype = AMP_FLOAT64;
+    if (last) return;
   }
   starve(&r);
 }

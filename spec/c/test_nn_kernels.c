@@ -171,22 +171,22 @@ static void convolution(int dt, int64_t n, int64_t groups, int64_t cg, int64_t o
         }
   }
   amp_slot a[24] = { { 0 } };
-  for (int i = 0; i < 6; i++) a[i].i = g[i];
-  a[6].i = groups;
-  what = "conv2d";
-  OK(call(AMP_OP_conv2d, a, 3, x, wt, b, 0, 0, 0));
+  for (int i = 0; i < 9; i++) a[i].i = i % 3 ? g[i / 3 * 2 + i % 3 - 1] : i != 3;
+  a[9].i = groups;
+  what = "convolution";
+  OK(call(AMP_OP_convolution, a, 3, x, wt, b, 0, 0, 0));
   near_all(out[0], y, 2 * rounding[dt]);
   drop();
-  memmove(a + 9, a, 7 * sizeof *a);
+  memmove(a + 9, a, 10 * sizeof *a);
   a[0].i = 4;
   for (int i = 0; i < 4; i++) a[1 + i].i = xs[i];
-  what = "conv2d_input";
-  OK(call(AMP_OP_conv2d_input, a, 2, gy, wt, 0, 0, 0, 0));
+  what = "convolution_input";
+  OK(call(AMP_OP_convolution_input, a, 3, gy, wt, NULL, 0, 0, 0));
   near_all(out[0], gx, 2 * rounding[dt]);
   drop();
   for (int i = 0; i < 4; i++) a[1 + i].i = ws[i];
-  what = "conv2d_weight";
-  OK(call(AMP_OP_conv2d_weight, a, 2, gy, x, 0, 0, 0, 0));
+  what = "convolution_weight";
+  OK(call(AMP_OP_convolution_weight, a, 2, gy, x, 0, 0, 0, 0));
   near_all(out[0], gw, 4 * rounding[dt]);
   free(y); free(gx); free(gw);
   drop_all(4, (amp_tensor *[]){ x, wt, b, gy });
@@ -217,7 +217,8 @@ static void pools(void) {
     bool mean = r % 3 == 0, whole = draw(0, 1);
     amp_slot a[24] = { { 0 } };
     for (int i = 0; i < 2; i++) { a[i].i = k[i]; a[2 + i].i = s[i]; a[4 + i].i = p[i]; a[6 + i].i = 1; }
-    if (mean) { a[6].i = 0; a[7].i = whole; }
+    if (mean) { a[6].i = 0; a[7].i = whole; a[8].i = AMP_NONE; }
+    else a[9].i = 1;
     amp_tensor *x = SOME(dt, n, c, h, w);
     if (!mean && r % 4 == 1) for (int64_t i = 0; i < x->numel; i += 7) put(x, i, i % 2 ? NAN : -INFINITY);
     what = mean ? "avg_pool2d" : "max_pool2d";
@@ -238,7 +239,7 @@ static void pools(void) {
           if (best < 0 || e > top || isnan(e)) { top = e; best = u * w + v; }
         }
       want[i] = mean ? sum / (double)count : top;
-      seen[i] = (double)best;
+      seen[i] = (double)best + 1;
       if (!mean) gx[(img * c + ch) * h * w + best] += get(g, i);
       else
         for (int64_t u = t < 0 ? 0 : t; u < t + k[0] && u < h; u++)
@@ -247,14 +248,19 @@ static void pools(void) {
     near_all(y, want, rounding[dt]);
     if (!mean) near_all(at, seen, 0);
     out[0] = out[1] = NULL;
-    if (mean) memmove(a + 9, a, 8 * sizeof *a);
+    if (mean) /* spatial; size, kernel, stride, padding, of three dimensions each; count_include_pad; divisor */
+      for (int i = 0; i < 15; i++) {
+        const int64_t v[15] = { 2, 1, oh, ow, 1, k[0], k[1], 1, s[0], s[1], 0, p[0], p[1], whole, AMP_NONE };
+        a[9 + i].i = v[i];
+      }
+    else a[9].i = 2;
     a[0].i = 4;
     for (int i = 0; i < 4; i++) a[1 + i].i = x->size[i];
-    OK(call(mean ? AMP_OP_avg_pool2d_backward : AMP_OP_max_pool2d_backward, a, mean ? 1 : 2, g, mean ? NULL : at, 0, 0, 0, 0));
+    OK(call(mean ? AMP_OP_avg_pool_backward : AMP_OP_pool_scatter, a, mean ? 1 : 2, g, mean ? NULL : at, 0, 0, 0, 0));
     near_all(out[0], gx, 2 * rounding[dt]);
     drop();
     if (!mean) {
-      OK(call(AMP_OP_max_pool2d_gather, NULL, 2, x, at, 0, 0, 0, 0));
+      OK(call(AMP_OP_pool_gather, a + 9, 2, x, at, 0, 0, 0, 0));
       near_all(out[0], want, 0);
     }
     free(want); free(gx); free(seen);
@@ -518,10 +524,10 @@ static void refusals(void) {
   drop_all(2, in);
   x = SOME(AMP_FLOAT32, 1, 1, 2, 2);
   t = amp__tensor_make(AMP_INT64, AMP_CPU, 0, DIMS(1, 1, 1, 1));
-  put(t, 0, 4);
+  put(t, 0, 5);
   in[0] = x; in[1] = t;
   AMP_ENTER(S);
-  CHECK(amp__dispatch(AMP_OP_max_pool2d_gather, 0, in, 2, o, NULL) == AMP_E_INDEX);
+  CHECK(amp__dispatch(AMP_OP_pool_gather, 0, in, 2, o, (amp_slot[]){ { .i = 2 } }) == AMP_E_INDEX);
   drop_all(2, in);
 }
 

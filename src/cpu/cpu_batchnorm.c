@@ -24,49 +24,38 @@ typedef struct bn {
   double *gw, *gb;                    /* [c] */
 } bn;
 
-/* Channel, image and rest strides; false: no single stride walks the rest. */
-static bool strides(const amp_tensor *t, const int64_t *st, int64_t *n, int64_t *c, int64_t *s) {
-  *n = t->size[0] == 1 ? 0 : st[0];
-  *c = t->ndim > 1 ? st[1] : 1;
-  int64_t run = 1, step = 0;
-  for (int d = t->ndim - 1; d >= 2; d--) {
-    if (t->size[d] == 1) continue;
-    if (step == 0) step = st[d];
-    else if (st[d] != step * run) return false;
-    run *= t->size[d];
-  }
-  *s = step ? step : 1;
-  return true;
-}
-
 /* -- NCHW: runs of one channel ---------------------------------------------------------- */
 
 #define AT(p, e) ((p) + (e) * size)
 
+enum { TOGETHER = 64 };               /* channels whose runs are read in memory's order, image by image */
+
 #define OUTER(T, S)                                                                                 \
   static void outer_stats_##S(const bn *k, int64_t begin, int64_t end) {                            \
     T buf[NORM_RUN];                                                                                \
+    norm_stat st[TOGETHER];                                                                         \
     int size = amp__dtype_size[k->dtype];                                                           \
-    for (int64_t c = begin; c < end; c++) {                                                         \
-      norm_stat st = {0, 0, 0};                                                                     \
-      for (int64_t n = 0; n < k->n; n++)                                                            \
+    for (int64_t c = begin; c < end; c++) st[c - begin] = (norm_stat){0, 0, 0};                     \
+    for (int64_t n = 0; n < k->n; n++)                                                              \
+      for (int64_t c = begin; c < end; c++)                                                         \
         for (int64_t i = 0; i < k->s; i += NORM_RUN) {                                              \
           int64_t len = k->s - i < NORM_RUN ? k->s - i : NORM_RUN;                                  \
           const T *x = norm_in_##S(AT(k->x, n * k->xn + c * k->xc + i), k->dtype, buf, len);        \
           T mean = amp__row_sum_##S(x, len) / (T)len;                                               \
-          norm_join(&st, (double)len, mean, amp__row_dev_##S(x, mean, len));                        \
+          norm_join(&st[c - begin], (double)len, mean, amp__row_dev_##S(x, mean, len));             \
         }                                                                                           \
-      k->var[c] = st.m2 / st.n;                                                                     \
-      ((T *)k->mean)[c] = (T)st.mean;                                                               \
+    for (int64_t c = begin; c < end; c++) {                                                         \
+      k->var[c] = st[c - begin].m2 / st[c - begin].n;                                               \
+      ((T *)k->mean)[c] = (T)st[c - begin].mean;                                                    \
       ((T *)k->rstd)[c] = (T)(1 / sqrt(k->var[c] + k->eps));                                        \
     }                                                                                               \
   }                                                                                                 \
   static void outer_apply_##S(const bn *k, int64_t begin, int64_t end) {                            \
     T buf[NORM_RUN];                                                                                \
     int size = amp__dtype_size[k->dtype];                                                           \
-    for (int64_t c = begin; c < end; c++) {                                                         \
-      double a = (double)((T *)k->rstd)[c] * (k->w ? k->w[c] : 1), b = (k->b ? k->b[c] : 0) - (double)((T *)k->mean)[c] * a; \
-      for (int64_t n = 0; n < k->n; n++)                                                            \
+    for (int64_t n = 0; n < k->n; n++)                                                              \
+      for (int64_t c = begin; c < end; c++) {                                                       \
+        double a = (double)((T *)k->rstd)[c] * (k->w ? k->w[c] : 1), b = (k->b ? k->b[c] : 0) - (double)((T *)k->mean)[c] * a; \
         for (int64_t i = 0; i < k->s; i += NORM_RUN) {                                              \
           int64_t len = k->s - i < NORM_RUN ? k->s - i : NORM_RUN;                                  \
           const T *x = norm_in_##S(AT(k->x, n * k->xn + c * k->xc + i), k->dtype, buf, len);        \
@@ -77,17 +66,18 @@ static bool strides(const amp_tensor *t, const int64_t *st, int64_t *n, int64_t 
             amp__nn_store_##S(y, k->dtype, 1, buf, len);                                            \
           }                                                                                         \
         }                                                                                           \
-    }                                                                                               \
+      }                                                                                             \
   }                                                                                                 \
   static void outer_back_##S(const bn *k, int64_t begin, int64_t end) {                             \
     T bx[NORM_RUN], bg[NORM_RUN];                                                                   \
+    double sg[TOGETHER] = {0}, sx[TOGETHER] = {0}, m = (double)k->n * (double)k->s;                 \
     int size = amp__dtype_size[k->dtype];                                                           \
-    for (int64_t c = begin; c < end; c++) {                                                         \
-      double sg = 0, sx = 0, mean = ((T *)k->mean)[c], r = ((T *)k->rstd)[c], w = k->w ? k->w[c] : 1; \
-      for (int pass = 0; pass < 2; pass++) {                                                        \
-        double m = (double)k->n * (double)k->s;                                                     \
-        double a = w * r, b = k->training ? -w * r * r * (sx * r) / m : 0, d = k->training ? -w * r * sg / m - b * mean : 0; \
-        for (int64_t n = 0; n < k->n; n++)                                                          \
+    for (int pass = 0; pass < 2; pass++)                                                            \
+      for (int64_t n = 0; n < k->n; n++)                                                            \
+        for (int64_t c = begin; c < end; c++) {                                                     \
+          int64_t at = c - begin;                                                                   \
+          double mean = ((T *)k->mean)[c], r = ((T *)k->rstd)[c], w = k->w ? k->w[c] : 1;           \
+          double a = w * r, b = k->training ? -w * r * r * (sx[at] * r) / m : 0, d = k->training ? -w * r * sg[at] / m - b * mean : 0; \
           for (int64_t i = 0; i < k->s; i += NORM_RUN) {                                            \
             int64_t len = k->s - i < NORM_RUN ? k->s - i : NORM_RUN;                                \
             const T *x = norm_in_##S(AT(k->x, n * k->xn + c * k->xc + i), k->dtype, bx, len);       \
@@ -95,8 +85,8 @@ static bool strides(const amp_tensor *t, const int64_t *st, int64_t *n, int64_t 
             if (pass == 0) {                                                                        \
               T sum[2];                                                                             \
               amp__row_sums_##S(g, x, (T)mean, len, sum);                                           \
-              sg += sum[0];                                                                         \
-              sx += sum[1];                                                                         \
+              sg[at] += sum[0];                                                                     \
+              sx[at] += sum[1];                                                                     \
               continue;                                                                             \
             }                                                                                       \
             char *y = AT(k->y, n * k->yn + c * k->yc + i);                                          \
@@ -106,78 +96,31 @@ static bool strides(const amp_tensor *t, const int64_t *st, int64_t *n, int64_t 
               amp__nn_store_##S(y, k->dtype, 1, bx, len);                                           \
             }                                                                                       \
           }                                                                                         \
-      }                                                                                             \
-      k->gb[c] = sg;                                                                                \
-      k->gw[c] = sx * r;                                                                            \
-    }                                                                                               \
+        }                                                                                           \
+    for (int64_t c = begin; c < end; c++) { k->gb[c] = sg[c - begin]; k->gw[c] = sx[c - begin] * ((T *)k->rstd)[c]; } \
   }
 OUTER(float, f32)
 OUTER(double, f64)
 
 /* -- Channels inside: runs of channels --------------------------------------------------- */
 
-enum { LANE = 64 };                   /* channels taken at a time */
-enum { DEEP = NORM_RUN / LANE };      /* pixels taken at a time */
-
 #define INNER(T, S)                                                                                 \
-  AMP_CLONES static void lane_stats_##S(const T *x, int64_t ld, int64_t rows, int64_t n, T *mean, T *m2) { \
-    T s[LANE], q[LANE];                                                                             \
-    for (int64_t j = 0; j < n; j++) s[j] = q[j] = 0;                                                \
-    for (int64_t i = 0; i < rows; i++) for (int64_t j = 0; j < n; j++) s[j] += x[i * ld + j];       \
-    for (int64_t j = 0; j < n; j++) s[j] /= (T)rows;                                                \
-    for (int64_t i = 0; i < rows; i++) for (int64_t j = 0; j < n; j++) { T d = x[i * ld + j] - s[j]; q[j] += d * d; } \
-    for (int64_t j = 0; j < n; j++) { mean[j] = s[j]; m2[j] = q[j]; }                               \
-  }                                                                                                 \
-  /* norm_join for every channel: the counts are alike */                                           \
-  AMP_CLONES static void lane_join_##S(double *restrict all, double *restrict dev, const T *restrict mean, const T *restrict m2, int64_t nc, \
-                                       double before, double n) {                                   \
-    double share = n / (before + n), cross = before * share;                                        \
-    for (int64_t j = 0; j < nc; j++) {                                                              \
-      double d = mean[j] - all[j];                                                                  \
-      dev[j] += m2[j] + d * d * cross;                                                              \
-      all[j] += d * share;                                                                          \
-    }                                                                                               \
-  }                                                                                                 \
-  AMP_CLONES static void lane_affine_##S(T *y, int64_t yld, const T *x, int64_t ld, int64_t rows, int64_t n, const T *a, const T *b) { \
-    for (int64_t i = 0; i < rows; i++)                                                              \
-      for (int64_t j = 0; j < n; j++) y[i * yld + j] = a[j] * x[i * ld + j] + b[j];                 \
-  }                                                                                                 \
-  AMP_CLONES static void lane_sums_##S(const T *g, int64_t gld, const T *x, int64_t ld, int64_t rows, int64_t n, const T *mean, T *sg, T *sx) { \
-    for (int64_t j = 0; j < n; j++) sg[j] = sx[j] = 0;                                              \
-    for (int64_t i = 0; i < rows; i++)                                                              \
-      for (int64_t j = 0; j < n; j++) { T u = g[i * gld + j]; sg[j] += u; sx[j] += u * (x[i * ld + j] - mean[j]); } \
-  }                                                                                                 \
-  AMP_CLONES static void lane_affine2_##S(T *y, int64_t yld, const T *g, int64_t gld, const T *x, int64_t ld, int64_t rows, int64_t n, \
-                                          const T *a, const T *b, const T *c) {                     \
-    for (int64_t i = 0; i < rows; i++)                                                              \
-      for (int64_t j = 0; j < n; j++) y[i * yld + j] = a[j] * g[i * gld + j] + (b[j] * x[i * ld + j] + c[j]); \
-  }                                                                                                 \
-  /* `rows` runs of n channels: the memory itself (*ld its stride) or widened (*ld = n) */          \
-  static const T *lane_in_##S(const bn *k, const char *p, int64_t stride, int64_t rows, int64_t n, T *buf, int64_t *ld) { \
-    int size = amp__dtype_size[k->dtype];                                                           \
-    *ld = stride;                                                                                   \
-    if (k->dtype == k->type) return (const T *)p;                                                   \
-    *ld = n;                                                                                        \
-    if (stride == n) amp__nn_load_##S(buf, p, k->dtype, 1, rows * n);                               \
-    else for (int64_t i = 0; i < rows; i++) amp__nn_load_##S(buf + i * n, AT(p, i * stride), k->dtype, 1, n); \
-    return buf;                                                                                     \
-  }                                                                                                 \
-  static void lane_out_##S(const bn *k, char *p, int64_t stride, int64_t rows, int64_t n, const T *buf) { \
-    int size = amp__dtype_size[k->dtype];                                                           \
-    if (stride == n) amp__nn_store_##S(p, k->dtype, 1, buf, rows * n);                              \
-    else for (int64_t i = 0; i < rows; i++) amp__nn_store_##S(AT(p, i * stride), k->dtype, 1, buf + i * n, n); \
-  }                                                                                                 \
+  /* blocks of rows of the channels c .. c + nc - 1, nc <= NORM_SPAN */                             \
   static void inner_stats_##S(const bn *k, int64_t c, int64_t nc) {                                 \
-    T buf[NORM_RUN], mean[LANE], m2[LANE];                                                          \
-    double all[LANE] = {0}, dev[LANE] = {0}, count = 0;                                             \
+    T buf[NORM_BLOCK], mean[NORM_LANE], m2[NORM_LANE];                                              \
+    double all[NORM_SPAN], dev[NORM_SPAN], count = 0;                                               \
     int size = amp__dtype_size[k->dtype];                                                           \
+    int64_t most = norm_rows(k->c), ld;                                                             \
+    for (int64_t j = 0; j < nc; j++) all[j] = dev[j] = 0;                                           \
     for (int64_t n = 0; n < k->n; n++)                                                              \
       for (int64_t i = 0, rows; i < k->s; i += rows) {                                              \
-        int64_t ld;                                                                                 \
-        rows = k->s - i < DEEP ? k->s - i : DEEP;                                                   \
-        const T *x = lane_in_##S(k, AT(k->x, n * k->xn + c + i * k->xs), k->xs, rows, nc, buf, &ld); \
-        lane_stats_##S(x, ld, rows, nc, mean, m2);                                                  \
-        lane_join_##S(all, dev, mean, m2, nc, count, (double)rows);                                 \
+        rows = k->s - i < most ? k->s - i : most;                                                   \
+        const T *x = norm_lanes_##S(AT(k->x, n * k->xn + c + i * k->xs), k->dtype, k->xs, rows, nc, buf, &ld); \
+        for (int64_t j = 0; j < nc; j += NORM_LANE) {                                               \
+          int64_t w = nc - j < NORM_LANE ? nc - j : NORM_LANE;                                      \
+          amp__lane_stats_##S(x + j, ld, rows, w, mean, m2);                                        \
+          amp__lane_join_##S(all + j, dev + j, mean, m2, w, count, (double)rows);                   \
+        }                                                                                           \
         count += (double)rows;                                                                      \
       }                                                                                             \
     for (int64_t j = 0; j < nc; j++) {                                                              \
@@ -187,8 +130,9 @@ enum { DEEP = NORM_RUN / LANE };      /* pixels taken at a time */
     }                                                                                               \
   }                                                                                                 \
   static void inner_apply_##S(const bn *k, int64_t c, int64_t nc) {                                 \
-    T buf[NORM_RUN], a[LANE], b[LANE];                                                              \
+    T buf[NORM_BLOCK], a[NORM_SPAN], b[NORM_SPAN];                                                  \
     int size = amp__dtype_size[k->dtype];                                                           \
+    int64_t most = norm_rows(k->c), ld;                                                             \
     for (int64_t j = 0; j < nc; j++) {                                                              \
       double u = (double)((T *)k->rstd)[c + j] * (k->w ? k->w[c + j] : 1);                          \
       a[j] = (T)u;                                                                                  \
@@ -196,24 +140,25 @@ enum { DEEP = NORM_RUN / LANE };      /* pixels taken at a time */
     }                                                                                               \
     for (int64_t n = 0; n < k->n; n++)                                                              \
       for (int64_t i = 0, rows; i < k->s; i += rows) {                                              \
-        int64_t ld;                                                                                 \
-        rows = k->s - i < DEEP ? k->s - i : DEEP;                                                   \
-        const T *x = lane_in_##S(k, AT(k->x, n * k->xn + c + i * k->xs), k->xs, rows, nc, buf, &ld); \
+        rows = k->s - i < most ? k->s - i : most;                                                   \
+        const T *x = norm_lanes_##S(AT(k->x, n * k->xn + c + i * k->xs), k->dtype, k->xs, rows, nc, buf, &ld); \
         char *y = AT(k->y, n * k->yn + c + i * k->ys);                                              \
-        if (k->dtype == k->type) lane_affine_##S((T *)y, k->ys, x, ld, rows, nc, a, b);             \
+        if (k->dtype == k->type) amp__lane_affine_##S((T *)y, k->ys, x, ld, rows, nc, a, b);        \
         else {                                                                                      \
-          lane_affine_##S(buf, nc, x, ld, rows, nc, a, b);                                          \
-          lane_out_##S(k, y, k->ys, rows, nc, buf);                                                 \
+          amp__lane_affine_##S(buf, nc, x, ld, rows, nc, a, b);                                     \
+          norm_unlane_##S(y, k->dtype, k->ys, rows, nc, buf);                                       \
         }                                                                                           \
       }                                                                                             \
   }                                                                                                 \
   static void inner_back_##S(const bn *k, int64_t c, int64_t nc) {                                  \
-    T bx[NORM_RUN], bg[NORM_RUN], a[LANE], b[LANE], d[LANE], ps[LANE], px[LANE];                    \
-    double sg[LANE] = {0}, sx[LANE] = {0}, m = (double)k->n * (double)k->s;                         \
+    T bx[NORM_BLOCK], bg[NORM_BLOCK], a[NORM_SPAN], b[NORM_SPAN], d[NORM_SPAN], ps[NORM_LANE], px[NORM_LANE]; \
+    double sg[NORM_SPAN], sx[NORM_SPAN], m = (double)k->n * (double)k->s;                           \
     int size = amp__dtype_size[k->dtype];                                                           \
+    int64_t most = norm_rows(k->c), ld, gld;                                                        \
     const T *mean = (const T *)k->mean + c;                                                         \
+    for (int64_t j = 0; j < nc; j++) sg[j] = sx[j] = 0;                                             \
     for (int pass = 0; pass < 2; pass++) {                                                          \
-      for (int64_t j = 0; j < nc; j++) {                                                            \
+      if (pass) for (int64_t j = 0; j < nc; j++) {                                                  \
         double r = ((T *)k->rstd)[c + j], w = k->w ? k->w[c + j] : 1, u = k->training ? -w * r * r * (sx[j] * r) / m : 0; \
         a[j] = (T)(w * r);                                                                          \
         b[j] = (T)u;                                                                                \
@@ -221,20 +166,22 @@ enum { DEEP = NORM_RUN / LANE };      /* pixels taken at a time */
       }                                                                                             \
       for (int64_t n = 0; n < k->n; n++)                                                            \
         for (int64_t i = 0, rows; i < k->s; i += rows) {                                            \
-          int64_t ld, gld;                                                                          \
-          rows = k->s - i < DEEP ? k->s - i : DEEP;                                                 \
-          const T *x = lane_in_##S(k, AT(k->x, n * k->xn + c + i * k->xs), k->xs, rows, nc, bx, &ld); \
-          const T *g = lane_in_##S(k, AT(k->g, n * k->gn + c + i * k->gs), k->gs, rows, nc, bg, &gld); \
+          rows = k->s - i < most ? k->s - i : most;                                                 \
+          const T *x = norm_lanes_##S(AT(k->x, n * k->xn + c + i * k->xs), k->dtype, k->xs, rows, nc, bx, &ld); \
+          const T *g = norm_lanes_##S(AT(k->g, n * k->gn + c + i * k->gs), k->dtype, k->gs, rows, nc, bg, &gld); \
           if (pass == 0) {                                                                          \
-            lane_sums_##S(g, gld, x, ld, rows, nc, mean, ps, px);                                   \
-            for (int64_t j = 0; j < nc; j++) { sg[j] += ps[j]; sx[j] += px[j]; }                    \
+            for (int64_t j = 0; j < nc; j += NORM_LANE) {                                           \
+              int64_t w = nc - j < NORM_LANE ? nc - j : NORM_LANE;                                  \
+              amp__lane_sums_##S(g + j, gld, x + j, ld, rows, w, mean + j, ps, px);                 \
+              for (int64_t l = 0; l < w; l++) { sg[j + l] += ps[l]; sx[j + l] += px[l]; }           \
+            }                                                                                       \
             continue;                                                                               \
           }                                                                                         \
           char *y = AT(k->y, n * k->yn + c + i * k->ys);                                            \
-          if (k->dtype == k->type) lane_affine2_##S((T *)y, k->ys, g, gld, x, ld, rows, nc, a, b, d); \
+          if (k->dtype == k->type) amp__lane_affine2_##S((T *)y, k->ys, g, gld, x, ld, rows, nc, a, b, d); \
           else {                                                                                    \
-            lane_affine2_##S(bx, nc, g, gld, x, ld, rows, nc, a, b, d);                             \
-            lane_out_##S(k, y, k->ys, rows, nc, bx);                                                \
+            amp__lane_affine2_##S(bx, nc, g, gld, x, ld, rows, nc, a, b, d);                        \
+            norm_unlane_##S(y, k->dtype, k->ys, rows, nc, bx);                                      \
           }                                                                                         \
         }                                                                                           \
     }                                                                                               \
@@ -245,31 +192,33 @@ INNER(double, f64)
 
 /* -- Running over channels ----------------------------------------------------------------- */
 
-typedef struct job { const bn *k; int what; int64_t lane; } job;   /* what: 0 stats, 1 apply, 2 backward */
+typedef struct job { const bn *k; int what; int64_t lane; } job;   /* what: 0 stats and apply, 1 apply, 2 backward */
 
 static void body(void *ctx, int64_t begin, int64_t end, int thread) {
   const job *j = ctx;
   const bn *k = j->k;
 #define PICK(f, ...) (k->type == AMP_FLOAT64 ? f##_f64(__VA_ARGS__) : f##_f32(__VA_ARGS__))
   if (!k->inside) {
-    if (j->what == 0) PICK(outer_stats, k, begin, end);
-    else if (j->what == 1) PICK(outer_apply, k, begin, end);
-    else PICK(outer_back, k, begin, end);
+    for (int64_t c = begin, e; c < end; c = e) {
+      e = c + TOGETHER < end ? c + TOGETHER : end;
+      if (j->what == 0) PICK(outer_stats, k, c, e);
+      if (j->what <= 1) PICK(outer_apply, k, c, e);
+      else PICK(outer_back, k, c, e);
+    }
     return;
   }
   for (int64_t i = begin; i < end; i++) {
     int64_t c = i * j->lane, nc = k->c - c < j->lane ? k->c - c : j->lane;
     if (j->what == 0) PICK(inner_stats, k, c, nc);
-    else if (j->what == 1) PICK(inner_apply, k, c, nc);
+    if (j->what <= 1) PICK(inner_apply, k, c, nc);
     else PICK(inner_back, k, c, nc);
   }
 }
 
 static void run(const bn *k, int what) {
-  job j = {k, what, LANE};
-  int64_t work = k->n * k->c * k->s;
-  int threads = amp__nn_threads(work, k->c);
-  if (k->inside && k->c / threads < LANE && threads > 1) j.lane = k->c / threads >= 16 ? k->c / threads / 16 * 16 : 16;
+  job j = {k, what, k->c < NORM_SPAN ? k->c : NORM_SPAN};
+  int threads = amp__nn_threads(k->n * k->c * k->s, k->c);
+  if (k->inside && threads > 1 && k->c / threads < j.lane) j.lane = k->c / threads >= 16 ? k->c / threads / 16 * 16 : 16;
   int64_t units = k->inside ? (k->c + j.lane - 1) / j.lane : k->c;
   amp__nn_par(threads < units ? threads : (int)units, units, body, &j);
 }
@@ -285,8 +234,8 @@ static const double *vector(const amp_tensor *t, double *dst, int64_t c) {
 typedef struct layout { amp__nn_view x, g, y; } layout;
 
 static bool same_way(bn *k, const amp_tensor *x, const amp_tensor *g, const amp_tensor *y, layout *v) {
-  bool ok = strides(x, v->x.stride, &k->xn, &k->xc, &k->xs) && strides(y, v->y.stride, &k->yn, &k->yc, &k->ys) &&
-            (!g || strides(g, v->g.stride, &k->gn, &k->gc, &k->gs));
+  bool ok = amp__norm_strides(x, v->x.stride, &k->xn, &k->xc, &k->xs) && amp__norm_strides(y, v->y.stride, &k->yn, &k->yc, &k->ys) &&
+            (!g || amp__norm_strides(g, v->g.stride, &k->gn, &k->gc, &k->gs));
   if (!ok) return false;
   bool in = (k->c == 1 || k->xc == 1) && (k->c == 1 || k->yc == 1) && (!g || k->c == 1 || k->gc == 1);
   bool out = (k->s == 1 || k->xs == 1) && (k->s == 1 || k->ys == 1) && (!g || k->s == 1 || k->gs == 1);
@@ -391,7 +340,7 @@ int amp__cpu_batch_norm(amp_call *call) {
       else { ((float *)k.mean)[i] = (float)m[i]; ((float *)k.rstd)[i] = (float)r; }
     }
   }
-  if (x->numel) run(&k, 1);
+  if (x->numel && !live) run(&k, 1);
   amp__nn_written(&v.y, y, k.dtype);
   amp__nn_written(&vm, om, k.type);
   amp__nn_written(&vr, or, k.type);

@@ -8,36 +8,36 @@
 ** for (a zero divisor, a negative exponent) is looked for before anything is
 ** written.
 */
-#include "cpu_iter.h"
-#include "cpu_math.h"
+#include "cpu_binary.h"
+#include "cpu_special.h"
 
 /* -- Loops ----------------------------------------------------------------------- */
-
-/* R result type, T type of both operands, E an expression of a and b; alpha from arg where used */
-#define BIN_(CLONES, name, R, T, E) \
-static CLONES void name(int64_t n, void *const *p, unsigned scalar, const void *arg) \
-{ \
-  R *o = p[0]; const T *x = p[1], *y = p[2]; (void)arg; \
-  if ((scalar & 6) == 6) { const T a = *x, b = *y; (void)b; const R r = (R)(E); for (int64_t i = 0; i < n; i++) o[i] = r; } \
-  else if (scalar & 4) { const T b = *y; (void)b; AMP_IVDEP for (int64_t i = 0; i < n; i++) { const T a = x[i]; o[i] = (R)(E); } } \
-  else if (scalar & 2) { const T a = *x; AMP_IVDEP for (int64_t i = 0; i < n; i++) { const T b = y[i]; (void)b; o[i] = (R)(E); } } \
-  else { AMP_IVDEP for (int64_t i = 0; i < n; i++) { const T a = x[i], b = y[i]; (void)b; o[i] = (R)(E); } } \
-}
-#define BINF(name, E) BIN_(AMP_CLONES, name, float, float, E)
-#define BIND(name, E) BIN_(AMP_CLONES_WIDE, name, double, double, E)
-#define BIN3(name, EF, ED, EI) BINF(name##_f, EF) BIND(name##_d, ED) BIN_(AMP_CLONES_WIDE, name##_i, int64_t, int64_t, EI) \
-static const amp_loop_fn name##_loops[3] = { name##_f, name##_d, name##_i };
-#define CMP3(name, E) BIN_(AMP_CLONES, name##_f, uint8_t, float, E) BIN_(AMP_CLONES_WIDE, name##_d, uint8_t, double, E) \
-BIN_(AMP_CLONES_WIDE, name##_i, uint8_t, int64_t, E) \
-static const amp_loop_fn name##_loops[3] = { name##_f, name##_d, name##_i };
 
 #define WRAP(op, a, b) (int64_t)((uint64_t)(a) op (uint64_t)(b))
 #define ALPHA(T) (*(const T *)arg)
 
-AMP_INLINE float modf_(float a, float b)
+/* Remainders of float32: the core where it is exact, fmodf for the rest */
+BINF(fmod_core, amp__fmodf_core(a, b))
+static AMP_CLONES bool far(int64_t n, const float *x, int64_t sx, const float *y, int64_t sy)
 {
-  float r = fmodf(a, b);
-  return r != 0.f ? ((r < 0.f) != (b < 0.f) ? r + b : r) : copysignf(0.f, b);
+  int any = 0;
+  for (int64_t i = 0; i < n; i++) any |= !(fabsf(x[i * sx]) <= fabsf(y[i * sy]) * 268435456.f && fabsf(x[i * sx]) <= FLT_MAX && fabsf(y[i * sy]) <= FLT_MAX && y[i * sy] != 0.f);
+  return any;
+}
+void amp__fmod_loop(int64_t n, void *const *p, unsigned scalar)
+{
+  float keep[AMP_CHUNK];
+  for (int64_t at = 0; at < n; at += AMP_CHUNK) { /* in place the operands are needed again */
+    int64_t m = n - at < AMP_CHUNK ? n - at : AMP_CHUNK, sa = !(scalar & 2), sb = !(scalar & 4);
+    const float *a = (const float *)p[1] + at * sa, *b = (const float *)p[2] + at * sb;
+    void *q[3] = { keep, (void *)a, (void *)b };
+    fmod_core(m, q, scalar, NULL);
+    if (far(m, a, sa, b, sb)) for (int64_t i = 0; i < m; i++) {
+      float x = a[i * sa], y = b[i * sb];
+      if (!(fabsf(x) <= fabsf(y) * 268435456.f && fabsf(x) <= FLT_MAX && fabsf(y) <= FLT_MAX && y != 0.f)) keep[i] = fmodf(x, y);
+    }
+    memcpy((float *)p[0] + at, keep, sizeof(float) * (size_t)m);
+  }
 }
 AMP_INLINE double modd_(double a, double b)
 {
@@ -79,15 +79,25 @@ BIN_(AMP_CLONES_WIDE, and_u, uint8_t, uint8_t, (a != 0) & (b != 0))
 BIN_(AMP_CLONES_WIDE, or_u, uint8_t, uint8_t, (a != 0) | (b != 0))
 BIN_(AMP_CLONES_WIDE, xor_u, uint8_t, uint8_t, (a != 0) ^ (b != 0))
 
-/* no vectors to be had here: library calls and divisions */
-#define BIN_PLAIN(name, T, E) \
-static void name(int64_t n, void *const *p, unsigned scalar, const void *arg) \
-{ \
-  T *o = p[0]; const T *x = p[1], *y = p[2]; (void)arg; \
-  int64_t sa = !(scalar & 2), sb = !(scalar & 4); \
-  for (int64_t i = 0; i < n; i++) { const T a = x[i * sa], b = y[i * sb]; o[i] = E; } \
+/* the sign of the divisor, as Lua's % */
+static AMP_CLONES void mod_sign(int64_t n, float *r, const float *y, int64_t sy)
+{
+  AMP_IVDEP for (int64_t i = 0; i < n; i++) {
+    const float v = r[i], b = y[i * sy];
+    r[i] = v != 0.f ? ((v < 0.f) != (b < 0.f) ? v + b : v) : copysignf(0.f, b);
+  }
 }
-BIN_PLAIN(mod_f, float, modf_(a, b))
+static void mod_f(int64_t n, void *const *p, unsigned scalar, const void *arg)
+{
+  float keep[AMP_CHUNK]; /* the divisor may be the result's memory */
+  for (int64_t at = 0; at < n; at += AMP_CHUNK) {
+    int64_t m = n - at < AMP_CHUNK ? n - at : AMP_CHUNK, sa = !(scalar & 2), sb = !(scalar & 4);
+    void *q[3] = { keep, (float *)p[1] + at * sa, (float *)p[2] + at * sb };
+    amp__fmod_loop(m, q, scalar);
+    mod_sign(m, keep, q[2], sb);
+    memcpy((float *)p[0] + at, keep, sizeof(float) * (size_t)m);
+  }
+}
 BIN_PLAIN(mod_d, double, modd_(a, b))
 BIN_PLAIN(mod_i, int64_t, modi_(a, b))
 BIN_PLAIN(pow_d, double, pow(a, b))
@@ -132,48 +142,31 @@ BIND(powh_d, (a == -INFINITY ? INFINITY : sqrt(a) + 0.0))
 
 /* -- Calling ---------------------------------------------------------------------- */
 
-static int run(amp_call *c, const amp_loop_fn *loops, int cls, int cost, const void *arg)
-{
-  amp_tensor *t[3] = { c->out[0], c->in[0], c->in[1] };
-  const uint8_t k[3] = { (uint8_t)cls, (uint8_t)cls, (uint8_t)cls };
-  amp_loop l = { loops[cls], arg, 1, 6, (uint16_t)cost };
-  amp__elementwise(&l, 3, t, k);
-  return 0;
-}
-
-static int class_of(amp_call *c)
-{
-  const amp_tensor *a = c->in[0], *b = c->in[1];
-  int d = c->out[0]->dtype;
-  if (amp_likely(a->dtype == d && (b->dtype == d || (b->flags & AMP_T_NUMBER)) && amp__is_float(d))) return amp__dtype_class[d];
-  return amp__class_of(d, c->in, 2);
-}
-
 static int add_sub(amp_call *c, const amp_loop_fn *plain, double sign)
 {
-  int cls = class_of(c);
+  int cls = class_of2(c);
   double alpha = c->a[0].f;
-  if (amp_likely(alpha == 1.0)) return run(c, plain, cls, 1, NULL);
+  if (amp_likely(alpha == 1.0)) return run2(c, plain, cls, 1, NULL);
   alpha *= sign;
   float f = (float)alpha;
   if (cls == AMP_C_I64) {
     int64_t i = (int64_t)alpha;
     if ((double)i != alpha) return amp__fail(AMP_E_VALUE, "alpha is %.14g, integer tensors need an integral one", alpha * sign);
-    return run(c, add_alpha_loops, cls, 1, &i);
+    return run2(c, add_alpha_loops, cls, 1, &i);
   }
-  return run(c, add_alpha_loops, cls, 1, cls == AMP_C_F64 ? (void *)&alpha : &f);
+  return run2(c, add_alpha_loops, cls, 1, cls == AMP_C_F64 ? (void *)&alpha : &f);
 }
 
 int amp__cpu_add(amp_call *c) { return add_sub(c, add_loops, 1.0); }
 int amp__cpu_sub(amp_call *c) { return add_sub(c, sub_loops, -1.0); }
-int amp__cpu_mul(amp_call *c) { return run(c, mul_loops, class_of(c), 1, NULL); }
-int amp__cpu_maximum(amp_call *c) { return run(c, max_loops, class_of(c), 1, NULL); }
-int amp__cpu_minimum(amp_call *c) { return run(c, min_loops, class_of(c), 1, NULL); }
+int amp__cpu_mul(amp_call *c) { return run2(c, mul_loops, class_of2(c), 1, NULL); }
+int amp__cpu_maximum(amp_call *c) { return run2(c, max_loops, class_of2(c), 1, NULL); }
+int amp__cpu_minimum(amp_call *c) { return run2(c, min_loops, class_of2(c), 1, NULL); }
 
 int amp__cpu_div(amp_call *c)
 {
-  int cls = class_of(c);
-  return run(c, div_loops, cls == AMP_C_I64 ? AMP_C_F32 : cls, 2, NULL);
+  int cls = class_of2(c);
+  return run2(c, div_loops, cls == AMP_C_I64 ? AMP_C_F32 : cls, 2, NULL);
 }
 
 /* Is some element of t zero, or (negative) below zero? */
@@ -202,28 +195,28 @@ static bool some(amp_tensor *t, amp_loop_fn find)
 
 int amp__cpu_mod(amp_call *c)
 {
-  int cls = class_of(c);
+  int cls = class_of2(c);
   if (cls == AMP_C_I64 && c->out[0]->numel > 0 && some(c->in[1], find_zero))
     return amp__fail_arg(AMP_E_VALUE, 2, "an integer modulo zero; cast to a float dtype for NaN");
-  return run(c, mod_loops, cls, 8, NULL);
+  return run2(c, mod_loops, cls, 8, NULL);
 }
 
 int amp__cpu_pow(amp_call *c)
 {
-  int cls = class_of(c);
+  int cls = class_of2(c);
   const amp_tensor *e = c->in[1];
   if (cls == AMP_C_I64 && c->out[0]->numel > 0 && some(c->in[1], find_negative))
     return amp__fail_arg(AMP_E_VALUE, 2, "an integer to a negative power; cast to a float dtype");
   if (e->numel == 1) {
     double y = amp__element(e, 0);
     static const amp_loop_fn inv[3] = { powm1_f, powm1_d, NULL }, root[3] = { powh_f, powh_d, NULL };
-    if (y == 1.0) return run(c, pow1_loops, cls, 1, NULL);
-    if (y == 2.0) return run(c, pow2_loops, cls, 1, NULL);
-    if (y == 3.0) return run(c, pow3_loops, cls, 1, NULL);
-    if (y == -1.0 && cls != AMP_C_I64) return run(c, inv, cls, 2, NULL);
-    if (y == 0.5 && cls != AMP_C_I64) return run(c, root, cls, 2, NULL);
+    if (y == 1.0) return run2(c, pow1_loops, cls, 1, NULL);
+    if (y == 2.0) return run2(c, pow2_loops, cls, 1, NULL);
+    if (y == 3.0) return run2(c, pow3_loops, cls, 1, NULL);
+    if (y == -1.0 && cls != AMP_C_I64) return run2(c, inv, cls, 2, NULL);
+    if (y == 0.5 && cls != AMP_C_I64) return run2(c, root, cls, 2, NULL);
   }
-  return run(c, pow_loops, cls, 12, NULL);
+  return run2(c, pow_loops, cls, 12, NULL);
 }
 
 /* -- Comparison and logic ------------------------------------------------------------ */
@@ -390,7 +383,7 @@ BIN_PLAIN(gelu_tanh_bwd_d, double, a * gelu_tanh_grad(b))
 int amp__cpu_##name##_backward(amp_call *c) \
 { \
   static const amp_loop_fn loops[3] = { name##_bwd_f, name##_bwd_d, NULL }; \
-  return run(c, loops, class_of(c), cost, NULL); \
+  return run2(c, loops, class_of2(c), cost, NULL); \
 }
 BWD(relu, 1)
 BWD(sigmoid, 1)
@@ -400,5 +393,5 @@ BWD(silu, 8)
 int amp__cpu_gelu_backward(amp_call *c)
 {
   static const amp_loop_fn exact[3] = { gelu_bwd_f, gelu_bwd_d, NULL }, tanh_[3] = { gelu_tanh_bwd_f, gelu_tanh_bwd_d, NULL };
-  return run(c, c->a[0].i ? tanh_ : exact, class_of(c), 12, NULL);
+  return run2(c, c->a[0].i ? tanh_ : exact, class_of2(c), 12, NULL);
 }

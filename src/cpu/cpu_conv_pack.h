@@ -8,27 +8,29 @@
 */
 
 /* Where a line of `width` pixels is cut by the ends of output rows. */
-typedef struct CP(run) { const CP_T *x; int64_t y, x0; int at, len; } CP(run);
+typedef struct CP(run) { const CP_T *x; int64_t z, y, x0; int at, len; } CP(run);
 
 static inline int CP(runs)(const conv_image *m, int64_t i0, int n, CP(run) *r) {
   int count = 0, at = 0;
-  int64_t plane = m->oh * m->ow, img = i0 / plane, rest = i0 % plane, y = rest / m->ow, x = rest % m->ow;
+  int64_t plane = m->oh * m->ow, line = i0 / m->ow, x = i0 % m->ow, y = line % m->oh, z = i0 / plane % m->od, img = i0 / (plane * m->od);
   while (at < n) {
     int64_t len = m->ow - x;
     if (len > n - at) len = n - at;
-    r[count++] = (CP(run)){(const CP_T *)m->x + img * m->xn, y * m->sh, x * m->sw, at, (int)len};
+    r[count++] = (CP(run)){(const CP_T *)m->x + img * m->xn, z * m->sd, y * m->sh, x * m->sw, at, (int)len};
     at += (int)len;
     x = 0;
-    if (++y == m->oh) { y = 0; img++; }
+    if (++y < m->oh) continue;
+    y = 0;
+    if (++z == m->od) { z = 0; img++; }
   }
   return count;
 }
 
 /* `len` values of one channel and tap along a run, zeros outside the image */
 static inline __attribute__((always_inline)) void CP(fetch)(const conv_image *m, const CP(run) *r, int64_t c, conv_tap tap, CP_T *d) {
-  int64_t ih = r->y + tap.h, iw = r->x0 + tap.w;
+  int64_t id = r->z + tap.d, ih = r->y + tap.h, iw = r->x0 + tap.w;
   int lo = 0, hi = r->len;
-  if (ih < 0 || ih >= m->h) hi = 0;
+  if (ih < 0 || ih >= m->h || id < 0 || id >= m->d) hi = 0;
   else {
     if (iw < 0) { int64_t q = (-iw + m->sw - 1) / m->sw; lo = q < hi ? (int)q : hi; }
     if (iw + (hi - 1) * m->sw >= m->w) { int64_t q = iw >= m->w ? 0 : (m->w - iw + m->sw - 1) / m->sw; hi = q < hi ? (int)q : hi; }
@@ -37,7 +39,7 @@ static inline __attribute__((always_inline)) void CP(fetch)(const conv_image *m,
   int i = 0;
   if (hi > 0) {
     for (; i < lo; i++) d[i] = 0;
-    const CP_T *s = r->x + c * m->xc + ih * m->xh + iw * m->xw;
+    const CP_T *s = r->x + c * m->xc + id * m->xd + ih * m->xh + iw * m->xw;
     int64_t step = m->sw * m->xw;
     if (step == 1) {
       const CP_T *t = s;
@@ -70,11 +72,12 @@ void CP(conv_pack_cols)(const void *ctx, int64_t k0, int64_t kc, int64_t i0, int
           int64_t len = m->c - c < kc - k ? m->c - c : kc - k;
           if (len > 512) len = 512;
           for (int q = 0; q < nr; q++) {
-            int64_t ih = r[q].y + m->tap[t].h;
+            int64_t id = r[q].z + m->tap[t].d, ih = r[q].y + m->tap[t].h;
+            const CP_T *row = r[q].x + c + id * m->xd + ih * m->xh;
+            bool there = ih >= 0 && ih < m->h && id >= 0 && id < m->d;
             for (int j = 0; j < r[q].len; j++) {
               int64_t iw = r[q].x0 + j * m->sw + m->tap[t].w;
-              bool in = ih >= 0 && ih < m->h && iw >= 0 && iw < m->w;
-              line[r[q].at + j] = in ? r[q].x + c + ih * m->xh + iw * m->xw : zero;
+              line[r[q].at + j] = there && iw >= 0 && iw < m->w ? row + iw * m->xw : zero;
             }
           }
           amp__gemm_pack_lines(CP_TYPE, line, n, len, width, d);
@@ -98,26 +101,30 @@ AMP_CLONES
 void CP(conv_pack_rows)(const void *ctx, int64_t k0, int64_t kc, int64_t i0, int64_t ni, int width, void *dst) {
   const conv_image *m = ctx;
   CP_T *panel = dst;
-  int64_t plane = m->oh * m->ow;
+  int64_t plane = m->oh * m->ow, volume = plane * m->od;
   for (int64_t i = 0; i < ni; i += width, panel += width * kc) {
     int n = ni - i < width ? (int)(ni - i) : width;
     if (m->channels_inside && m->xc == 1) {
       CP_T *d = panel;
-      int64_t img = k0 / plane, y = k0 % plane / m->ow, x = k0 % m->ow;
+      int64_t img = k0 / volume, z = k0 % volume / plane, y = k0 % plane / m->ow, x = k0 % m->ow;
       for (int64_t k = 0; k < kc; k++, d += width) {
         const CP_T *s = (const CP_T *)m->x + img * m->xn;
         int64_t t = (i0 + i) / m->c, c = (i0 + i) % m->c;
         for (int j = 0; j < n; t++, c = 0) {
           int len = m->c - c < n - j ? (int)(m->c - c) : n - j;
-          int64_t ih = y * m->sh + m->tap[t].h, iw = x * m->sw + m->tap[t].w;
-          if (ih >= 0 && ih < m->h && iw >= 0 && iw < m->w) {
-            const CP_T *q = s + c + ih * m->xh + iw * m->xw;
+          int64_t id = z * m->sd + m->tap[t].d, ih = y * m->sh + m->tap[t].h, iw = x * m->sw + m->tap[t].w;
+          if (id >= 0 && id < m->d && ih >= 0 && ih < m->h && iw >= 0 && iw < m->w) {
+            const CP_T *q = s + c + id * m->xd + ih * m->xh + iw * m->xw;
             for (int l = 0; l < len; l++) d[j + l] = q[l];
           } else for (int l = 0; l < len; l++) d[j + l] = 0;
           j += len;
         }
         for (int j = n; j < width; j++) d[j] = 0;
-        if (++x == m->ow) { x = 0; if (++y == m->oh) { y = 0; img++; } }
+        if (++x < m->ow) continue;
+        x = 0;
+        if (++y < m->oh) continue;
+        y = 0;
+        if (++z == m->od) { z = 0; img++; }
       }
       continue;
     }

@@ -138,6 +138,13 @@ void amp__gemm(const amp_gemm *g, int dtype, void *scratch) {
   else f_run(g, scratch);
 }
 
+size_t amp__gemm_packed_size(const amp_gemm *g, int dtype) { return dtype == AMP_FLOAT64 ? d_packed_size(g) : f_packed_size(g); }
+
+void amp__gemm_pack_b(const amp_gemm *g, int dtype, void *dst) {
+  if (dtype == AMP_FLOAT64) d_pack_all(g, dst);
+  else f_pack_all(g, dst);
+}
+
 void amp__gemm_pack_lines(int dtype, const void *const *lines, int n, int64_t kc, int width, void *dst) {
   if (dtype == AMP_FLOAT64) d_pick()->pack_lines((const double *const *)lines, n, kc, width, dst);
   else f_pick()->pack_lines((const float *const *)lines, n, kc, width, dst);

@@ -30,6 +30,8 @@ typedef struct amp_gemm {
   int64_t ars, acs, brs, bcs, crs, ccs;
   amp_pack_fn pack_a, pack_b;     /* not NULL: a (b) is the function's context */
   int64_t first_a, first_b;       /* added to i0 in calls of pack_a, pack_b */
+  const void *packed_b;           /* NULL, or a B that amp__gemm_pack_b packed (one thread; C's columns contiguous) */
+  int64_t packed_k, packed_n;     /* sizes it was packed with: at least k and n */
   const void *bias;               /* NULL or bias[i * bias_rs + j * bias_cs] */
   int64_t bias_rs, bias_cs;
   bool accumulate;                /* C += */
@@ -42,6 +44,9 @@ void amp__gemm(const amp_gemm *g, int dtype, void *scratch);
 int amp__gemm_threads(const amp_gemm *g, int dtype, int threads);
 /* For packers: one panel out of n <= width lines that are contiguous along k; lanes past n repeat the last line. */
 void amp__gemm_pack_lines(int dtype, const void *const *lines, int n, int64_t kc, int width, void *dst);
+/* B packed once for many products: bytes it takes, and the packing (b, brs, bcs, k and n of g are read). */
+size_t amp__gemm_packed_size(const amp_gemm *g, int dtype);
+void amp__gemm_pack_b(const amp_gemm *g, int dtype, void *dst);
 /* C = A B + bias in any one integer dtype, wrapping around. */
 void amp__gemm_int(const amp_gemm *g, int dtype);
 

@@ -28,16 +28,16 @@ static amp_gemm GD(turned)(const amp_gemm *g) {
 }
 
 static void GD(plan_of)(GD(plan) *p, const amp_gemm *g, const GD(isa_type) *I) {
-  bool turn = g->n == 1 ? false : g->m == 1 ? true : g->ccs != 1 && g->crs == 1;
+  bool turn = g->packed_b || g->n == 1 ? false : g->m == 1 ? true : g->ccs != 1 && g->crs == 1;
   p->g = turn ? GD(turned)(g) : *g;
   g = &p->g;
   p->direct_a = !g->pack_a && (g->m <= 4 || (g->m * g->k <= GD_SMALL && (g->acs == 1 || g->ars == 1)));
-  p->direct_b = !g->pack_b && g->bcs == 1 && g->n >= I->v && (g->m <= 4 || g->k * g->n <= GD_SMALL);
+  p->direct_b = !g->pack_b && !g->packed_b && g->bcs == 1 && g->n >= I->v && (g->m <= 4 || g->k * g->n <= GD_SMALL);
   p->kc = g->k < GD_KC ? g->k : GD_KC;
   p->mc = g->m < GD_MC ? g->m : GD_MC;
   p->nc = g->n < GD_NC ? g->n : GD_NC;
   p->a_elems = p->direct_a ? 0 : (size_t)((p->mc + I->mr - 1) / I->mr * I->mr * p->kc + 16);
-  p->b_elems = (size_t)((p->direct_b ? I->nr : (p->nc + I->nr - 1) / I->nr * I->nr) * p->kc + 16);
+  p->b_elems = g->packed_b ? 0 : (size_t)((p->direct_b ? I->nr : (p->nc + I->nr - 1) / I->nr * I->nr) * p->kc + 16);
 }
 
 static void GD(add_bias)(const amp_gemm *g, int64_t i0, int64_t m, int64_t j0, int64_t n) {
@@ -72,7 +72,7 @@ static inline void GD(panel)(const GD(isa_type) *I, const amp_gemm *g, bool plai
 }
 
 static bool GD(vector)(const GD(isa_type) *I, const amp_gemm *g) { /* n == 1 */
-  if (g->pack_a || g->pack_b || g->accumulate || g->n != 1) return false;
+  if (g->pack_a || g->pack_b || g->packed_b || g->accumulate || g->n != 1) return false;
   if (g->acs == 1 && g->brs == 1) I->dots(g->m, g->k, g->a, g->ars, g->b, g->c, g->crs);
   else if (g->ars == 1 && g->crs == 1) I->rows(g->m, g->k, g->b, g->brs, g->a, g->acs, g->c);
   else return false;
@@ -94,6 +94,7 @@ static void GD(run)(const amp_gemm *given, void *scratch) {
   }
   if (GD(vector)(I, g)) return;
   GD_T *bp = scratch, *ap = bp + p.b_elems;
+  int64_t padded = (g->packed_n + I->nr - 1) / I->nr * I->nr;
   const GD_T *A = g->a, *B = g->b;
   for (int64_t jc = 0; jc < g->n; jc += p.nc) {
     int64_t nc = g->n - jc < p.nc ? g->n - jc : p.nc;
@@ -101,9 +102,15 @@ static void GD(run)(const amp_gemm *given, void *scratch) {
       int64_t kc = g->k - pc < p.kc ? g->k - pc : p.kc;
       bool add = g->accumulate || pc > 0, last = pc + kc == g->k;
       int64_t whole = nc / I->v * I->v;            /* columns readable in place */
+      const GD_T *bq = bp;
+      int64_t bks = kc;                            /* k of a panel */
+      if (g->packed_b) {
+        bks = g->packed_k - pc < GD_KC ? g->packed_k - pc : GD_KC;
+        bq = (const GD_T *)g->packed_b + pc * padded + jc * bks;
+      }
       if (g->pack_b) g->pack_b(g->b, pc, kc, g->first_b + jc, nc, I->nr, bp);
-      else if (!p.direct_b) I->pack(B + pc * g->brs + jc * g->bcs, g->bcs, g->brs, nc, kc, I->nr, bp);
-      else if (whole < nc) I->pack(B + pc * g->brs + (jc + whole), 1, g->brs, nc - whole, kc, I->nr, bp);
+      else if (!p.direct_b && !g->packed_b) I->pack(B + pc * g->brs + jc * g->bcs, g->bcs, g->brs, nc, kc, I->nr, bp);
+      else if (whole < nc && !g->packed_b) I->pack(B + pc * g->brs + (jc + whole), 1, g->brs, nc - whole, kc, I->nr, bp);
       for (int64_t ic = 0; ic < g->m; ic += p.mc) {
         int64_t mc = g->m - ic < p.mc ? g->m - ic : p.mc;
         if (g->pack_a) g->pack_a(g->a, pc, kc, g->first_a + ic, mc, I->mr, ap);
@@ -111,7 +118,7 @@ static void GD(run)(const amp_gemm *given, void *scratch) {
         for (int64_t j = 0; j < nc;) {
           int64_t nj = nc - j < I->nr ? nc - j : I->nr, ldb = I->nr;
           const GD_T *b;
-          if (!p.direct_b) b = bp + j * kc;
+          if (!p.direct_b) b = bq + j * bks;
           else if (j >= whole) b = bp;
           else {
             if (nj < I->nr) nj = nj / I->v * I->v;
@@ -127,6 +134,19 @@ static void GD(run)(const amp_gemm *given, void *scratch) {
       }
     }
   }
+}
+
+/* All of B: for each KC of k its panels, side by side. */
+static size_t GD(packed_size)(const amp_gemm *g) {
+  int nr = GD(pick)()->nr;
+  return (size_t)((g->n + nr - 1) / nr * nr * g->k + AMP_GEMM_SLACK) * sizeof(GD_T);
+}
+
+static void GD(pack_all)(const amp_gemm *g, GD_T *dst) {
+  const GD(isa_type) *I = GD(pick)();
+  int64_t padded = (g->n + I->nr - 1) / I->nr * I->nr;
+  for (int64_t pc = 0; pc < g->k; pc += GD_KC)
+    I->pack((const GD_T *)g->b + pc * g->brs, g->bcs, g->brs, g->n, g->k - pc < GD_KC ? g->k - pc : GD_KC, I->nr, dst + pc * padded);
 }
 
 static size_t GD(scratch)(const amp_gemm *g) {

@@ -1,7 +1,8 @@
 /*
 ** cpu_index.c: reading and writing by index tensors, one dimension at a time:
-** index_select, index_add, gather, scatter, scatter_add, embedding, nonzero.
-** Several dimensions at once: cpu_index_put.c.
+** index_select, index_add, index_copy, index_fill, embedding, put,
+** masked_scatter, nonzero. Element by element: cpu_gather.c; several dimensions
+** at once: cpu_index_put.c.
 **
 ** Every index is checked, and made to count from 0, before anything is written.
 ** Sums into 16-bit floats run in float32 and into short integers in int64, and
@@ -76,36 +77,50 @@ int amp__accumulated(amp_accumulator *a, int rc)
   return rc;
 }
 
+/* The vector `index` as an index of gather's kind, for a tensor t: repeated over all dimensions but dim. NULL: error */
+static amp_tensor *along(amp_tensor *index, const amp_tensor *t, int dim)
+{
+  int64_t size[AMP_MAX_DIM], stride[AMP_MAX_DIM] = { 0 };
+  for (int d = 0; d < t->ndim; d++) size[d] = t->size[d];
+  size[dim] = index->numel;
+  stride[dim] = index->ndim ? index->stride[0] : 1;
+  return amp__tensor_view(index, t->ndim, size, stride, index->offset);
+}
+
 /* -- index_select, embedding ------------------------------------------------------------- */
 
-typedef struct { const amp_tensor *in, *out; const int64_t *index; int dim; int ndim; int64_t size[AMP_MAX_DIM], is[AMP_MAX_DIM], os[AMP_MAX_DIM]; int64_t run; int64_t n; } selecting;
+typedef struct { const amp_tensor *in, *out; const int64_t *index; int dim; int ndim; int64_t size[AMP_MAX_DIM], is[AMP_MAX_DIM], os[AMP_MAX_DIM]; int64_t run, n; bool write; } selecting;
 
 /* One slice a (outer, index) pair; run > 0: it is that many dense elements on both sides */
 static void select_part(int64_t lo, int64_t hi, void *ctx)
 {
   const selecting *s = ctx;
   int es = amp__dtype_size[s->in->dtype];
-  const char *src = amp__data(s->in);
-  char *dst = amp__data(s->out);
-  for (int64_t k = lo; k < hi; k++) {
-    int64_t outer = k / s->n, j = k % s->n;
-    int64_t i = s->index[j] * s->in->stride[s->dim], o = j * s->out->stride[s->dim];
-    for (int d = s->dim - 1; d >= 0; d--) {
-      int64_t x = outer % s->in->size[d];
-      outer /= s->in->size[d];
-      i += x * s->in->stride[d];
-      o += x * s->out->stride[d];
+  char *src = amp__data(s->in), *dst = amp__data(s->out);
+  int64_t j = lo % s->n, i0 = 0, o0 = 0;
+  for (int64_t k = lo; k < hi; k++, j++) {
+    if (j == s->n) j = 0;
+    if (k == lo || j == 0) { /* a new place of the dimensions before */
+      int64_t outer = k / s->n;
+      i0 = o0 = 0;
+      for (int d = s->dim - 1; d >= 0; d--) {
+        int64_t x = outer % s->in->size[d];
+        outer /= s->in->size[d];
+        i0 += x * s->in->stride[d];
+        o0 += x * s->out->stride[d];
+      }
     }
-    if (s->run > 0) memcpy(dst + o * es, src + i * es, (size_t)(s->run * es));
-    else if (s->ndim == 0) amp__move(es, dst + o * es, 1, src + i * es, 1, 1);
+    int64_t i = i0 + s->index[j] * s->in->stride[s->dim], o = o0 + j * s->out->stride[s->dim];
+    if (s->write) amp__copy_raw(s->ndim, s->size, src + i * es, s->in->dtype, s->is, dst + o * es, s->out->dtype, s->os);
+    else if (s->run > 0) memcpy(dst + o * es, src + i * es, (size_t)(s->run * es));
     else amp__copy_raw(s->ndim, s->size, dst + o * es, s->out->dtype, s->os, src + i * es, s->in->dtype, s->is);
   }
 }
 
-/* out = in at `index` (n, from 0) of dimension dim; out's dimension dim holds all of them */
-static void select_into(const amp_tensor *in, const amp_tensor *out, int dim, const int64_t *index, int64_t n)
+/* out = in at `index` (n, from 0) of dimension dim, or the other way round; out's dimension dim holds all of them */
+static void select_into(const amp_tensor *in, const amp_tensor *out, int dim, const int64_t *index, int64_t n, bool write)
 {
-  selecting s = { .in = in, .out = out, .index = index, .dim = dim, .n = n };
+  selecting s = { .in = in, .out = out, .index = index, .dim = dim, .n = n, .write = write };
   int64_t outer = 1, slice = 1, expect = 1;
   bool dense = true;
   if (out->numel == 0) return;
@@ -120,24 +135,23 @@ static void select_into(const amp_tensor *in, const amp_tensor *out, int dim, co
     s.os[d - dim - 1] = out->stride[d];
   }
   s.run = dense ? slice : 0;
-  if (slice == 1 && outer == 1 && n > 0) { /* elements of a vector */
-    int es = amp__dtype_size[in->dtype];
-    const char *p = amp__data(in);
-    char *q = amp__data(out);
-    for (int64_t j = 0; j < n; j++) amp__move(es, q + j * out->stride[dim] * es, 1, p + index[j] * in->stride[dim] * es, 1, 1);
-    return;
-  }
-  int threads = dense ? amp__threads(out->numel) : 1;
+  int threads = dense && !write ? amp__threads(out->numel) : 1;
   amp__parallel(threads, outer * n, 1, select_part, &s);
 }
 
 int amp__cpu_index_select(amp_call *c)
 {
-  amp_tensor *hold;
+  amp_tensor *hold, *t = c->in[0];
   int dim = (int)c->a[0].i;
-  int64_t *index = amp__indices(c->in[1], dim, c->in[0]->size[dim], &hold);
+  if (dim == t->ndim - 1 && c->out[0]->dtype == t->dtype && t->numel > 0 && !c->flags) {
+    amp_tensor *ix = along(c->in[1], t, dim);
+    int rc = ix ? amp__gather(ix, dim, t, c->out[0]) : amp__S->err.code;
+    amp__free(ix);
+    return rc;
+  }
+  int64_t *index = amp__indices(c->in[1], dim, t->size[dim], &hold);
   if (index == NULL) return amp__S->err.code;
-  select_into(c->in[0], c->out[0], dim, index, hold->numel);
+  select_into(t, c->out[0], dim, index, hold->numel, false);
   amp__free(hold);
   return 0;
 }
@@ -150,7 +164,7 @@ int amp__cpu_embedding(amp_call *c)
   int64_t size[2] = { hold->numel, w->size[1] }, stride[2] = { w->size[1], 1 };
   amp_tensor *v = amp__tensor_view(o, 2, size, stride, o->offset);
   int rc = v ? 0 : amp__S->err.code;
-  if (v) select_into(w, v, 0, index, hold->numel);
+  if (v) select_into(w, v, 0, index, hold->numel, false);
   amp__free(v);
   amp__free(hold);
   return rc;
@@ -208,6 +222,12 @@ int amp__cpu_index_add(amp_call *c)
   for (int d = dim + 1; d < out->ndim; d++) a.inner *= out->size[d];
   a.acc = dense; a.src = src; a.index = index; a.cls = acc.cls; a.n = hold->numel;
   a.parts = amp__threads(src->numel * 2);
+  if (a.inner < 8 && a.parts == 1 && a.alpha == 1) { /* runs too short for calls */
+    amp_tensor *ix = along(c->in[1], out, dim);
+    rc = ix ? amp__scatter_sum(ix, dim, acc.t, src) : amp__S->err.code;
+    amp__free(ix);
+    goto out;
+  }
   if (a.n * a.inner > 0) amp__parallel(a.parts, a.parts, 1, add_part, &a);
   if (dense != acc.t) rc = amp__copy_to(acc.t, dense);
 out:
@@ -218,115 +238,115 @@ out:
   return rc;
 }
 
-/* -- gather, scatter: element by element -------------------------------------------------------- */
+/* -- index_copy, index_fill, put, masked_scatter: writing ---------------------------------------------- */
 
-/* For every place of the index: offsets into x (dimension dim by the index) and y (plain), in elements. The index
-** is read row by row, in chunks; it has been checked. */
-#define EACH(BODY) { \
-  int64_t at[AMP_MAX_DIM] = { 0 }, xo = 0, yo = 0, io = 0, index[AMP_CHUNK]; \
-  const int last = ix->ndim - 1, es = amp__dtype_size[ix->dtype]; \
-  const int64_t len = ix->size[last], rows = ix->numel / len, sd = x->stride[dim], rows_in = x->size[dim]; \
-  const int64_t sx = last == dim ? 0 : x->stride[last], sy = y->stride[last]; \
-  for (int64_t k = 0; k < rows; k++) { \
-    for (int64_t j0 = 0; j0 < len; j0 += AMP_CHUNK) { \
-      const int64_t n = len - j0 < AMP_CHUNK ? len - j0 : AMP_CHUNK, xb = xo + j0 * sx, yb = yo + j0 * sy; \
-      amp__load(AMP_C_I64, index, ix->dtype, (const char *)amp__data(ix) + (io + j0 * ix->stride[last]) * es, ix->stride[last], n); \
-      from_zero(n, index, rows_in); \
-      for (int64_t j = 0; j < n; j++) { const int64_t xi = xb + j * sx + index[j] * sd, yi = yb + j * sy; BODY; } \
-    } \
-    for (int d = last - 1; d >= 0; d--) { \
-      if (d != dim) xo += x->stride[d]; \
-      yo += y->stride[d]; io += ix->stride[d]; \
-      if (++at[d] < ix->size[d]) break; \
-      if (d != dim) xo -= ix->size[d] * x->stride[d]; \
-      yo -= ix->size[d] * y->stride[d]; io -= ix->size[d] * ix->stride[d]; \
-      at[d] = 0; \
-    } \
-  } }
-
-typedef struct { int64_t size; int bad; } checking;
-static AMP_CLONES void check_loop(int64_t n, void *const *p, unsigned scalar, const void *arg)
+int amp__cpu_index_copy(amp_call *c)
 {
-  checking *k = (checking *)arg;
-  const int64_t *v = p[0];
-  int64_t bad = 0;
-  for (int64_t i = 0; i < n; i++) bad |= (v[i] == 0) | (v[i] > k->size) | (v[i] < -k->size);
-  if (bad) __atomic_store_n(&k->bad, 1, __ATOMIC_RELAXED);
-}
-
-static int check_indices(amp_tensor *t, int dim, int64_t size)
-{
-  static const uint8_t cls = AMP_C_I64;
-  checking k = { size, 0 };
-  amp_loop l = { check_loop, &k, 0, 0, 1 };
-  amp_tensor *hold;
-  amp__elementwise(&l, 1, &t, &cls);
-  if (!k.bad) return 0;
-  amp__indices(t, dim, size, &hold); /* says which one */
-  return amp__S->err.code;
-}
-
-static void gather_all(const amp_tensor *ix, int dim, const amp_tensor *x, const amp_tensor *y)
-{
-  switch (amp__dtype_size[x->dtype]) {
-  case 1: { const uint8_t *s = amp__data(x); uint8_t *o = amp__data(y); EACH(o[yi] = s[xi]) } break;
-  case 2: { const uint16_t *s = amp__data(x); uint16_t *o = amp__data(y); EACH(o[yi] = s[xi]) } break;
-  case 4: { const uint32_t *s = amp__data(x); uint32_t *o = amp__data(y); EACH(o[yi] = s[xi]) } break;
-  default: { const uint64_t *s = amp__data(x); uint64_t *o = amp__data(y); EACH(o[yi] = s[xi]) }
-  }
-}
-
-static void scatter_all(const amp_tensor *ix, int dim, const amp_tensor *x, const amp_tensor *y)
-{
-  switch (amp__dtype_size[x->dtype]) {
-  case 1: { uint8_t *o = amp__data(x); const uint8_t *s = amp__data(y); EACH(o[xi] = s[yi]) } break;
-  case 2: { uint16_t *o = amp__data(x); const uint16_t *s = amp__data(y); EACH(o[xi] = s[yi]) } break;
-  case 4: { uint32_t *o = amp__data(x); const uint32_t *s = amp__data(y); EACH(o[xi] = s[yi]) } break;
-  default: { uint64_t *o = amp__data(x); const uint64_t *s = amp__data(y); EACH(o[xi] = s[yi]) }
-  }
-}
-
-static void scatter_sum(const amp_tensor *ix, int dim, const amp_tensor *x, const amp_tensor *y, int cls)
-{
-  switch (cls) {
-  case AMP_C_F32: { float *o = amp__data(x); const float *s = amp__data(y); EACH(o[xi] += s[yi]) } break;
-  case AMP_C_F64: { double *o = amp__data(x); const double *s = amp__data(y); EACH(o[xi] += s[yi]) } break;
-  default: { uint64_t *o = amp__data(x); const uint64_t *s = amp__data(y); EACH(o[xi] += s[yi]) }
-  }
-}
-
-int amp__cpu_gather(amp_call *c)
-{
-  int dim = (int)c->a[0].i, rc = check_indices(c->in[1], dim, c->in[0]->size[dim]);
-  if (rc == 0 && c->in[1]->numel > 0) gather_all(c->in[1], dim, c->in[0], c->out[0]);
+  amp_tensor *out = c->out[0], *hold, *src = NULL;
+  int dim = (int)c->a[0].i, rc = 0;
+  int64_t *index = amp__indices(c->in[1], dim, out->size[dim], &hold);
+  if (index == NULL) return amp__S->err.code;
+  if ((rc = amp__check_cast(c->in[2], out->dtype)) < 0) goto out;
+  if (out != c->in[0] && (rc = amp__copy_to(out, c->in[0])) < 0) goto out;
+  src = c->in[2];
+  if (src->dtype == out->dtype) amp__retain(src);
+  else if ((src = amp__dense(src, out->dtype)) == NULL) { rc = amp__S->err.code; goto out; }
+  if (src->numel > 0) select_into(out, src, dim, index, hold->numel, true);
+out:
+  amp__free(src);
+  amp__free(hold);
   return rc;
 }
 
-static int scatter(amp_call *c, bool sum)
+int amp__cpu_index_fill(amp_call *c)
 {
-  amp_tensor *out = c->out[0], *src = NULL;
-  int dim = (int)c->a[0].i, rc = check_indices(c->in[1], dim, out->size[dim]);
-  if (rc < 0 || (rc = amp__check_cast(c->in[2], out->dtype)) < 0) return rc;
-  if (out != c->in[0] && (rc = amp__copy_to(out, c->in[0])) < 0) return rc;
-  if (c->in[1]->numel == 0) return 0;
+  static const int64_t none[AMP_MAX_DIM];
+  amp_tensor *out = c->out[0], *hold, *one = NULL, *src = NULL;
+  int dim = (int)c->a[0].i, rc = 0;
+  int64_t *index = amp__indices(c->in[1], dim, out->size[dim], &hold), size[AMP_MAX_DIM];
+  if (index == NULL) return amp__S->err.code;
+  if (out != c->in[0] && (rc = amp__copy_to(out, c->in[0])) < 0) goto out;
+  if (out->numel == 0 || hold->numel == 0) goto out;
+  for (int d = 0; d < out->ndim; d++) size[d] = d == dim ? hold->numel : out->size[d];
+  if ((one = amp__tensor_make(out->dtype, AMP_CPU, 0, 0, NULL)) == NULL || (rc = amp__fill_value(one, c->a[1].f)) < 0
+      || (src = amp__tensor_view(one, out->ndim, size, none, one->offset)) == NULL) { rc = amp__S->err.code; goto out; }
+  select_into(out, src, dim, index, hold->numel, true);
+out:
+  amp__free(src);
+  amp__free(one);
+  amp__free(hold);
+  return rc;
+}
+
+#define PUT(T, E) { T *o = amp__data(acc.t); const T *s = amp__data(src); for (int64_t k = 0; k < n; k++) E; }
+
+int amp__cpu_put(amp_call *c)
+{
+  amp_tensor *out = c->out[0], *hold, *src = NULL;
+  int64_t *at = amp__indices(c->in[1], 0, out->numel, &hold), n = c->in[1]->numel;
+  int rc = 0;
   amp_accumulator acc = { .t = out, .out = out };
-  if (sum) {
+  if (at == NULL) return amp__S->err.code;
+  if ((rc = amp__check_cast(c->in[2], out->dtype)) < 0) goto out;
+  if (out != c->in[0] && (rc = amp__copy_to(out, c->in[0])) < 0) goto out;
+  if (c->a[0].i) {
     acc.t = NULL;
     if ((rc = amp__accumulator(&acc, out)) < 0) goto out;
   }
-  src = c->in[2];
-  if (src->dtype == acc.t->dtype) amp__retain(src);
-  else if ((src = amp__dense(src, acc.t->dtype)) == NULL) { rc = amp__S->err.code; goto out; }
-  if (sum) scatter_sum(c->in[1], dim, acc.t, src, acc.cls);
-  else scatter_all(c->in[1], dim, out, src);
+  if ((src = amp__dense(c->in[2], acc.t->dtype)) == NULL) { rc = amp__S->err.code; goto out; }
+  if (!(acc.t->flags & AMP_T_CONTIGUOUS)) /* places in C order into offsets */
+    for (int64_t k = 0; k < n; k++) {
+      int64_t rest = at[k], o = 0;
+      for (int d = acc.t->ndim - 1; d >= 0; d--) { o += rest % acc.t->size[d] * acc.t->stride[d]; rest /= acc.t->size[d]; }
+      at[k] = o;
+    }
+  if (!c->a[0].i) switch (amp__dtype_size[out->dtype]) {
+    case 1: PUT(uint8_t, o[at[k]] = s[k]) break;
+    case 2: PUT(uint16_t, o[at[k]] = s[k]) break;
+    case 4: PUT(uint32_t, o[at[k]] = s[k]) break;
+    default: PUT(uint64_t, o[at[k]] = s[k])
+  } else if (acc.cls == AMP_C_F32) PUT(float, o[at[k]] += s[k])
+  else if (acc.cls == AMP_C_F64) PUT(double, o[at[k]] += s[k])
+  else PUT(uint64_t, o[at[k]] += s[k])
 out:
   rc = amp__accumulated(&acc, rc);
   amp__free(src);
+  amp__free(hold);
   return rc;
 }
-int amp__cpu_scatter(amp_call *c) { return scatter(c, false); }
-int amp__cpu_scatter_add(amp_call *c) { return scatter(c, true); }
 
+#define NEXT(T) { T *o = amp__data(y); const T *s = amp__data(src); for (int64_t i = 0; i < y->numel; i++) if (m[i]) o[i] = s[k++]; }
+
+int amp__cpu_masked_scatter(amp_call *c)
+{
+  amp_tensor *out = c->out[0], *mask = NULL, *src = NULL, *y = NULL;
+  int64_t n = 0, k = 0;
+  int rc = amp__S->err.code;
+  if ((mask = amp__tensor_make(AMP_BOOL, AMP_CPU, 0, out->ndim, out->size)) == NULL) return rc;
+  if ((rc = amp__copy_to(mask, c->in[1])) < 0 || (rc = amp__check_cast(c->in[2], out->dtype)) < 0) goto out;
+  const uint8_t *m = amp__data(mask);
+  for (int64_t i = 0; i < mask->numel; i++) n += m[i];
+  if (n > c->in[2]->numel) {
+    rc = amp__fail(AMP_E_SHAPE, "mask is true at %lld places, source has %lld elements", (long long)n, (long long)c->in[2]->numel);
+    goto out;
+  }
+  if (out != c->in[0] && (rc = amp__copy_to(out, c->in[0])) < 0) goto out;
+  src = amp__dense(c->in[2], out->dtype);
+  y = amp__dense(out, out->dtype);
+  if (src == NULL || y == NULL) { rc = amp__S->err.code; goto out; }
+  switch (amp__dtype_size[out->dtype]) {
+  case 1: NEXT(uint8_t) break;
+  case 2: NEXT(uint16_t) break;
+  case 4: NEXT(uint32_t) break;
+  default: NEXT(uint64_t)
+  }
+  if (y != out) rc = amp__copy_to(out, y);
+out:
+  amp__free(y);
+  amp__free(src);
+  amp__free(mask);
+  return rc;
+}
 /* -- nonzero ---------------------------------------------------------------------------------------- */
 
 int amp__cpu_nonzero(amp_call *c)
@@ -346,15 +366,23 @@ int amp__cpu_nonzero(amp_call *c)
   int64_t *q = AMP_DATA(int64_t, o), rs = o->stride[0], cs = o->stride[1];
   if (nd == 0) goto out;
   for (int64_t i = 0; i < t->numel; i += len, p += len) { /* a row of the last dimension */
-    for (int64_t j = 0; j < len; j++) {
-      /* eight falses at a time */
-      uint64_t eight = 1;
-      if (j + 8 <= len) memcpy(&eight, p + j, 8);
-      if (eight == 0) { j += 7; continue; }
-      if (!p[j]) continue;
-      for (int d = 0; d < nd - 1; d++) q[d * cs] = at[d] + 1;
-      q[(nd - 1) * cs] = j + 1;
-      q += rs;
+    for (int64_t j = 0; j < len; j += AMP_CHUNK) {
+      int64_t found[AMP_CHUNK + 1], m = 0;
+      const int64_t end = len - j < AMP_CHUNK ? len : j + AMP_CHUNK;
+      for (int64_t k = j; k < end; k++) {
+        uint64_t eight = 1; /* eight falses at a time */
+        if (k + 8 <= end) memcpy(&eight, p + k, 8);
+        if (eight == 0) { k += 7; continue; }
+        if (k + 8 > end) { found[m] = k + 1; m += p[k] != 0; continue; }
+        for (int l = 0; l < 8; l++) { found[m] = k + l + 1; m += p[k + l] != 0; }
+        k += 7;
+      }
+      if (nd == 2 && cs == 1 && rs == 2) for (int64_t k = 0; k < m; k++) { q[2 * k] = at[0] + 1; q[2 * k + 1] = found[k]; }
+      else for (int64_t k = 0; k < m; k++) {
+        for (int d = 0; d < nd - 1; d++) q[k * rs + d * cs] = at[d] + 1;
+        q[k * rs + (nd - 1) * cs] = found[k];
+      }
+      q += m * rs;
     }
     for (int d = nd - 2; d >= 0; d--) {
       if (++at[d] < t->size[d]) break;

@@ -1,9 +1,11 @@
 /*
-** cpu_layernorm.c: rows layer_norm and layer_norm_backward. A row (the last
-** dimensions) is contiguous, or the data is copied to C order; threads take
-** rows. The gradients of weight and bias are summed by blocks of rows, joined
-** in order, so they don't depend on the number of threads.
+** cpu_layernorm.c: rows layer_norm and rms_norm, and their backward rows. A row
+** of data (the last dimensions) is contiguous, or the data is copied to C order;
+** threads take rows. rms_norm is layer_norm with a mean of 0 that no gradient
+** goes through. The gradients of weight and bias are summed by blocks of rows,
+** joined in order, so they don't depend on the number of threads.
 */
+#include <float.h>
 #include "cpu_norm.h"
 
 enum { BLOCKS = 64 };                 /* of rows, at most; each has its own sums of weight and bias */
@@ -11,6 +13,7 @@ enum { FLUSH = 16 };                  /* rows whose sums are kept in the computi
 
 typedef struct ln {
   int type;
+  bool rms;                           /* about 0, not about the mean */
   int64_t rows, n, per;               /* per: rows of a block */
   const char *x, *g;
   char *y;
@@ -47,11 +50,11 @@ typedef struct ln {
       norm_stat st = {0, 0, 0};                                                                     \
       for (int64_t j = 0; j < n; j += NORM_RUN) {                                                   \
         int64_t len = n - j < NORM_RUN ? n - j : NORM_RUN;                                          \
-        T mean = amp__row_sum_##S(x + j, len) / (T)len;                                             \
+        T mean = k->rms ? 0 : amp__row_sum_##S(x + j, len) / (T)len;                                \
         norm_join(&st, (double)len, mean, amp__row_dev_##S(x + j, mean, len));                      \
       }                                                                                             \
       T m = (T)st.mean, r = (T)(1 / sqrt(st.m2 / st.n + k->eps));                                   \
-      ((T *)k->mean)[i] = m;                                                                        \
+      if (!k->rms) ((T *)k->mean)[i] = m;                                                           \
       ((T *)k->rstd)[i] = r;                                                                        \
       char *y = k->y + i * n * amp__dtype_size[k->ydt];                                             \
       bool direct = k->ydt == k->type;                                                              \
@@ -70,7 +73,7 @@ typedef struct ln {
       for (int64_t i = blk * k->per; i < (blk + 1) * k->per && i < k->rows; i++) {                  \
         const T *x = norm_in_##S(k->x + i * n * amp__dtype_size[k->xdt], k->xdt, bx, n);            \
         const T *g = norm_in_##S(k->g + i * n * amp__dtype_size[k->gdt], k->gdt, bg, n);            \
-        T m = ((T *)k->mean)[i], r = ((T *)k->rstd)[i], s[2];                                       \
+        T m = k->rms ? 0 : ((T *)k->mean)[i], r = ((T *)k->rstd)[i], s[2];                          \
         double s0 = 0, s1 = 0;                                                                      \
         sums_##S(g, x, m, r, k->w, h, part, part + n, n);                                           \
         for (int64_t j = 0; j < n; j += NORM_RUN) {                                                 \
@@ -78,7 +81,7 @@ typedef struct ln {
           s0 += s[0];                                                                               \
           s1 += s[1];                                                                               \
         }                                                                                           \
-        double b = -(double)r * r * (s1 * r) / (double)n, c = -(double)r * s0 / (double)n - b * m;  \
+        double b = -(double)r * r * (s1 * r) / (double)n, c = k->rms ? 0 : -(double)r * s0 / (double)n - b * m; \
         char *y = k->y + i * n * amp__dtype_size[k->ydt];                                           \
         bool direct = k->ydt == k->type;                                                            \
         T *d = direct ? (T *)y : h;                                                                 \
@@ -121,30 +124,41 @@ static void shape(ln *k, const amp_slot *a, const amp_tensor *x) {
   k->rows = k->n ? x->numel / k->n : 0;
 }
 
-int amp__cpu_layer_norm(amp_call *c) {
-  amp_tensor *x = c->in[0], *w = amp__nn_arg(c, 1), *b = amp__nn_arg(c, 2), *y = c->out[0];
+/* x w? b? -> y mean? rstd */
+static int forward(ln *k, amp_call *c, amp_tensor *w, amp_tensor *b, amp_tensor *mean, amp_tensor *rstd) {
+  amp_tensor *x = c->in[0], *y = c->out[0];
   char own[16 << 10] __attribute__((aligned(64)));
-  ln k = {.type = amp__nn_type(x->dtype), .eps = c->a[9].f};
   amp__nn_view vx = {0}, vy = {0}, vw = {0}, vb = {0}, vm = {0}, vr = {0};
   amp__nn_scratch s = {0};
   int rc = AMP_E_MEMORY;
-  if (y->dtype == AMP_FLOAT64) k.type = AMP_FLOAT64;
-  shape(&k, c->a, x);
+  k->type = y->dtype == AMP_FLOAT64 ? AMP_FLOAT64 : amp__nn_type(x->dtype);
+  shape(k, c->a, x);
   if (x->numel == 0) return 0;
-  if (!open_rows(&vx, x, k.type, &k.xdt) || !open_out(&vy, y, k.type, &k.ydt) || (w && !amp__nn_read_c(&vw, w, k.type)) ||
-      (b && !amp__nn_read_c(&vb, b, k.type)) || !amp__nn_write_c(&vm, c->out[1], k.type) || !amp__nn_write_c(&vr, c->out[2], k.type)) goto out;
-  int threads = amp__nn_threads(x->numel, k.rows);
-  if (!amp__nn_lend(&s, own, sizeof own, (size_t)threads * 3 * (size_t)k.n * amp__dtype_size[k.type])) goto out;
-  k.x = vx.p; k.y = vy.p; k.w = w ? vw.p : NULL; k.b = b ? vb.p : NULL; k.mean = vm.p; k.rstd = vr.p; k.buf = s.p;
-  amp__nn_par(threads, k.rows, forward_body, &k);
-  amp__nn_written(&vy, y, k.ydt);
-  amp__nn_written(&vm, c->out[1], k.type);
-  amp__nn_written(&vr, c->out[2], k.type);
+  if (!open_rows(&vx, x, k->type, &k->xdt) || !open_out(&vy, y, k->type, &k->ydt) || (w && !amp__nn_read_c(&vw, w, k->type)) ||
+      (b && !amp__nn_read_c(&vb, b, k->type)) || (mean && !amp__nn_write_c(&vm, mean, k->type)) || !amp__nn_write_c(&vr, rstd, k->type)) goto out;
+  int threads = amp__nn_threads(x->numel, k->rows);
+  if (!amp__nn_lend(&s, own, sizeof own, (size_t)threads * 3 * (size_t)k->n * amp__dtype_size[k->type])) goto out;
+  k->x = vx.p; k->y = vy.p; k->w = w ? vw.p : NULL; k->b = b ? vb.p : NULL; k->mean = vm.p; k->rstd = vr.p; k->buf = s.p;
+  amp__nn_par(threads, k->rows, forward_body, k);
+  amp__nn_written(&vy, y, k->ydt);
+  if (mean) amp__nn_written(&vm, mean, k->type);
+  amp__nn_written(&vr, rstd, k->type);
   rc = 0;
 out:
   amp__nn_give(&s);
   amp__nn_drop(&vx); amp__nn_drop(&vy); amp__nn_drop(&vw); amp__nn_drop(&vb); amp__nn_drop(&vm); amp__nn_drop(&vr);
   return rc;
+}
+
+int amp__cpu_layer_norm(amp_call *c) { /* input weight? bias?; shape eps */
+  ln k = {.eps = c->a[9].f};
+  return forward(&k, c, amp__nn_arg(c, 1), amp__nn_arg(c, 2), c->out[1], c->out[2]);
+}
+
+int amp__cpu_rms_norm(amp_call *c) { /* input weight?; shape eps: absent, the computing type's last place */
+  double last = c->in[0]->dtype == AMP_FLOAT64 ? DBL_EPSILON : FLT_EPSILON;
+  ln k = {.rms = true, .eps = c->a[9].i == AMP_NONE ? last : c->a[9].f};
+  return forward(&k, c, amp__nn_arg(c, 1), NULL, NULL, c->out[1]);
 }
 
 /* One sum over blocks, into a tensor of the row's shape */
@@ -164,33 +178,42 @@ static bool gradient(const ln *k, int64_t blocks, int which, const amp_tensor *t
   return true;
 }
 
-int amp__cpu_layer_norm_backward(amp_call *c) { /* grad input mean rstd weight? */
-  amp_tensor *g = c->in[0], *x = c->in[1], *w = amp__nn_arg(c, 4), *y = c->out[0];
+static int backward(ln *k, amp_call *c, amp_tensor *mean, amp_tensor *rstd, amp_tensor *w) {
+  amp_tensor *g = c->in[0], *x = c->in[1], *y = c->out[0];
   char own[16 << 10] __attribute__((aligned(64)));
-  ln k = {.type = amp__nn_type(x->dtype)};
   amp__nn_view vx = {0}, vg = {0}, vy = {0}, vw = {0}, vm = {0}, vr = {0};
   amp__nn_scratch s = {0};
   int rc = AMP_E_MEMORY;
-  if (c->in[2]->dtype == AMP_FLOAT64) k.type = AMP_FLOAT64;
-  shape(&k, c->a, x);
-  if (k.n == 0) return 0;
-  if (!open_rows(&vx, x, k.type, &k.xdt) || !open_rows(&vg, g, k.type, &k.gdt) || !open_out(&vy, y, k.type, &k.ydt) ||
-      (w && !amp__nn_read_c(&vw, w, k.type)) || !amp__nn_read_c(&vm, c->in[2], k.type) || !amp__nn_read_c(&vr, c->in[3], k.type)) goto out;
-  k.per = (k.rows + BLOCKS - 1) / BLOCKS;
-  if (k.per < 8) k.per = 8;
-  int64_t blocks = (k.rows + k.per - 1) / k.per;
+  k->type = rstd->dtype == AMP_FLOAT64 ? AMP_FLOAT64 : amp__nn_type(x->dtype);
+  shape(k, c->a, x);
+  if (k->n == 0) return 0;
+  if (!open_rows(&vx, x, k->type, &k->xdt) || !open_rows(&vg, g, k->type, &k->gdt) || !open_out(&vy, y, k->type, &k->ydt) ||
+      (w && !amp__nn_read_c(&vw, w, k->type)) || (mean && !amp__nn_read_c(&vm, mean, k->type)) || !amp__nn_read_c(&vr, rstd, k->type)) goto out;
+  k->per = (k->rows + BLOCKS - 1) / BLOCKS;
+  if (k->per < 8) k->per = 8;
+  int64_t blocks = (k->rows + k->per - 1) / k->per;
   int threads = amp__nn_threads(2 * x->numel, blocks);
-  size_t bytes = (size_t)blocks * 2 * (size_t)k.n * sizeof(double);
-  if (!amp__nn_lend(&s, own, sizeof own, bytes + (size_t)threads * 5 * (size_t)k.n * amp__dtype_size[k.type])) goto out;
-  k.x = vx.p; k.g = vg.p; k.y = vy.p; k.w = w ? vw.p : NULL; k.mean = vm.p; k.rstd = vr.p;
-  k.sums = s.p;
-  k.buf = (char *)s.p + bytes;
-  amp__nn_par(threads, blocks, backward_body, &k);
-  if (!gradient(&k, blocks, 0, c->out[1]) || !gradient(&k, blocks, 1, c->out[2])) goto out;
-  amp__nn_written(&vy, y, k.ydt);
+  size_t bytes = (size_t)blocks * 2 * (size_t)k->n * sizeof(double);
+  if (!amp__nn_lend(&s, own, sizeof own, bytes + (size_t)threads * 5 * (size_t)k->n * amp__dtype_size[k->type])) goto out;
+  k->x = vx.p; k->g = vg.p; k->y = vy.p; k->w = w ? vw.p : NULL; k->mean = vm.p; k->rstd = vr.p;
+  k->sums = s.p;
+  k->buf = (char *)s.p + bytes;
+  amp__nn_par(threads, blocks, backward_body, k);
+  if (!gradient(k, blocks, 0, c->out[1]) || (!k->rms && !gradient(k, blocks, 1, c->out[2]))) goto out;
+  amp__nn_written(&vy, y, k->ydt);
   rc = 0;
 out:
   amp__nn_give(&s);
   amp__nn_drop(&vx); amp__nn_drop(&vg); amp__nn_drop(&vy); amp__nn_drop(&vw); amp__nn_drop(&vm); amp__nn_drop(&vr);
   return rc;
+}
+
+int amp__cpu_layer_norm_backward(amp_call *c) { /* grad input mean rstd weight? */
+  ln k = {.rms = false};
+  return backward(&k, c, c->in[2], c->in[3], amp__nn_arg(c, 4));
+}
+
+int amp__cpu_rms_norm_backward(amp_call *c) { /* grad input rstd weight? */
+  ln k = {.rms = true};
+  return backward(&k, c, NULL, c->in[2], amp__nn_arg(c, 3));
 }

@@ -1,9 +1,11 @@
 /*
-** cpu_loss.c: rows nll_loss, cross_entropy_index, mse_loss and their backward
-** rows. Classes lie along dimension 2 (the only one of a vector); a row is one
-** label's scores. Labels count from 1 and are all checked before anything is
-** computed; rows labelled ignore_index count for nothing. Losses are summed in
-** double, in the order of rows.
+** cpu_loss.c: rows nll_loss, cross_entropy_index and their backward rows.
+** Classes lie along dimension 2 (the only one of a vector); a row is one label's
+** scores. Labels count from 1 and are all checked before anything is computed;
+** rows labelled ignore_index count for nothing. Losses are summed in double, in
+** the order of rows. Where neighbouring rows are neighbours in memory, as pixels of
+** maps are, cross entropy goes through tiles: a few hundred rows at once, class by
+** class. Losses of pairs of elements stand in cpu_loss_pair.c.
 */
 #include "cpu_rows.h"
 
@@ -22,7 +24,10 @@ typedef struct job {
   double scale;                        /* of gradients, for mean and sum */
   double *loss, *part;                 /* [rows]: loss, weight of the label */
   char *buf;                           /* [thread][2][classes] */
+  int64_t tile;                        /* rows in a tile, 0: row by row */
 } job;
+
+enum { TILE = 256 };                   /* rows whose labels are read at once, at most */
 
 static void set(job *k, const amp_tensor *x, int64_t reduction, int64_t ignore) {
   k->reduction = (int)reduction;
@@ -49,14 +54,31 @@ static void walk(job *k, const amp_tensor *x, const amp_tensor *t, const amp_ten
   k->sy = y && y->ndim ? y->stride[cd] : 1;
 }
 
+/* Rows from r on that lie along one run, at most `most`; p: where they start */
+static inline int64_t span(const amp__nn_walk *w, amp__nn_pos *p, int64_t r, int64_t end, int64_t most) {
+  amp__nn_seek(w, p, r);
+  int64_t n = w->ndim ? w->size[w->ndim - 1] - p->at[w->ndim - 1] : 1;
+  if (n > most) n = most;
+  return n < end - r ? n : end - r;
+}
+/* Step of tensor t (in the walk) from row to row of a run */
+static inline int64_t along(const amp__nn_walk *w, int t) { return w->ndim ? w->stride[t][w->ndim - 1] : 0; }
+
+static void read_labels(const job *k, const amp__nn_pos *p, int64_t n, int64_t *y) {
+  amp__load(AMP_C_I64, y, k->target->dtype, amp__nn_at(k->target, p->off[1]), along(&k->w, 1), n);
+}
+
 static int check_labels(const job *k) {
   amp__nn_pos p;
-  amp__nn_seek(&k->w, &p, 0);
-  const void *t = amp__data(k->target);
-  for (int64_t r = 0; r < k->w.n; r++, amp__nn_next(&k->w, &p)) {
-    int64_t y = amp__nn_label(t, k->target->dtype, p.off[1]);
-    if ((y < 1 || y > k->classes) && y != k->ignore)
-      return amp__fail(AMP_E_INDEX, "label %lld at row %lld, expected 1..%lld", (long long)y, (long long)r + 1, (long long)k->classes);
+  int64_t y[TILE], n;
+  for (int64_t r = 0; r < k->w.n; r += n) {
+    int64_t bad = 0;
+    n = span(&k->w, &p, r, k->w.n, TILE);
+    read_labels(k, &p, n, y);
+    for (int64_t i = 0; i < n; i++) bad |= (y[i] < 1) | (y[i] > k->classes);
+    for (int64_t i = 0; bad && i < n; i++)
+      if ((y[i] < 1 || y[i] > k->classes) && y[i] != k->ignore)
+        return amp__fail(AMP_E_INDEX, "label %lld at row %lld, expected 1..%lld", (long long)y[i], (long long)(r + i + 1), (long long)k->classes);
   }
   return 0;
 }
@@ -102,55 +124,85 @@ static void finish(const job *k, const amp_tensor *out, const amp_tensor *total)
 
 /* -- nll_loss ------------------------------------------------------------------------------- */
 
+/* v[i] = x at offset + i * step + (y[i] - 1) * stride, of labels that count */
+static void read_at(const amp_tensor *x, int64_t offset, int64_t step, int64_t stride, const int64_t *y, int64_t ignore, int64_t n, double *v) {
+  const void *p = amp__nn_at(x, offset);
+#define AT(T, expr) for (int64_t i = 0; i < n; i++) { int64_t o = i * step + (y[i] - 1) * stride; v[i] = y[i] == ignore ? 0 : (double)(expr); } break
+  switch (x->dtype) {
+  case AMP_FLOAT32: AT(float, ((const float *)p)[o]);
+  case AMP_FLOAT64: AT(double, ((const double *)p)[o]);
+  case AMP_FLOAT16: AT(uint16_t, amp__half_to_float(((const uint16_t *)p)[o]));
+  default: AT(uint16_t, amp__bf16_to_float(((const uint16_t *)p)[o]));
+  }
+#undef AT
+}
+
 int amp__cpu_nll_loss(amp_call *c) {
-  const amp_tensor *x = c->in[0], *w = amp__nn_arg(c, 2);
-  double own[1024];
+  const amp_tensor *x = c->in[0], *w = amp__nn_arg(c, 2), *out = c->out[0];
+  double own[1024], sum = 0, part = 0, v[TILE];
+  int64_t y[TILE], n;
   amp__nn_scratch s;
   job k = {.target = c->in[1]};
   set(&k, x, c->a[0].i, c->a[1].i);
-  walk(&k, x, k.reduction == NONE ? c->out[0] : NULL, NULL);
+  walk(&k, x, k.reduction == NONE ? out : NULL, NULL);
   int rc = check_labels(&k);
   if (rc) return rc;
-  if (!amp__nn_lend(&s, own, sizeof own, (size_t)(2 * k.w.n + k.classes) * sizeof(double))) return AMP_E_MEMORY;
-  k.loss = s.p;
-  k.part = k.loss + k.w.n;
-  k.weight = weights(w, k.part + k.w.n, k.classes, &k.wsum);
+  if (!amp__nn_lend(&s, own, sizeof own, w ? (size_t)k.classes * sizeof(double) : 0)) return AMP_E_MEMORY;
+  k.weight = weights(w, s.p, k.classes, &k.wsum);
   amp__nn_pos p;
-  amp__nn_seek(&k.w, &p, 0);
-  for (int64_t r = 0; r < k.w.n; r++, amp__nn_next(&k.w, &p)) {
-    int64_t y = label(&k, &p);
-    k.part[r] = y < 0 ? 0 : k.weight ? k.weight[y] : 1;
-    k.loss[r] = y < 0 ? 0 : -get(x, p.off[0] + y * k.sx) * k.part[r];
+  for (int64_t r = 0; r < k.w.n; r += n) {
+    n = span(&k.w, &p, r, k.w.n, TILE);
+    read_labels(&k, &p, n, y);
+    read_at(x, p.off[0], along(&k.w, 0), k.sx, y, k.ignore, n, v);
+    for (int64_t i = 0; i < n; i++) {
+      double q = y[i] == k.ignore ? 0 : k.weight ? k.weight[y[i] - 1] : 1;
+      v[i] = y[i] == k.ignore ? 0 : -v[i] * q;
+      sum += v[i];
+      part += q;
+    }
+    if (k.reduction == NONE) amp__nn_store_f64((char *)amp__data(out) + p.off[2] * amp__dtype_size[out->dtype], out->dtype, along(&k.w, 2), v, n);
   }
-  finish(&k, c->out[0], c->out[1]);
+  if (k.reduction != NONE) put(out, 0, k.reduction == MEAN ? sum / part : sum);
+  put(c->out[1], 0, part);
   amp__nn_give(&s);
   return 0;
 }
 
 /* grad target weight? total -> the scores' gradient, zero but at the labels */
 int amp__cpu_nll_loss_backward(amp_call *c) {
-  const amp_tensor *g = c->in[0], *w = amp__nn_arg(c, 2), *y = c->out[0];
+  const amp_tensor *g = c->in[0], *w = amp__nn_arg(c, 2), *out = c->out[0];
+  double own[1024], q[TILE];
+  int64_t y[TILE], n;
+  amp__nn_scratch s;
   job k = {.target = c->in[1]};
-  set(&k, y, c->a[9].i, c->a[10].i);
-  walk(&k, y, k.reduction == NONE ? g : NULL, NULL);
+  set(&k, out, c->a[9].i, c->a[10].i);
+  walk(&k, out, k.reduction == NONE ? g : NULL, NULL);
   int rc = check_labels(&k);
   if (rc) return rc;
+  if (!amp__nn_lend(&s, own, sizeof own, w ? (size_t)k.classes * sizeof(double) : 0)) return AMP_E_MEMORY;
+  k.weight = weights(w, s.p, k.classes, &k.wsum);
   double scale = k.reduction == NONE ? 0 : scalar(g) / (k.reduction == MEAN ? scalar(c->in[3]) : 1);
-  if (y->flags & AMP_T_DENSE) memset(amp__data(y), 0, (size_t)y->numel * amp__dtype_size[y->dtype]);
+  amp__nn_pos p;
+  if (out->flags & AMP_T_DENSE) memset(amp__data(out), 0, (size_t)out->numel * amp__dtype_size[out->dtype]);
   else {
-    amp__nn_pos p;
     amp__nn_seek(&k.w, &p, 0);
     for (int64_t r = 0; r < k.w.n; r++, amp__nn_next(&k.w, &p))
-      for (int64_t i = 0; i < k.classes; i++) put(y, p.off[0] + i * k.sx, 0);
+      for (int64_t i = 0; i < k.classes; i++) put(out, p.off[0] + i * k.sx, 0);
   }
-  amp__nn_pos p;
-  amp__nn_seek(&k.w, &p, 0);
-  for (int64_t r = 0; r < k.w.n; r++, amp__nn_next(&k.w, &p)) {
-    int64_t l = label(&k, &p);
-    if (l < 0) continue;
-    double q = k.reduction == NONE ? get(g, p.off[2]) : scale;
-    put(y, p.off[0] + l * k.sx, -q * (w ? get(w, l * (w->ndim ? w->stride[0] : 1)) : 1));
+  for (int64_t r = 0; r < k.w.n; r += n) {
+    n = span(&k.w, &p, r, k.w.n, TILE);
+    read_labels(&k, &p, n, y);
+    if (k.reduction == NONE) amp__nn_load_f64(q, amp__nn_at(g, p.off[2]), g->dtype, along(&k.w, 2), n);
+    int64_t step = along(&k.w, 0);
+    for (int64_t i = 0; i < n; i++) {
+      if (y[i] == k.ignore) continue;
+      double v = -(k.reduction == NONE ? q[i] : scale) * (k.weight ? k.weight[y[i] - 1] : 1);
+      int64_t o = p.off[0] + i * step + (y[i] - 1) * k.sx;
+      if (out->dtype == AMP_FLOAT32) AMP_DATA(float, out)[o] = (float)v;
+      else put(out, o, v);
+    }
   }
+  amp__nn_give(&s);
   return 0;
 }
 
@@ -220,13 +272,116 @@ SOFTGRAD(double, f64, exp)
 CE(float, f32)
 CE(double, f64)
 
+/* Tiles: rows along a run that is dense in memory, class by class */
+#define TILES(CLONES, T, S, EXP, LOG)                                                               \
+  CLONES static void tile_max_##S(T *restrict m, const T *restrict x, int64_t n) {                  \
+    for (int64_t i = 0; i < n; i++) m[i] = x[i] > m[i] ? x[i] : m[i];                               \
+  }                                                                                                 \
+  CLONES static void tile_exp_##S(T *restrict s, const T *restrict x, const T *restrict m, int64_t n) { \
+    for (int64_t i = 0; i < n; i++) s[i] += EXP(x[i] - m[i]);                                       \
+  }                                                                                                 \
+  CLONES static void tile_log_##S(T *restrict m, const T *restrict s, int64_t n) {                  \
+    for (int64_t i = 0; i < n; i++) m[i] += LOG(s[i]);                                              \
+  }                                                                                                 \
+  CLONES static void tile_add_##S(double *restrict s, const T *restrict x, double w, int64_t n) {   \
+    for (int64_t i = 0; i < n; i++) s[i] += w * (double)x[i];                                       \
+  }                                                                                                 \
+  /* a exp(x - lse) - b w; 0 in ignored rows, whatever x is */                                      \
+  CLONES static void tile_grad_##S(T *restrict d, const T *restrict x, const T *restrict lse, const T *restrict a, const T *restrict b, T w, int64_t n) { \
+    for (int64_t i = 0; i < n; i++) { T e = a[i] * EXP(x[i] - lse[i]) - b[i] * w; d[i] = a[i] == 0 ? -b[i] * w : e; } \
+  }                                                                                                 \
+  static const T *tile_##S(const job *k, int64_t off, T *buf, int64_t n) {                          \
+    const char *p = amp__nn_at(k->x, off);                                                          \
+    if (k->x->dtype == k->type) return (const T *)p;                                                \
+    amp__nn_load_##S(buf, p, k->x->dtype, 1, n);                                                    \
+    return buf;                                                                                     \
+  }                                                                                                 \
+  static void forward_tiles_##S(const job *k, int64_t begin, int64_t end) {                         \
+    T m[TILE], s[TILE], buf[TILE];                                                                  \
+    double all[TILE], at[TILE];                                                                     \
+    int64_t y[TILE], n;                                                                             \
+    amp__nn_pos p;                                                                                  \
+    for (int64_t r = begin; r < end; r += n) {                                                      \
+      n = span(&k->w, &p, r, end, k->tile);                                                         \
+      read_labels(k, &p, n, y);                                                                     \
+      for (int64_t i = 0; i < n; i++) { m[i] = -INFINITY; s[i] = 0; all[i] = 0; }                   \
+      for (int64_t c = 0; c < k->classes; c++) tile_max_##S(m, tile_##S(k, p.off[0] + c * k->sx, buf, n), n); \
+      for (int64_t c = 0; c < k->classes; c++) {                                                    \
+        const T *x = tile_##S(k, p.off[0] + c * k->sx, buf, n);                                     \
+        tile_exp_##S(s, x, m, n);                                                                   \
+        if (k->smooth != 0) tile_add_##S(all, x, k->weight ? k->weight[c] : 1, n);                  \
+      }                                                                                             \
+      tile_log_##S(m, s, n);                                                                        \
+      amp__nn_store_##S((void *)amp__nn_at(k->lse, r), k->lse->dtype, 1, m, n);                     \
+      read_at(k->x, p.off[0], 1, k->sx, y, k->ignore, n, at);                                       \
+      for (int64_t i = 0; i < n; i++) {                                                             \
+        double w = y[i] == k->ignore ? 0 : k->weight ? k->weight[y[i] - 1] : 1, l = (1 - k->smooth) * w * ((double)m[i] - at[i]); \
+        if (k->smooth != 0) l += k->smooth / (double)k->classes * (k->wsum * (double)m[i] - all[i]); \
+        k->loss[r + i] = y[i] == k->ignore ? 0 : l;                                                 \
+        k->part[r + i] = w;                                                                         \
+      }                                                                                             \
+    }                                                                                               \
+  }                                                                                                 \
+  static void backward_tiles_##S(const job *k, int64_t begin, int64_t end) {                        \
+    T lse[TILE], a[TILE], b[TILE], buf[TILE], res[TILE];                                            \
+    double q[TILE], take[TILE];                                                                     \
+    int64_t y[TILE], n;                                                                             \
+    double each = k->smooth / (double)k->classes;                                                   \
+    amp__nn_pos p;                                                                                  \
+    for (int64_t r = begin; r < end; r += n) {                                                      \
+      n = span(&k->w, &p, r, end, k->tile);                                                         \
+      read_labels(k, &p, n, y);                                                                     \
+      amp__nn_load_##S(lse, amp__nn_at(k->lse, r), k->lse->dtype, 1, n);                            \
+      if (k->reduction == NONE) amp__nn_load_f64(q, amp__nn_at(k->grad, p.off[2]), k->grad->dtype, along(&k->w, 2), n); \
+      for (int64_t i = 0; i < n; i++) {                                                             \
+        bool off = y[i] == k->ignore;                                                               \
+        double g = k->reduction == NONE ? q[i] : k->scale, w = off ? 0 : k->weight ? k->weight[y[i] - 1] : 1; \
+        a[i] = off ? 0 : (T)(g * ((1 - k->smooth) * w + each * k->wsum));                           \
+        b[i] = off ? 0 : (T)(g * each);                                                             \
+        take[i] = off ? 0 : g * (1 - k->smooth) * w;                                                \
+      }                                                                                             \
+      for (int64_t c = 0; c < k->classes; c++) {                                                    \
+        const T *x = tile_##S(k, p.off[0] + c * k->sx, buf, n);                                     \
+        T *to = (T *)amp__nn_at(k->y, p.off[3] + c * k->sy), *d = k->y->dtype == k->type ? to : res; \
+        tile_grad_##S(d, x, lse, a, b, k->smooth != 0 && k->weight ? (T)k->weight[c] : 1, n);       \
+        if (d == res) {                                                                             \
+          for (int64_t i = 0; i < n; i++) d[i] -= y[i] == c + 1 ? (T)take[i] : 0;                   \
+          amp__nn_store_##S(to, k->y->dtype, 1, d, n);                                              \
+        }                                                                                           \
+      }                                                                                             \
+      if (k->y->dtype == k->type)                                                                   \
+        for (int64_t i = 0; i < n; i++)                                                             \
+          if (y[i] != k->ignore) ((T *)amp__nn_at(k->y, p.off[3] + (y[i] - 1) * k->sy))[i] -= (T)take[i]; \
+    }                                                                                               \
+  }
+TILES(AMP_CLONES, float, f32, amp__expf, amp__logf)
+TILES(AMP_CLONES_WIDE, double, f64, exp, log)
+
+/* A tile's scores stay in the first-level cache. y: its gradient, or NULL */
+static void choose_tiles(job *k) {
+  int64_t n = (48 << 10) / (k->classes * amp__dtype_size[k->type] + 1) / 16 * 16;
+  k->tile = 0;
+  if (k->sx == 1 || along(&k->w, 0) != 1 || k->w.size[k->w.ndim - 1] < 8 || (k->y && along(&k->w, 3) != 1)) return;
+  k->tile = n < 16 ? 16 : n > TILE ? TILE : n;
+}
+
 static void forward_body(void *ctx, int64_t begin, int64_t end, int thread) {
   const job *k = ctx;
+  if (k->tile) {
+    if (k->type == AMP_FLOAT64) forward_tiles_f64(k, begin, end);
+    else forward_tiles_f32(k, begin, end);
+    return;
+  }
   if (k->type == AMP_FLOAT64) forward_f64(k, begin, end, thread);
   else forward_f32(k, begin, end, thread);
 }
 static void backward_body(void *ctx, int64_t begin, int64_t end, int thread) {
   const job *k = ctx;
+  if (k->tile) {
+    if (k->type == AMP_FLOAT64) backward_tiles_f64(k, begin, end);
+    else backward_tiles_f32(k, begin, end);
+    return;
+  }
   if (k->type == AMP_FLOAT64) backward_f64(k, begin, end, thread);
   else backward_f32(k, begin, end, thread);
 }
@@ -240,6 +395,7 @@ int amp__cpu_cross_entropy_index(amp_call *c) {
   walk(&k, x, k.reduction == NONE ? c->out[0] : NULL, NULL);
   int rc = check_labels(&k);
   if (rc) return rc;
+  choose_tiles(&k);
   int threads = amp__nn_threads(4 * x->numel, k.w.n);
   size_t head = (size_t)(2 * k.w.n + k.classes) * sizeof(double);
   if (!amp__nn_lend(&s, own, sizeof own, head + (size_t)threads * 2 * (size_t)k.classes * amp__dtype_size[k.type])) return AMP_E_MEMORY;
@@ -277,6 +433,7 @@ int amp__cpu_cross_entropy_backward(amp_call *c) {
   }
   k.lse = &flat;
   if (k.reduction != NONE) k.scale = scalar(g) / (k.reduction == MEAN ? scalar(c->in[5]) : 1);
+  choose_tiles(&k);
   int threads = amp__nn_threads(4 * x->numel, k.w.n);
   size_t head = (size_t)k.classes * sizeof(double);
   rc = AMP_E_MEMORY;
@@ -289,108 +446,4 @@ int amp__cpu_cross_entropy_backward(amp_call *c) {
 out:
   amp__nn_drop(&lse);
   return rc;
-}
-
-/* -- mse_loss ---------------------------------------------------------------------------------- */
-
-enum { BLOCK = 1024 };
-
-typedef struct mse {
-  int type;
-  const amp_tensor *x, *t, *y, *g;     /* y: output or NULL; g: gradient or NULL (a scalar: NULL too) */
-  bool back;                           /* x - t is scaled, not squared */
-  double scale, *sums;                 /* sums of blocks of rows */
-  int64_t n, sx, st, sy, sg, per;
-  amp__nn_walk w;
-} mse;
-
-#define MSE(T, S)                                                                                   \
-  static void mse_rows_##S(const mse *k, int64_t begin, int64_t end) {                              \
-    T a[BLOCK], b[BLOCK], g[BLOCK];                                                                 \
-    for (int64_t blk = begin; blk < end; blk++) {                                                   \
-      amp__nn_pos p;                                                                                \
-      double sum = 0;                                                                               \
-      int64_t r0 = blk * k->per, r1 = r0 + k->per < k->w.n ? r0 + k->per : k->w.n;                  \
-      amp__nn_seek(&k->w, &p, r0);                                                                  \
-      for (int64_t r = r0; r < r1; r++, amp__nn_next(&k->w, &p))                                    \
-        for (int64_t i = 0; i < k->n; i += BLOCK) {                                                 \
-          int64_t n = k->n - i < BLOCK ? k->n - i : BLOCK;                                          \
-          amp__nn_load_##S(a, amp__nn_at(k->x, p.off[0] + i * k->sx), k->x->dtype, k->sx, n);       \
-          amp__nn_load_##S(b, amp__nn_at(k->t, p.off[1] + i * k->st), k->t->dtype, k->st, n);       \
-          for (int64_t j = 0; j < n; j++) a[j] -= b[j];                                             \
-          if (k->back) {                                                                            \
-            if (k->g) {                                                                             \
-              amp__nn_load_##S(g, amp__nn_at(k->g, p.off[3] + i * k->sg), k->g->dtype, k->sg, n);   \
-              for (int64_t j = 0; j < n; j++) a[j] *= (T)k->scale * g[j];                           \
-            } else for (int64_t j = 0; j < n; j++) a[j] *= (T)k->scale;                             \
-          } else if (k->y) for (int64_t j = 0; j < n; j++) a[j] *= a[j];                            \
-          else sum += amp__row_dev_##S(a, 0, n);                                                    \
-          if (k->y) amp__nn_store_##S((void *)amp__nn_at(k->y, p.off[2] + i * k->sy), k->y->dtype, k->sy, a, n); \
-        }                                                                                           \
-      if (k->sums) k->sums[blk] = sum;                                                              \
-    }                                                                                               \
-  }
-MSE(float, f32)
-MSE(double, f64)
-
-static void mse_body(void *ctx, int64_t begin, int64_t end, int thread) {
-  const mse *k = ctx;
-  if (k->type == AMP_FLOAT64) mse_rows_f64(k, begin, end);
-  else mse_rows_f32(k, begin, end);
-}
-
-/* Everything but the last dimension that can't be merged into runs */
-static void mse_run(mse *k, bool sum, double *total) {
-  double sums[64];
-  const amp_tensor *x = k->x;
-  const int64_t *st[4] = {x->stride, k->t->stride, k->y ? k->y->stride : x->stride, k->g ? k->g->stride : x->stride};
-  amp__nn_walk_init(&k->w, x->ndim, x->size, 0, 4, st);
-  amp__nn_walk *w = &k->w;
-  k->n = k->sx = k->st = k->sy = k->sg = 1;
-  if (w->ndim) {                       /* the innermost merged run is a row */
-    int d = --w->ndim;
-    k->n = w->size[d];
-    k->sx = w->stride[0][d]; k->st = w->stride[1][d]; k->sy = w->stride[2][d]; k->sg = w->stride[3][d];
-    w->n /= k->n ? k->n : 1;
-    if (w->n == 1 && k->n >= 2 * BLOCK && w->ndim == 0) {  /* one long run: cut it for the threads */
-      int64_t piece = BLOCK;
-      while (k->n % piece) piece /= 2;
-      if (piece >= 64) {
-        w->ndim = 1;
-        w->size[0] = w->n = k->n / piece;
-        w->stride[0][0] = k->sx * piece; w->stride[1][0] = k->st * piece; w->stride[2][0] = k->sy * piece; w->stride[3][0] = k->sg * piece;
-        k->n = piece;
-      }
-    }
-  }
-  k->per = (w->n + 63) / 64;
-  int64_t blocks = k->per ? (w->n + k->per - 1) / k->per : 0;
-  k->sums = sum ? sums : NULL;
-  amp__nn_par(amp__nn_threads(x->numel, blocks), blocks, mse_body, k);
-  *total = 0;
-  for (int64_t i = 0; sum && i < blocks; i++) *total += sums[i];
-}
-
-static int mse_type(const amp_tensor *a, const amp_tensor *b) {
-  return a->dtype == AMP_FLOAT64 || b->dtype == AMP_FLOAT64 ? AMP_FLOAT64 : AMP_FLOAT32;
-}
-
-int amp__cpu_mse_loss(amp_call *c) {
-  bool none = c->a[0].i == NONE;
-  mse k = {.type = mse_type(c->in[0], c->in[1]), .x = c->in[0], .t = c->in[1], .y = none ? c->out[0] : NULL};
-  double sum = 0;
-  if (k.x->numel) mse_run(&k, !none, &sum);
-  if (!none) put(c->out[0], 0, c->a[0].i == MEAN ? sum / (double)k.x->numel : sum);
-  return 0;
-}
-
-int amp__cpu_mse_loss_backward(amp_call *c) { /* grad input target */
-  bool none = c->a[0].i == NONE;
-  mse k = {.type = mse_type(c->in[1], c->in[2]), .x = c->in[1], .t = c->in[2], .y = c->out[0], .g = none ? c->in[0] : NULL, .back = true, .scale = 2};
-  double sum;
-  if (k.x->numel == 0) return 0;
-  if (c->a[0].i == MEAN) k.scale /= (double)k.x->numel;
-  if (!none) k.scale *= scalar(c->in[0]);
-  mse_run(&k, false, &sum);
-  return 0;
 }

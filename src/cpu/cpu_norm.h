@@ -1,10 +1,11 @@
 /*
-** cpu_norm.h: what batch_norm's and layer_norm's files share: the data as
+** cpu_norm.h: what the files of normalisation share: the data as
 ** groups of contiguous runs, and how statistics of runs are put together.
 */
 #ifndef AMP_CPU_NORM_H
 #define AMP_CPU_NORM_H
 #include <math.h>
+#include "cpu_iter.h"
 #include "cpu_rows.h"
 
 enum { NORM_RUN = 2048 };       /* elements taken through the cache at a time */
@@ -30,5 +31,48 @@ static inline const double *norm_in_f64(const void *p, int dtype, double *buf, i
   amp__nn_load_f64(buf, p, dtype, 1, n);
   return buf;
 }
+
+/* Image, channel and rest strides of N x C x the rest, of strides st; false: no single stride walks the rest. */
+bool amp__norm_strides(const amp_tensor *t, const int64_t *st, int64_t *n, int64_t *c, int64_t *s);
+
+/* -- Channels inside: rows (pixels) of runs of n <= NORM_LANE channels ------------------- */
+
+enum { NORM_LANE = 64 };                     /* channels that loops take at a time */
+enum { NORM_SPAN = 1024 };                   /* channels whose sums are kept at a time */
+enum { NORM_BLOCK = 4096 };                  /* elements that go through the cache at a time, all lanes of some rows */
+/* Rows of a block; it depends on the number of channels alone, so sums do. */
+static inline int64_t norm_rows(int64_t channels) {
+  int64_t n = NORM_BLOCK / (channels < NORM_SPAN ? channels : NORM_SPAN);
+  return n < 128 ? n : 128;
+}
+
+/* ld, gld, yld: elements from a row to the next. all, dev: means and sums of squared deviations so far, of `before`
+** elements, joined with those of n more. sums: of g, and of g (x - mean) */
+#define NORM_LANES(T, S)                                                                            \
+  void amp__lane_stats_##S(const T *x, int64_t ld, int64_t rows, int64_t n, T *mean, T *m2);        \
+  void amp__lane_join_##S(double *restrict all, double *restrict dev, const T *restrict mean, const T *restrict m2, int64_t nc, \
+                          double before, double n);                                                 \
+  void amp__lane_affine_##S(T *y, int64_t yld, const T *x, int64_t ld, int64_t rows, int64_t n, const T *a, const T *b); \
+  void amp__lane_sums_##S(const T *g, int64_t gld, const T *x, int64_t ld, int64_t rows, int64_t n, const T *mean, T *sg, T *sx); \
+  void amp__lane_affine2_##S(T *y, int64_t yld, const T *g, int64_t gld, const T *x, int64_t ld, int64_t rows, int64_t n, \
+                             const T *a, const T *b, const T *c);                                   \
+  /* `rows` runs of n channels: the memory itself (*ld its stride) or widened (*ld = n) */          \
+  static inline const T *norm_lanes_##S(const char *p, int dtype, int64_t stride, int64_t rows, int64_t n, T *buf, int64_t *ld) { \
+    int size = amp__dtype_size[dtype];                                                              \
+    *ld = stride;                                                                                   \
+    if (size == sizeof(T)) return (const T *)p;                                                     \
+    *ld = n;                                                                                        \
+    if (stride == n) amp__nn_load_##S(buf, p, dtype, 1, rows * n);                                  \
+    else for (int64_t i = 0; i < rows; i++) amp__nn_load_##S(buf + i * n, p + i * stride * size, dtype, 1, n); \
+    return buf;                                                                                     \
+  }                                                                                                 \
+  static inline void norm_unlane_##S(char *p, int dtype, int64_t stride, int64_t rows, int64_t n, const T *buf) { \
+    int size = amp__dtype_size[dtype];                                                              \
+    if (stride == n) amp__nn_store_##S(p, dtype, 1, buf, rows * n);                                 \
+    else for (int64_t i = 0; i < rows; i++) amp__nn_store_##S(p + i * stride * size, dtype, 1, buf + i * n, n); \
+  }
+NORM_LANES(float, f32)
+NORM_LANES(double, f64)
+#undef NORM_LANES
 
 #endif

@@ -1,5 +1,5 @@
 /*
-** cpu_reduce.c: sums, products, extremes, truth, variance, log-sum-exp.
+** cpu_reduce.c: sums, products, extremes, truth, variance, log-sum-exp, norms.
 **
 ** Two levels of accumulation make sums both fast and accurate: many float32
 ** lanes (of a row, or one a column) take at most a few dozen elements each, then
@@ -8,6 +8,7 @@
 **
 **   lanes[64] (or columns[512]) in the class -> double / int64 -> joined by piece
 */
+#include <float.h>
 #include <stdlib.h>
 #include "cpu_reduce.h"
 #include "cpu_math.h"
@@ -96,6 +97,10 @@ void amp__rblock(const amp_rplan *p, int64_t b, amp_rblock *x)
 void amp__rseek(const amp_rplan *p, amp_rpos *x, int64_t at)
 {
   x->offset = 0;
+  if (at == 0) { /* no divisions at the start of short rows */
+    for (int d = 0; d < p->nr; d++) x->index[d] = 0;
+    return;
+  }
   for (int d = 0; d < p->nr; d++) {
     x->index[d] = d == p->nr - 1 ? at : at % p->rsize[d];
     at /= p->rsize[d];
@@ -166,7 +171,7 @@ static void name##_join(int64_t n, const void *from, void *acc) \
 { \
   for (int64_t j = 0; j < n; j++) ((A *)acc)[j] = JOIN(((A *)acc)[j], ((const A *)from)[j]); \
 } \
-static const reducer name = { name##_row, name##_cols, name##_init, name##_fold, name##_join, c, ac };
+static const reducer name __attribute__((unused)) = { name##_row, name##_cols, name##_init, name##_fold, name##_join, c, ac };
 
 /* which reducers have a parameter a column */
 #define PARAM_AMP_C_F32(name, p, j) PARAM_##name(p, j)
@@ -184,6 +189,18 @@ static const reducer name = { name##_row, name##_cols, name##_init, name##_fold,
 #define PARAM_sq_d(p, j) p[j]
 #define PARAM_exp_f(p, j) p[j]
 #define PARAM_exp_d(p, j) p[j]
+#define PARAM_square_f(p, j) 0
+#define PARAM_square_d(p, j) 0
+#define PARAM_abs_f(p, j) 0
+#define PARAM_abs_d(p, j) 0
+#define PARAM_most_f(p, j) 0
+#define PARAM_most_d(p, j) 0
+#define PARAM_least_f(p, j) 0
+#define PARAM_least_d(p, j) 0
+#define PARAM_other_f(p, j) 0
+#define PARAM_other_d(p, j) 0
+#define PARAM_power_f(p, j) p[j]
+#define PARAM_power_d(p, j) p[j]
 
 #define ADD(a, v, m) ((a) + (v))
 #define ADDI(a, v, m) (int64_t)((uint64_t)(a) + (uint64_t)(v))
@@ -196,6 +213,17 @@ static const reducer name = { name##_row, name##_cols, name##_init, name##_fold,
 #define SQ(a, v, m) ((a) + ((v) - (m)) * ((v) - (m)))
 #define EXPF(a, v, m) ((a) + amp__expf((v) - (m)))
 #define EXPD(a, v, m) ((a) + exp((v) - (m)))
+/* of norms */
+#define SQUARE(a, v, m) ((a) + (v) * (v))
+#define ABSF(a, v, m) ((a) + fabsf(v))
+#define ABSD(a, v, m) ((a) + fabs(v))
+#define MOSTF(a, v, m) MAX(a, fabsf(v), m)
+#define MOSTD(a, v, m) MAX(a, fabs(v), m)
+#define LEASTF(a, v, m) MIN(a, fabsf(v), m)
+#define LEASTD(a, v, m) MIN(a, fabs(v), m)
+#define OTHER(a, v, m) ((a) + ((v) != 0 ? 1 : 0))
+#define POWERF(a, v, m) ((a) + abs_powf(v, m))
+#define POWERD(a, v, m) ((a) + pow(fabs(v), m))
 /* a NaN is taken and then kept: nothing is greater than it */
 #define MAX(a, v, m) ((v) > (a) || (v) != (v) ? (v) : (a))
 #define MAX2(a, b) ((b) > (a) || (b) != (b) ? (b) : (a))
@@ -206,7 +234,44 @@ static const reducer name = { name##_row, name##_cols, name##_init, name##_fold,
 #define MINI(a, v, m) ((v) < (a) ? (v) : (a))
 #define MINI2(a, b) ((b) < (a) ? (b) : (a))
 
+/* |x|^p for any x, p not 0 and finite */
+AMP_INLINE float abs_powf(float x, float p)
+{
+  float a = fabsf(x), y = amp__powf_core(a > 0.f && a <= FLT_MAX ? a : 1.f, p);
+  y = a == (p > 0.f ? 0.f : INFINITY) ? 0.f : a == 0.f || a == INFINITY ? INFINITY : y;
+  return a != a ? a : y;
+}
+
 REDUCER(sum_f, AMP_CLONES, float, double, 64, 0, ADD, ADD2, AMP_C_F32, AMP_C_F64)
+/* The same sum of a row, whose ends cost little: most rows are short */
+typedef float lanes16 __attribute__((vector_size(64), aligned(4)));
+typedef int32_t masks16 __attribute__((vector_size(64), aligned(4)));
+static const int32_t last[32] = { [16] = -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1 };
+static AMP_CLONES void total_f_row(int64_t n, const void *x_, const void *param, void *acc)
+{
+  const float *x = x_;
+  lanes16 a = { 0 }, b = { 0 }, c = { 0 }, d = { 0 };
+  int64_t i = 0;
+  (void)param;
+  for (; i + 64 <= n; i += 64) {
+    a += *(const lanes16 *)(x + i); b += *(const lanes16 *)(x + i + 16);
+    c += *(const lanes16 *)(x + i + 32); d += *(const lanes16 *)(x + i + 48);
+  }
+  for (; i + 16 <= n; i += 16) a += *(const lanes16 *)(x + i);
+  float r = 0;
+  if (n < 16) for (; i < n; i++) r += x[i];
+  else if (i < n) { /* the last 16 elements, without those that were taken already */
+    masks16 m = *(const masks16 *)(last + (n - i));
+    b += (lanes16)((masks16)*(const lanes16 *)(x + n - 16) & m);
+  }
+  a = (a + b) + (c + d);
+  float l[16];
+  memcpy(l, &a, sizeof l);
+  for (int j = 0; j < 8; j++) l[j] += l[j + 8];
+  for (int j = 0; j < 4; j++) r += l[j] + l[j + 4];
+  *(double *)acc += (double)r;
+}
+static const reducer total_f = { total_f_row, sum_f_cols, sum_f_init, sum_f_fold, sum_f_join, AMP_C_F32, AMP_C_F64 };
 REDUCER(sum_d, AMP_CLONES_WIDE, double, double, 32, 0, ADD, ADD2, AMP_C_F64, AMP_C_F64)
 REDUCER(sum_i, AMP_CLONES_WIDE, int64_t, int64_t, 16, 0, ADDI, ADDI2, AMP_C_I64, AMP_C_I64)
 REDUCER(prod_d, AMP_CLONES_WIDE, double, double, 16, 1, MUL, MUL2, AMP_C_F64, AMP_C_F64)
@@ -221,6 +286,18 @@ REDUCER(max_i, AMP_CLONES_WIDE, int64_t, int64_t, 16, INT64_MIN, MAXI, MAXI2, AM
 REDUCER(min_f, AMP_CLONES, float, double, 64, INFINITY, MIN, MIN2, AMP_C_F32, AMP_C_F64)
 REDUCER(min_d, AMP_CLONES_WIDE, double, double, 32, INFINITY, MIN, MIN2, AMP_C_F64, AMP_C_F64)
 REDUCER(min_i, AMP_CLONES_WIDE, int64_t, int64_t, 16, INT64_MAX, MINI, MINI2, AMP_C_I64, AMP_C_I64)
+REDUCER(square_f, AMP_CLONES, float, double, 64, 0, SQUARE, ADD2, AMP_C_F32, AMP_C_F64)
+REDUCER(square_d, AMP_CLONES_WIDE, double, double, 32, 0, SQUARE, ADD2, AMP_C_F64, AMP_C_F64)
+REDUCER(abs_f, AMP_CLONES, float, double, 64, 0, ABSF, ADD2, AMP_C_F32, AMP_C_F64)
+REDUCER(abs_d, AMP_CLONES_WIDE, double, double, 32, 0, ABSD, ADD2, AMP_C_F64, AMP_C_F64)
+REDUCER(most_f, AMP_CLONES, float, double, 64, 0, MOSTF, MAX2, AMP_C_F32, AMP_C_F64)
+REDUCER(most_d, AMP_CLONES_WIDE, double, double, 32, 0, MOSTD, MAX2, AMP_C_F64, AMP_C_F64)
+REDUCER(least_f, AMP_CLONES, float, double, 64, INFINITY, LEASTF, MIN2, AMP_C_F32, AMP_C_F64)
+REDUCER(least_d, AMP_CLONES_WIDE, double, double, 32, INFINITY, LEASTD, MIN2, AMP_C_F64, AMP_C_F64)
+REDUCER(other_f, AMP_CLONES, float, double, 64, 0, OTHER, ADD2, AMP_C_F32, AMP_C_F64)
+REDUCER(other_d, AMP_CLONES_WIDE, double, double, 32, 0, OTHER, ADD2, AMP_C_F64, AMP_C_F64)
+REDUCER(power_f, AMP_CLONES, float, double, 16, 0, POWERF, ADD2, AMP_C_F32, AMP_C_F64)
+REDUCER(power_d, , double, double, 4, 0, POWERD, ADD2, AMP_C_F64, AMP_C_F64)
 REDUCER(any_u, AMP_CLONES_WIDE, uint8_t, int64_t, 64, 0, MAXI, MAXI2, AMP_C_U8, AMP_C_I64)
 REDUCER(all_u, AMP_CLONES_WIDE, uint8_t, int64_t, 64, 1, MINI, MINI2, AMP_C_U8, AMP_C_I64)
 
@@ -236,7 +313,12 @@ static void fold_rows(const amp_rplan *p, const reducer *r, const amp_rblock *b,
   bool direct = p->rin[0] == 1 && (p->dtype == amp__class_dtype[r->cls] || (r->cls == AMP_C_U8 && p->dtype == AMP_UINT8));
   int64_t chunk = direct && r->cls != AMP_C_U8 ? 4096 : ROW_CHUNK;
   if (p->dtype == AMP_UINT8 && r->cls == AMP_C_U8) direct = false;  /* truth values are 0 or 1 */
-  bool pack = p->nr > 1 && p->rsize[0] < 512; /* short runs are put together first */
+  bool pack = p->nr > 1 && p->rsize[0] < (direct ? 64 : 512); /* short runs are put together first */
+  if (direct && p->nr == 1 && hi - lo <= chunk) { /* a row is one run */
+    const char *q = b->in + lo * p->es;
+    for (int c = 0; c < b->n; c++, q += p->kin[0] * p->es) r->row(hi - lo, q, param ? param + c * cs : NULL, acc + c * 8);
+    return;
+  }
   for (int c = 0; c < b->n; c++) {
     const char *base = b->in + c * p->kin[0] * p->es;
     const void *m = param ? param + c * cs : NULL;
@@ -269,7 +351,7 @@ static void fold_rows(const amp_rplan *p, const reducer *r, const amp_rblock *b,
 /* Columns side by side. Where rows are short and follow each other without a gap, many make one. */
 static void fold_columns(const amp_rplan *p, const reducer *r, const amp_rblock *b, int64_t lo, int64_t hi, const char *param, char *acc)
 {
-  char buf[AMP_CHUNK * 8] __attribute__((aligned(64))), lane[AMP_CHUNK * 8] __attribute__((aligned(64)));
+  char buf[AMP_CHUNK * 32] __attribute__((aligned(64))), lane[AMP_CHUNK * 8] __attribute__((aligned(64)));
   char sum[AMP_CHUNK * 8] __attribute__((aligned(64))), tiled[AMP_CHUNK * 8] __attribute__((aligned(64)));
   int cs = amp__class_size[r->cls], width = b->n, group = 1, taken = 0;
   bool dense = p->kin[0] == 1, direct = dense && p->dtype == amp__class_dtype[r->cls];
@@ -280,21 +362,26 @@ static void fold_columns(const amp_rplan *p, const reducer *r, const amp_rblock 
       param = tiled;
     }
   }
-  int all = width * group;
+  int all = width * group, several = AMP_CHUNK * 32 / (width * cs); /* rows that are widened together */
+  if (several > 16) several = 16;
   r->init(all, lane, sum);
   amp_rpos x;
   amp__rseek(p, &x, lo);
   for (int64_t at = lo; at < hi; ) {
-    int64_t rows = p->rsize[0] - x.index[0], most = group > 1 ? group : direct ? 64 - taken : 1;
+    int64_t rows = p->rsize[0] - x.index[0], most = group > 1 ? group : direct || 64 - taken < several ? 64 - taken : several;
     if (rows > hi - at) rows = hi - at;
     if (rows > most) rows = most;
     const char *q = b->in + x.offset * p->es;
     int64_t n = group > 1 ? rows * width : width;
     int together = group > 1 ? 1 : (int)rows;
     if (direct) r->cols(n, q, p->rin[0], together, param, lane);
-    else {
+    else if (group > 1) {
       amp__load(r->cls, buf, p->dtype, q, p->kin[0], n);
       r->cols(n, buf, 0, 1, param, lane);
+    } else {
+      if (dense && p->rin[0] == n) amp__load(r->cls, buf, p->dtype, q, 1, n * rows);
+      else for (int64_t k = 0; k < rows; k++) amp__load(r->cls, buf + k * n * cs, p->dtype, q + k * p->rin[0] * p->es, p->kin[0], n);
+      r->cols(n, buf, n, (int)rows, param, lane);
     }
     taken += together;
     if (taken == 64) {
@@ -354,8 +441,8 @@ static void fold_block(const amp_rplan *p, const reducer *r, const amp_rblock *b
 
 /* -- Operations -------------------------------------------------------------------------- */
 
-enum finish { STORE, MEAN, VAR, LSE };
-typedef struct operation { const amp_rplan *p; const reducer *first, *second; int finish; double correction; } operation;
+enum finish { STORE, MEAN, VAR, LSE, ROOT, POWER };
+typedef struct operation { const amp_rplan *p; const reducer *first, *second; int finish; double correction; } operation; /* of a norm, correction is p */
 
 static void run_block(const operation *o, int64_t i, int threads)
 {
@@ -363,9 +450,17 @@ static void run_block(const operation *o, int64_t i, int threads)
   double acc[AMP_CHUNK], keep[AMP_CHUNK], param[AMP_CHUNK];
   amp_rblock b;
   amp__rblock(p, i, &b);
-  fold_block(p, o->first, &b, NULL, (char *)acc, threads);
+  const char *power = NULL; /* of each column */
+  if (o->finish == POWER) {
+    power = (const char *)param;
+    for (int j = 0; j < AMP_CHUNK; j++) param[j] = o->correction;
+    if (o->first->cls == AMP_C_F32) for (int j = 0; j < AMP_CHUNK; j++) ((float *)param)[j] = (float)o->correction;
+  }
+  fold_block(p, o->first, &b, power, (char *)acc, threads);
   double n = (double)p->reduced;
   if (o->finish == MEAN) for (int j = 0; j < b.n; j++) acc[j] /= n;
+  if (o->finish == ROOT) for (int j = 0; j < b.n; j++) acc[j] = sqrt(acc[j]);
+  if (o->finish == POWER) for (int j = 0; j < b.n; j++) acc[j] = pow(acc[j], 1 / o->correction);
   if (o->second) {
     bool wide = o->second->cls == AMP_C_F64;
     for (int j = 0; j < b.n; j++) {
@@ -412,8 +507,8 @@ static uint32_t mask_of(const amp_call *c, const amp_slot *one) /* a d? attribut
   return one->i == AMP_NONE ? (1u << c->in[0]->ndim) - 1 : 1u << one->i;
 }
 
-int amp__cpu_sum(amp_call *c) { return simple(c, amp__rmask(c->a), &sum_f, &sum_d, &sum_i, STORE); }
-int amp__cpu_mean(amp_call *c) { return simple(c, amp__rmask(c->a), &sum_f, &sum_d, NULL, MEAN); }
+int amp__cpu_sum(amp_call *c) { return simple(c, amp__rmask(c->a), &total_f, &sum_d, &sum_i, STORE); }
+int amp__cpu_mean(amp_call *c) { return simple(c, amp__rmask(c->a), &total_f, &sum_d, NULL, MEAN); }
 int amp__cpu_prod(amp_call *c) { return simple(c, mask_of(c, c->a), &prod_d, &prod_d, &prod_i, STORE); }
 int amp__cpu_amax(amp_call *c) { return simple(c, amp__rmask(c->a), &max_f, &max_d, &max_i, STORE); }
 int amp__cpu_amin(amp_call *c) { return simple(c, amp__rmask(c->a), &min_f, &min_d, &min_i, STORE); }
@@ -428,7 +523,7 @@ int amp__cpu_sum_to(amp_call *c)
   amp_rplan p;
   for (int d = 0; d < t->ndim; d++) outdim[d] = d < lead || (s->size[d - lead] == 1 && t->size[d] != 1) ? -1 : d - lead;
   amp__rplan(&p, t, s, outdim);
-  operation o = { .first = t->dtype == AMP_FLOAT64 ? &sum_d : &sum_f, .finish = STORE };
+  operation o = { .first = t->dtype == AMP_FLOAT64 ? &sum_d : &total_f, .finish = STORE };
   return run(&o, &p, 1);
 }
 
@@ -446,9 +541,22 @@ int amp__cpu_var(amp_call *c)
 {
   amp_rplan p;
   bool wide = c->in[0]->dtype == AMP_FLOAT64;
-  operation o = { .first = wide ? &sum_d : &sum_f, .second = wide ? &sq_d : &sq_f, .finish = VAR, .correction = c->a[9].f };
+  operation o = { .first = wide ? &sum_d : &total_f, .second = wide ? &sq_d : &sq_f, .finish = VAR, .correction = c->a[9].f };
   amp__rplan_mask(&p, c->in[0], c->out[0], amp__rmask(c->a));
   return run(&o, &p, 2);
+}
+
+int amp__cpu_lp_norm(amp_call *c) /* p dim keepdim dtype */
+{
+  static const reducer *const of[6][2] = {
+    { &square_f, &square_d }, { &abs_f, &abs_d }, { &most_f, &most_d }, { &least_f, &least_d }, { &other_f, &other_d }, { &power_f, &power_d } };
+  amp_rplan plan;
+  double p = c->a[0].f;
+  int wide = c->in[0]->dtype == AMP_FLOAT64 || c->out[0]->dtype == AMP_FLOAT64;
+  int k = p == 2 ? 0 : p == 1 ? 1 : p == INFINITY ? 2 : p == -INFINITY ? 3 : p == 0 ? 4 : 5;
+  operation o = { .first = of[k][wide], .finish = k == 0 ? ROOT : k == 5 ? POWER : STORE, .correction = p };
+  amp__rplan_mask(&plan, c->in[0], c->out[0], amp__rmask(c->a + 1));
+  return run(&o, &plan, k == 5 ? 8 : 1);
 }
 
 int amp__cpu_logsumexp(amp_call *c)

@@ -1,6 +1,6 @@
 /*
 ** cpu_reduce_arg.c: reductions that answer where, and those along a line:
-** max and min with a dimension, argmax, argmin, cumsum, equal.
+** max and min with a dimension, argmax, argmin, cumsum, cumprod, equal.
 **
 ** Indices count from 1; the first among equals wins, NaN wins over all. Along
 ** rows the extreme of a chunk is found by vectors and searched for only when it
@@ -155,7 +155,7 @@ int amp__cpu_argmin(amp_call *c) { return arg(c, false); }
 
 /* -- Running sums ------------------------------------------------------------------------- */
 
-typedef struct { const amp_rplan *p; int64_t out_step; } running;
+typedef struct { const amp_rplan *p; int64_t out_step; bool product; } running;
 
 static void running_part(int64_t lo, int64_t hi, void *ctx)
 {
@@ -169,22 +169,30 @@ static void running_part(int64_t lo, int64_t hi, void *ctx)
     amp_rblock b;
     amp__rblock(p, i, &b);
     if (p->columns) {
-      memset(sum, 0, sizeof(double) * (size_t)b.n);
+      for (int j = 0; j < b.n; j++) {
+        if (whole) isum[j] = r->product;
+        else sum[j] = r->product;
+      }
       for (int64_t k = 0; k < p->reduced; k++) {
         amp__load(cls, buf, p->dtype, b.in + k * p->rin[0] * p->es, p->kin[0], b.n);
-        if (whole) for (int j = 0; j < b.n; j++) isum[j] = (int64_t)((uint64_t)isum[j] + (uint64_t)ibuf[j]);
+        if (r->product) for (int j = 0; j < b.n; j++) {
+          if (whole) isum[j] = (int64_t)((uint64_t)isum[j] * (uint64_t)ibuf[j]);
+          else sum[j] *= buf[j];
+        } else if (whole) for (int j = 0; j < b.n; j++) isum[j] = (int64_t)((uint64_t)isum[j] + (uint64_t)ibuf[j]);
         else for (int j = 0; j < b.n; j++) sum[j] += buf[j];
         amp__store(p->odtype, b.out + k * r->out_step * p->oes, p->kout[0], cls, sum, b.n);
       }
     } else for (int j = 0; j < b.n; j++) {
       const char *in = b.in + j * p->kin[0] * p->es;
       char *out = b.out + j * p->kout[0] * p->oes;
-      double s = 0;
-      uint64_t n = 0;
+      double s = r->product;
+      uint64_t n = r->product;
       for (int64_t at = 0; at < p->reduced; at += AMP_CHUNK) {
         int64_t m = p->reduced - at < AMP_CHUNK ? p->reduced - at : AMP_CHUNK;
         amp__load(cls, buf, p->dtype, in + at * p->rin[0] * p->es, p->rin[0], m);
-        if (whole) for (int64_t k = 0; k < m; k++) ibuf[k] = (int64_t)(n += (uint64_t)ibuf[k]);
+        if (r->product && whole) for (int64_t k = 0; k < m; k++) ibuf[k] = (int64_t)(n *= (uint64_t)ibuf[k]);
+        else if (r->product) for (int64_t k = 0; k < m; k++) buf[k] = s *= buf[k];
+        else if (whole) for (int64_t k = 0; k < m; k++) ibuf[k] = (int64_t)(n += (uint64_t)ibuf[k]);
         else for (int64_t k = 0; k < m; k++) buf[k] = s += buf[k];
         amp__store(p->odtype, out + at * r->out_step * p->oes, r->out_step, cls, buf, m);
       }
@@ -192,8 +200,8 @@ static void running_part(int64_t lo, int64_t hi, void *ctx)
   }
 }
 
-/* Sums in double (int64 for integers), rounded as they are stored */
-int amp__cpu_cumsum(amp_call *c)
+/* Sums and products in double (int64 for integers), rounded as they are stored */
+static int run(amp_call *c, bool product)
 {
   const amp_tensor *t = c->in[0], *o = c->out[0];
   amp_rplan p;
@@ -202,11 +210,13 @@ int amp__cpu_cumsum(amp_call *c)
   for (int d = 0; d < t->ndim; d++) outdim[d] = d == dim ? -1 : d;
   amp__rplan(&p, t, o, outdim);
   if (t->numel == 0) return 0;
-  running r = { &p, t->ndim ? o->stride[dim] : 1 };
+  running r = { &p, t->ndim ? o->stride[dim] : 1, product };
   if (t->ndim && p.reduced > 1) p.rin[0] = t->stride[dim];
   amp__parallel(amp__threads(t->numel * 4), p.blocks, 1, running_part, &r);
   return 0;
 }
+int amp__cpu_cumsum(amp_call *c) { return run(c, false); }
+int amp__cpu_cumprod(amp_call *c) { return run(c, true); }
 
 /* -- Equality ---------------------------------------------------------------------------------- */
 

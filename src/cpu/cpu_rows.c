@@ -1,6 +1,7 @@
 /*
-** cpu_rows.c: the runs of cpu_rows.h. Sums go down four quarters of a run at
-** once: four chains of vectors hide the adder's latency.
+** cpu_rows.c: the runs of cpu_rows.h. Sums keep four chains of vectors, which
+** hide the adder's latency: side by side in the sums that read a run first, so
+** that memory is read in order, else down the quarters of a run.
 */
 #include "cpu_rows.h"
 
@@ -9,14 +10,16 @@ static inline __attribute__((always_inline)) double exp_f64(double x) { return e
 
 #define ROWS(T, S)                                                                                  \
   AMP_CLONES T amp__row_sum_##S(const T *x, int64_t n) {                                            \
-    T a = 0, b = 0, c = 0, d = 0;                                                                   \
-    int64_t q = n / 4;                                                                              \
-    const T *x1 = x + q, *x2 = x1 + q, *x3 = x2 + q;                                                \
-    _Pragma("omp simd reduction(+ : a, b, c, d)") for (int64_t i = 0; i < q; i++) {                 \
-      a += x[i]; b += x1[i]; c += x2[i]; d += x3[i];                                                \
+    T l[256 / sizeof(T)], a = 0;                                                                    \
+    const int64_t lanes = 256 / sizeof(T);                                                          \
+    int64_t i = 0;                                                                                  \
+    if (n >= lanes) {                                                                               \
+      for (int j = 0; j < lanes; j++) l[j] = x[j];                                                  \
+      for (i = lanes; i + lanes <= n; i += lanes) for (int j = 0; j < lanes; j++) l[j] += x[i + j]; \
+      _Pragma("omp simd reduction(+ : a)") for (int j = 0; j < lanes; j++) a += l[j];               \
     }                                                                                               \
-    for (int64_t i = 4 * q; i < n; i++) a += x[i];                                                  \
-    return (a + b) + (c + d);                                                                       \
+    _Pragma("omp simd reduction(+ : a)") for (int64_t j = i; j < n; j++) a += x[j];                 \
+    return a;                                                                                       \
   }                                                                                                 \
   AMP_CLONES T amp__row_dev_##S(const T *x, T m, int64_t n) {                                       \
     T a = 0, b = 0, c = 0, d = 0;                                                                   \
@@ -30,15 +33,18 @@ static inline __attribute__((always_inline)) double exp_f64(double x) { return e
     return (a + b) + (c + d);                                                                       \
   }                                                                                                 \
   AMP_CLONES void amp__row_sums_##S(const T *g, const T *x, T m, int64_t n, T *sum2) {              \
-    T a = 0, b = 0, c = 0, d = 0;                                                                   \
-    int64_t q = n / 2;                                                                              \
-    const T *g1 = g + q, *x1 = x + q;                                                               \
-    _Pragma("omp simd reduction(+ : a, b, c, d)") for (int64_t i = 0; i < q; i++) {                 \
-      a += g[i]; b += g1[i]; c += g[i] * (x[i] - m); d += g1[i] * (x1[i] - m);                      \
+    T l[128 / sizeof(T)], k[128 / sizeof(T)], a = 0, c = 0;                                         \
+    const int64_t lanes = 128 / sizeof(T);                                                          \
+    int64_t i = 0;                                                                                  \
+    if (n >= lanes) {                                                                               \
+      for (int j = 0; j < lanes; j++) { l[j] = g[j]; k[j] = g[j] * (x[j] - m); }                    \
+      for (i = lanes; i + lanes <= n; i += lanes)                                                   \
+        for (int j = 0; j < lanes; j++) { l[j] += g[i + j]; k[j] += g[i + j] * (x[i + j] - m); }    \
+      _Pragma("omp simd reduction(+ : a, c)") for (int j = 0; j < lanes; j++) { a += l[j]; c += k[j]; } \
     }                                                                                               \
-    for (int64_t i = 2 * q; i < n; i++) { a += g[i]; c += g[i] * (x[i] - m); }                      \
-    sum2[0] = a + b;                                                                                \
-    sum2[1] = c + d;                                                                                \
+    _Pragma("omp simd reduction(+ : a, c)") for (int64_t j = i; j < n; j++) { a += g[j]; c += g[j] * (x[j] - m); } \
+    sum2[0] = a;                                                                                    \
+    sum2[1] = c;                                                                                    \
   }                                                                                                 \
   AMP_CLONES void amp__row_affine_##S(T *y, const T *x, T a, T b, int64_t n) {                      \
     AMP_IVDEP for (int64_t i = 0; i < n; i++) y[i] = a * x[i] + b;                                  \

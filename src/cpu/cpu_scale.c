@@ -256,7 +256,7 @@ int amp__cpu_scale_update(float *scale, float *inv, double *tracker, double *hys
     if (*hyst > 0) *hyst -= 1;
     if (*hyst > 0) return 0;
     s *= o->backoff_factor;
-    if (s < o->min_scale) s = o->min_scale; /* false where there is no bound: NaN */
+    if (s < o->min_scale) s = fmin(*scale, o->min_scale); /* false where there is no bound: NaN. A bound set since never raises it */
     if (1 / s > FLT_MAX) return 0;          /* 1/scale must stay a number */
   } else {
     *tracker += 1;

@@ -5,40 +5,7 @@
 ** functions (sin, cos) are mended element by element where the vector form does
 ** not reach. Rounding and sign functions leave integers in int64.
 */
-#include "cpu_iter.h"
-#include "cpu_math.h"
-
-#define UN_(CLONES, name, R, T, E) \
-static CLONES void name(int64_t n, void *const *p, unsigned scalar, const void *arg) \
-{ \
-  R *o = p[0]; const T *x = p[1]; (void)arg; \
-  AMP_IVDEP for (int64_t i = 0; i < n; i++) { const T a = x[i]; (void)a; o[i] = (R)(E); } \
-}
-#define UNF(name, E) UN_(AMP_CLONES, name, float, float, E)
-#define UND(name, E) UN_(AMP_CLONES_WIDE, name, double, double, E)
-#define UNI(name, E) UN_(AMP_CLONES_WIDE, name, int64_t, int64_t, E)
-#define UN_PLAIN(name, T, E) \
-static void name(int64_t n, void *const *p, unsigned scalar, const void *arg) \
-{ \
-  T *o = p[0]; const T *x = p[1]; (void)arg; \
-  for (int64_t i = 0; i < n; i++) { const T a = x[i]; o[i] = E; } \
-}
-
-static int run(amp_call *c, const amp_loop_fn *loops, int cls, int out_cls, int cost, const void *arg)
-{
-  amp_tensor *t[2] = { c->out[0], c->in[0] };
-  const uint8_t k[2] = { (uint8_t)out_cls, (uint8_t)cls };
-  amp_loop l = { loops[cls], arg, 1, 0, (uint16_t)cost };
-  amp__elementwise(&l, 2, t, k);
-  return 0;
-}
-
-/* Class of a float result; integers come in as float32 */
-static int float_class(amp_call *c)
-{
-  int cls = amp__class_of(c->out[0]->dtype, c->in, 1);
-  return cls == AMP_C_I64 ? AMP_C_F32 : cls;
-}
+#include "cpu_unary.h"
 
 /* -- Sign, rounding ---------------------------------------------------------------- */
 
@@ -49,7 +16,7 @@ int amp__cpu_##name(amp_call *c) \
 { \
   static const amp_loop_fn loops[3] = { name##_f, name##_d, name##_i }; \
   int cls = amp__class_of(c->out[0]->dtype, c->in, 1); \
-  return run(c, loops, cls, cls, cost, NULL); \
+  return run1(c, loops, cls, cls, cost, NULL); \
 }
 SAME3(neg, 1, -a, -a, (int64_t)(0 - (uint64_t)a))
 SAME3(abs, 1, fabsf(a), fabs(a), a < 0 ? (int64_t)(0 - (uint64_t)a) : a)
@@ -62,15 +29,6 @@ SAME3(square, 1, a * a, a * a, (int64_t)((uint64_t)a * (uint64_t)a))
 SAME3(relu, 1, (a < 0.f ? 0.f : a), (a < 0.0 ? 0.0 : a), (a < 0 ? 0 : a))
 
 /* -- Floats -------------------------------------------------------------------------- */
-
-#define FLOAT2(name, cost, EF, ED) \
-UNF(name##_f, EF) UN_PLAIN(name##_d, double, ED) \
-int amp__cpu_##name(amp_call *c) \
-{ \
-  static const amp_loop_fn loops[2] = { name##_f, name##_d }; \
-  int cls = float_class(c); \
-  return run(c, loops, cls, cls, cost, NULL); \
-}
 
 static double sigmoid(double x) { return x < 0 ? exp(x) / (1.0 + exp(x)) : 1.0 / (1.0 + exp(-x)); }
 static double softplus(double x) { return x > 0 ? x + log1p(exp(-x)) : log1p(exp(x)); }
@@ -104,19 +62,24 @@ int amp__cpu_gelu(amp_call *c)
 {
   static const amp_loop_fn exact[2] = { gelu_f, gelu_d }, approximate[2] = { gelu_tanh_f, gelu_tanh_d };
   int cls = float_class(c);
-  return run(c, c->a[0].i ? approximate : exact, cls, cls, 12, NULL);
+  return run1(c, c->a[0].i ? approximate : exact, cls, cls, 12, NULL);
 }
 
 typedef struct { float beta, threshold; double dbeta, dthreshold; } softplus_arg;
 #define SP ((const softplus_arg *)arg)
-UNF(softplus_f, (a * SP->beta > SP->threshold ? a : amp__softplusf(a * SP->beta) / SP->beta))
+static AMP_CLONES void softplus_f(int64_t n, void *const *p, unsigned scalar, const void *arg)
+{
+  float *o = p[0];
+  const float *x = p[1], beta = SP->beta, threshold = SP->threshold; /* by value, or the loop stays scalar */
+  AMP_IVDEP for (int64_t i = 0; i < n; i++) { const float z = x[i] * beta; o[i] = z > threshold ? x[i] : amp__softplusf(z) / beta; }
+}
 UN_PLAIN(softplus_d, double, (a * SP->dbeta > SP->dthreshold ? a : softplus(a * SP->dbeta) / SP->dbeta))
 int amp__cpu_softplus(amp_call *c)
 {
   static const amp_loop_fn loops[2] = { softplus_f, softplus_d };
   softplus_arg s = { (float)c->a[0].f, (float)c->a[1].f, c->a[0].f, c->a[1].f };
   int cls = float_class(c);
-  return run(c, loops, cls, cls, 16, &s);
+  return run1(c, loops, cls, cls, 16, &s);
 }
 
 UNF(sin_core, amp__trigf(a, 0))
@@ -147,13 +110,13 @@ int amp__cpu_sin(amp_call *c)
 {
   static const amp_loop_fn loops[2] = { sin_f, sin_d };
   int cls = float_class(c);
-  return run(c, loops, cls, cls, 12, NULL);
+  return run1(c, loops, cls, cls, 12, NULL);
 }
 int amp__cpu_cos(amp_call *c)
 {
   static const amp_loop_fn loops[2] = { cos_f, cos_d };
   int cls = float_class(c);
-  return run(c, loops, cls, cls, 12, NULL);
+  return run1(c, loops, cls, cls, 12, NULL);
 }
 
 /* -- Limits -------------------------------------------------------------------------- */
@@ -162,9 +125,15 @@ typedef struct { float flo, fhi; double lo, hi; int64_t ilo, ihi; } clamp_arg;
 #define CL ((const clamp_arg *)arg)
 /* a NaN element stays, a NaN bound makes NaN; where min > max, max */
 #define CLAMP(a, l, h) ((a) < (l) ? ((l) > (h) ? (h) : (l)) : (a) > (h) ? (h) : (a))
-UNF(clamp_f, CLAMP(a, CL->flo, CL->fhi))
-UND(clamp_d, CLAMP(a, CL->lo, CL->hi))
-UNI(clamp_i, CLAMP(a, CL->ilo, CL->ihi))
+#define CLAMP_LOOP(CLONES, name, T, low, high) \
+static CLONES void name(int64_t n, void *const *p, unsigned scalar, const void *arg) \
+{ \
+  T *o = p[0]; const T *x = p[1], l = CL->low, h = CL->high; \
+  AMP_IVDEP for (int64_t i = 0; i < n; i++) { const T a = x[i]; o[i] = CLAMP(a, l, h); } \
+}
+CLAMP_LOOP(AMP_CLONES, clamp_f, float, flo, fhi)
+CLAMP_LOOP(AMP_CLONES_WIDE, clamp_d, double, lo, hi)
+CLAMP_LOOP(AMP_CLONES_WIDE, clamp_i, int64_t, ilo, ihi)
 
 static int64_t bound(double v, int64_t least, int64_t most)
 {
@@ -192,7 +161,7 @@ int amp__cpu_clamp(amp_call *c)
     }
   k.flo = (float)k.lo; k.fhi = (float)k.hi;
   k.ilo = bound(k.lo, INT64_MIN, INT64_MAX); k.ihi = bound(k.hi, INT64_MIN, INT64_MAX);
-  return run(c, loops, cls, cls, 1, &k);
+  return run1(c, loops, cls, cls, 1, &k);
 }
 
 /* -- Truth --------------------------------------------------------------------------- */
@@ -202,7 +171,7 @@ UN_(AMP_CLONES_WIDE, name##_tf, uint8_t, float, EF) UN_(AMP_CLONES_WIDE, name##_
 int amp__cpu_##name(amp_call *c) \
 { \
   static const amp_loop_fn loops[3] = { name##_tf, name##_td, name##_ti }; \
-  return run(c, loops, amp__dtype_class[c->in[0]->dtype], AMP_C_U8, 1, NULL); \
+  return run1(c, loops, amp__dtype_class[c->in[0]->dtype], AMP_C_U8, 1, NULL); \
 }
 TRUTH(logical_not, a == 0, a == 0, a == 0)
 TRUTH(isnan, a != a, a != a, 0)

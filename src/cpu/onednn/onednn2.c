@@ -18,13 +18,24 @@ static dnn_md make(int ndim, const int64_t *size, dnnl_data_type_t type, const i
 
 dnn_md dnn_md_strided(int ndim, const int64_t *size, dnnl_data_type_t type, const int64_t *stride) { return make(ndim, size, type, stride); }
 dnn_md dnn_md_any(int ndim, const int64_t *size, dnnl_data_type_t type) { return make(ndim, size, type, NULL); }
+
+dnn_md dnn_md_blocked(int ndim, const int64_t *size, dnnl_data_type_t type)
+{
+  static const dnnl_format_tag_t tag[3] = { dnnl_aBc16b, dnnl_aBcd16b, dnnl_aBcde16b };
+  dnnl_memory_desc_t *md = malloc(sizeof *md);
+  if (md == NULL || dnnl_memory_desc_init_by_tag(md, ndim, size, type, tag[ndim - 3]) == dnnl_success) return md;
+  free(md);
+  return NULL;
+}
+
 void dnn_md_free(dnn_md md) { free((void *)md); }
 dnn_md dnn_query(dnnl_primitive_desc_t pd, dnnl_query_t what) { return dnnl_primitive_desc_query_md(pd, what, 0); }
 
 static dnnl_status_t forward(dnnl_primitive_desc_t *pd, const dnn_problem *p, dnnl_prop_kind_t kind, dnnl_engine_t engine, dnnl_primitive_attr_t attr)
 {
+  dnn_md src = p->hint_src ? p->hint_src : p->src;
   dnnl_convolution_desc_t d;
-  dnnl_status_t rc = dnnl_dilated_convolution_forward_desc_init(&d, kind, dnnl_convolution_direct, p->src, p->weight, p->bias,
+  dnnl_status_t rc = dnnl_dilated_convolution_forward_desc_init(&d, kind, dnnl_convolution_direct, src, p->weight, p->bias,
                                                                 p->dst, p->stride, p->dilation, p->pad_begin, p->pad_end);
   return rc ? rc : dnnl_primitive_desc_create(pd, &d, attr, engine, NULL);
 }

@@ -6,8 +6,9 @@
 ** A primitive is made once for a shape and kept, with its memory objects, in a
 ** table of the thread, so nothing is shared and a call only sets pointers.
 ** Operands are described by their own strides; where the primitive wants
-** another layout, a reorder goes before (or after) it, through scratch memory
-** of the thread. What oneDNN would only do by its reference loops is refused.
+** another layout, the data are moved before (or after) it, through scratch
+** memory of the thread: by a reorder, or between layouts that onednn_layout.c
+** knows by that. What oneDNN would only do by its reference loops is refused.
 ** float32 products under 2 MFLOP are left to the plain kernel, which has less
 ** to do around them; threads are as many as the core deems right.
 */
@@ -20,14 +21,17 @@
 #include "amp_hash.h"
 #include "onednn.h"
 
-enum { SLOTS = 256, KEY = 44, MAX_OPERAND = 4 };
+enum { SLOTS = 256, KEY = 48, MAX_OPERAND = 4 };
+
+enum how { AS_IT_LIES, REORDER, LAYOUT, FINISH }; /* how an operand gets into the primitive's layout (or out of it) */
 
 typedef struct operand {
-  dnnl_memory_t user, own;     /* own: as the primitive wants it; the same as user if no reorder */
+  dnnl_memory_t user, own;     /* own: as the primitive wants it; the same as user if it takes it as it lies */
   dnnl_primitive_t reorder;
-  size_t bytes;                /* of own, where there is a reorder */
-  bool out;
-  int arg;
+  dnn_layout layout;           /* LAYOUT, FINISH */
+  size_t bytes;                /* of own, if it is another */
+  bool out, last, bias_half;   /* FINISH: the result has channels last; the bias's dtype */
+  int arg, how;
 } operand;
 
 typedef struct entry {
@@ -125,9 +129,31 @@ static int use_threads(int n)
 #endif
 }
 
+/* of float32 and bfloat16 tensors, the only ones here */
+static void *data_of(const amp_tensor *t) { return (char *)t->storage->data + t->offset * (t->dtype == AMP_FLOAT32 ? 4 : 2); }
+static int type_of(const amp_tensor *t) { return t->dtype == AMP_FLOAT32 ? (int)dnnl_f32 : t->dtype == AMP_BFLOAT16 ? (int)dnnl_bf16 : -1; }
+
 /* -- Making an entry --------------------------------------------------------------- */
 
-static bool add_operand(entry *e, int arg, bool out, dnn_md user, dnn_md want)
+/* The layout of md, data of `size` in n dimensions: block 1, C or 16; false: another one. `type` is md's. */
+static bool layout_of(dnn_layout *l, dnn_md md, int n, const int64_t *size, int type)
+{
+  int64_t plain[5], last[5], p = 1;
+  for (int i = n - 1; i > 1; i--) { plain[i] = p; last[i] = p * size[1]; p *= size[i]; }
+  plain[1] = p; last[1] = 1;
+  plain[0] = last[0] = p * size[1];
+  *l = (dnn_layout){ size[0], size[1], p, 0, type == (int)dnnl_f32 ? 4 : 2 };
+  dnn_md some[3] = { dnn_md_strided(n, size, type, plain), dnn_md_strided(n, size, type, last), size[1] % 16 ? NULL : dnn_md_blocked(n, size, type) };
+  const int64_t block[3] = { 1, size[1], 16 };
+  for (int i = 0; i < 3; i++) {
+    if (some[i] && l->block == 0 && dnnl_memory_desc_equal(md, some[i])) l->block = block[i];
+    if (some[i]) dnn_md_free(some[i]);
+  }
+  return l->block > 0;
+}
+
+/* data: the tensor if it is an image, else NULL */
+static bool add_operand(entry *e, int arg, bool out, dnn_md user, dnn_md want, const amp_tensor *data, int type)
 {
   operand *x = &e->x[e->n++];
   dnnl_primitive_desc_t pd;
@@ -137,10 +163,29 @@ static bool add_operand(entry *e, int arg, bool out, dnn_md user, dnn_md want)
   if (want == NULL || dnnl_memory_desc_equal(user, want)) { x->own = x->user; return true; }
   if (dnnl_memory_create(&x->own, want, engine, DNNL_MEMORY_NONE) != dnnl_success) { x->own = NULL; return false; }
   x->bytes = (dnnl_memory_desc_get_size(want) + 63) / 64 * 64;
+  x->how = LAYOUT;
+  if (data && (data->flags & AMP_T_CONTIGUOUS) && layout_of(&x->layout, want, data->ndim, data->size, type) && x->layout.block > 1) return true;
+  x->how = REORDER;
   if (dnnl_reorder_primitive_desc_create(&pd, out ? want : user, engine, out ? user : want, engine, NULL) != dnnl_success) return false;
   bool ok = dnnl_primitive_create(&x->reorder, pd) == dnnl_success;
   dnnl_primitive_desc_destroy(pd);
   return ok;
+}
+
+/* The result as float32 sums, to which a bias is added on the way into the tensor */
+static bool add_finish(entry *e, int arg, dnn_md user, dnn_md want, const amp_tensor *data, const amp_tensor *bias)
+{
+  operand *x = &e->x[e->n++];
+  x->arg = arg;
+  x->out = true;
+  x->how = FINISH;
+  x->last = !(data->flags & AMP_T_CONTIGUOUS);
+  x->bias_half = bias->dtype != AMP_FLOAT32;
+  if (!layout_of(&x->layout, want, data->ndim, data->size, dnnl_f32)) return false;
+  x->layout.bytes = data->dtype == AMP_FLOAT32 ? 4 : 2;
+  x->bytes = (dnnl_memory_desc_get_size(want) + 63) / 64 * 64;
+  return dnnl_memory_create(&x->user, user, engine, DNNL_MEMORY_NONE) == dnnl_success
+         && dnnl_memory_create(&x->own, want, engine, DNNL_MEMORY_NONE) == dnnl_success;
 }
 
 /* Correct, and a thousand times too slow */
@@ -150,8 +195,9 @@ static bool by_reference(dnnl_primitive_desc_t pd)
   return dnnl_primitive_desc_query(pd, dnnl_query_impl_info_str, 0, &name) == dnnl_success && name && strncmp(name, "ref", 3) == 0;
 }
 
-/* Fill e for problem p, whose descriptors say what the primitive may choose; user: how the tensors really lie. */
-static void build(entry *e, const dnn_problem *p, const dnn_problem *user)
+/* Fill e for problem p, whose descriptors say what the primitive may choose; user: how the tensors really lie, which
+** are src and dst (of a convolution, else NULL). finish: a bias that the primitive does not take. */
+static void build(entry *e, const dnn_problem *p, const dnn_problem *user, const amp_tensor *src, const amp_tensor *dst, const amp_tensor *finish)
 {
   int before = use_threads(e->threads);
   static const int args[4][4] = {
@@ -169,10 +215,12 @@ static void build(entry *e, const dnn_problem *p, const dnn_problem *user)
   bool ok = dnnl_primitive_attr_create(&attr) == dnnl_success
             && dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user) == dnnl_success
             && dnn_primitive_desc(&pd, p, engine, attr) == dnnl_success && !by_reference(pd);
-  ok = ok && add_operand(e, arg[0], p->kind == DNN_CONV_INPUT, user->src, dnn_query(pd, ask[0]))
-       && add_operand(e, arg[1], p->kind == DNN_CONV_WEIGHT, user->weight, dnn_query(pd, ask[1]))
-       && add_operand(e, arg[3], p->kind == DNN_MATMUL || p->kind == DNN_CONV, user->dst, dnn_query(pd, ask[2]))
-       && (user->bias == NULL || add_operand(e, arg[2], false, user->bias, NULL));
+  int type = src ? type_of(src) : 0;
+  ok = ok && (finish ? add_finish(e, arg[0], user->src, dnn_query(pd, ask[0]), src, finish)
+                     : add_operand(e, arg[0], p->kind == DNN_CONV_INPUT, user->src, dnn_query(pd, ask[0]), src, type))
+       && add_operand(e, arg[1], p->kind == DNN_CONV_WEIGHT, user->weight, dnn_query(pd, ask[1]), NULL, 0)
+       && add_operand(e, arg[3], p->kind == DNN_MATMUL || p->kind == DNN_CONV, user->dst, dnn_query(pd, ask[2]), dst, type)
+       && (user->bias == NULL || add_operand(e, arg[2], false, user->bias, NULL, NULL, 0));
   if (ok) {
     dnn_md s = dnn_query(pd, dnnl_query_scratchpad_md);
     e->scratch_bytes = s ? dnnl_memory_desc_get_size(s) : 0;
@@ -191,6 +239,7 @@ static void free_problem(dnn_problem *p)
   dnn_md_free(p->weight);
   dnn_md_free(p->bias);
   dnn_md_free(p->dst);
+  dnn_md_free(p->hint_src);
 }
 
 /* -- Running ------------------------------------------------------------------------ */
@@ -200,6 +249,7 @@ static bool execute(cache *c, entry *e, void *const *data)
 {
   dnnl_exec_arg_t args[MAX_OPERAND + 1];
   size_t need = 64 + e->scratch_bytes, at = (e->scratch_bytes + 63) / 64 * 64;
+  void *own[MAX_OPERAND];
   if (e->prim == NULL) return false;
   for (int i = 0; i < e->n; i++) need += e->x[i].bytes;
   char *mem = need > 64 ? memory(c, need) : NULL;
@@ -207,13 +257,13 @@ static bool execute(cache *c, entry *e, void *const *data)
   for (int i = 0; i < e->n; i++) {
     operand *x = &e->x[i];
     dnnl_memory_set_data_handle(x->user, data[i]);
-    if (x->reorder) {
-      dnnl_memory_set_data_handle(x->own, mem + at);
+    if (x->how != AS_IT_LIES) {
+      own[i] = mem + at;
+      dnnl_memory_set_data_handle(x->own, own[i]);
       at += x->bytes;
-      if (!x->out) {
-        dnnl_exec_arg_t r[2] = { { DNNL_ARG_FROM, x->user }, { DNNL_ARG_TO, x->own } };
-        if (dnnl_primitive_execute(x->reorder, stream, 2, r) != dnnl_success) return false;
-      }
+      dnnl_exec_arg_t r[2] = { { DNNL_ARG_FROM, x->user }, { DNNL_ARG_TO, x->own } };
+      if (!x->out && x->how == LAYOUT) dnn_layout_move(&x->layout, data[i], own[i], 0, e->threads);
+      else if (!x->out && dnnl_primitive_execute(x->reorder, stream, 2, r) != dnnl_success) return false;
     }
     args[i] = (dnnl_exec_arg_t){ x->arg, x->own };
   }
@@ -225,9 +275,11 @@ static bool execute(cache *c, entry *e, void *const *data)
   if (dnnl_primitive_execute(e->prim, stream, n, args) != dnnl_success) return false;
   for (int i = 0; i < e->n; i++) {
     operand *x = &e->x[i];
-    if (!x->out || !x->reorder) continue;
     dnnl_exec_arg_t r[2] = { { DNNL_ARG_FROM, x->own }, { DNNL_ARG_TO, x->user } };
-    if (dnnl_primitive_execute(x->reorder, stream, 2, r) != dnnl_success) return false;
+    if (!x->out || x->how == AS_IT_LIES) continue;
+    if (x->how == FINISH) dnn_layout_finish(&x->layout, data[i], x->last, own[i], data[3], x->bias_half, e->threads);
+    else if (x->how == LAYOUT) dnn_layout_move(&x->layout, data[i], own[i], 1, e->threads);
+    else if (dnnl_primitive_execute(x->reorder, stream, 2, r) != dnnl_success) return false;
   }
   return true;
 }
@@ -258,10 +310,6 @@ static entry *add(cache *c, const int64_t *k, size_t h)
   c->count++;
   return e;
 }
-
-/* of float32 and bfloat16 tensors, the only ones here */
-static void *data_of(const amp_tensor *t) { return (char *)t->storage->data + t->offset * (t->dtype == AMP_FLOAT32 ? 4 : 2); }
-static int type_of(const amp_tensor *t) { return t->dtype == AMP_FLOAT32 ? (int)dnnl_f32 : t->dtype == AMP_BFLOAT16 ? (int)dnnl_bf16 : -1; }
 
 /* -- Products -------------------------------------------------------------------------- */
 
@@ -314,7 +362,7 @@ static bool product(matrix *a, matrix *b, matrix *o, void *bias, int type, int b
     int64_t bsize[3] = { 1, 1, o->cols }, bstride[3] = { o->cols, o->cols, 1 };
     dnn_problem p = { .kind = DNN_MATMUL, .src = md[0], .weight = md[1], .dst = md[2] };
     if (bias) p.bias = dnn_md_strided(batched ? 3 : 2, bsize + !batched, bias_type, bstride + !batched);
-    if (p.src && p.weight && p.dst && (!bias || p.bias)) build(e, &p, &p);
+    if (p.src && p.weight && p.dst && (!bias || p.bias)) build(e, &p, &p, NULL, NULL, NULL);
     free_problem(&p);
   }
   void *data[4] = { a->p, b->p, o->p, bias };
@@ -355,74 +403,97 @@ static int dnn_matmul(amp_call *c)
 
 static int64_t *key_tensor(int64_t *k, const amp_tensor *t)
 {
-  for (int i = 0; i < 4; i++) { *k++ = t->size[i]; *k++ = t->stride[i]; }
+  for (int i = 0; i < t->ndim; i++) { *k++ = t->size[i]; *k++ = t->stride[i]; }
   return k;
 }
 
-/* 1 x 1 over NCHW: oneDNN's products beat its blocked kernels and their reorders (85 to 162 GFLOP/s in bfloat16). */
-static bool planes(int kind, int type, const amp_tensor *src, const amp_tensor *w, const amp_tensor *dst, const amp_slot *a)
+/* Kernels of one element over contiguous data: oneDNN's products beat its blocked kernels and their reorders
+** (85 to 162 GFLOP/s in bfloat16). */
+static bool planes(int kind, int type, const amp_tensor *src, const amp_tensor *w, const amp_tensor *dst, const dnn_problem *q)
 {
-  return w->size[2] == 1 && w->size[3] == 1 && a[0].i == 1 && a[1].i == 1 && a[2].i == 0 && a[3].i == 0 && (src->flags & AMP_T_CONTIGUOUS)
-         && (dst->flags & AMP_T_CONTIGUOUS) && (kind != DNN_CONV_WEIGHT || type == (int)dnnl_bf16);
+  for (int i = 0; i < src->ndim - 2; i++)
+    if (w->size[2 + i] != 1 || q->stride[i] != 1 || q->pad_begin[i] != 0) return false;
+  return (src->flags & AMP_T_CONTIGUOUS) && (dst->flags & AMP_T_CONTIGUOUS) && (kind != DNN_CONV_WEIGHT || type == (int)dnnl_bf16);
 }
 
-/* src N x C x H x W, weight O x C/groups x kH x kW, dst: any of them the result */
+/* The result is dense; an operand only read need not be, but every element has its own place. */
+static bool fit(const amp_tensor *t, bool result)
+{
+  if (t->flags & AMP_T_DENSE) return true;
+  for (int i = 0; i < t->ndim; i++)
+    if (t->size[i] > 1 && t->stride[i] < 1) return false;
+  return !result;
+}
+
+/* Does each element of the kernel meet the image somewhere? Of one that doesn't, oneDNN leaves the gradient unwritten. */
+static bool all_met(const amp_tensor *src, const amp_tensor *w, const amp_tensor *dst, const amp_slot *a)
+{
+  for (int i = 0, at = 5 - src->ndim; i < src->ndim - 2; i++, at++)
+    for (int64_t t = 0; t < w->size[2 + i]; t++) {
+      int64_t s = a[at].i, first = t * a[6 + at].i - a[3 + at].i, o = first < 0 ? (-first + s - 1) / s : 0;
+      if (o >= dst->size[2 + i] || o * s + first >= src->size[2 + i]) return false;
+    }
+  return true;
+}
+
+/* a: stride, padding, dilation, the last `spatial` of three each, groups. src is the image, dst what a convolution
+** makes of it: one of them or w the result, and bias the result's. */
 static bool convolve(int kind, amp_tensor *src, amp_tensor *w, amp_tensor *bias, amp_tensor *dst, const amp_slot *a)
 {
-  int type = type_of(dst);
-  int64_t groups = a[6].i, k[KEY] = { 0 }, *p = k;
+  int type = type_of(dst), n = src->ndim, spatial = n - 2;
+  int64_t groups = a[9].i, k[KEY] = { 0 }, *p = k;
   cache *c;
   if (type < 0 || src->dtype != dst->dtype || w->dtype != dst->dtype || (bias && (type_of(bias) < 0 || !(bias->flags & AMP_T_CONTIGUOUS)))
-      || !(src->flags & AMP_T_DENSE) || !(w->flags & AMP_T_DENSE) || !(dst->flags & AMP_T_DENSE)
-      || src->numel == 0 || dst->numel == 0 || (c = table()) == NULL) return false;
-  double flop = 2.0 * (double)dst->numel * (double)w->size[1] * (double)w->size[2] * (double)w->size[3];
+      || !fit(src, kind == DNN_CONV_INPUT) || !fit(w, kind == DNN_CONV_WEIGHT) || !fit(dst, kind == DNN_CONV) || src->numel == 0 || dst->numel == 0 || w->numel == 0 || (c = table()) == NULL) return false;
+  bool last = src->stride[1] == 1 && dst->stride[1] == 1 && src->size[1] > 1 && dst->size[1] > 1 && (src->flags & dst->flags & AMP_T_DENSE);
+  amp_tensor *finish = kind == DNN_CONV_INPUT ? bias : NULL;
+  if (kind == DNN_CONV_WEIGHT && !all_met(src, w, dst, a)) return false;
+  if (finish && !last && !(src->flags & AMP_T_CONTIGUOUS)) return false;
+  double flop = 2.0 * (double)dst->numel * (double)(w->numel / w->size[0]);
   int threads = threads_for(flop);
-  k[0] = 5 + 24 + 7;
-  p++;
-  *p++ = kind;
-  *p++ = threads;
-  *p++ = type;
-  *p++ = bias ? type_of(bias) : -1;
-  p = key_tensor(p, src);
+  *++p = kind;
+  *++p = threads;
+  *++p = type * 64 + n * 8 + (bias ? 1 + type_of(bias) : 0);
+  p = key_tensor(p + 1, src);
   p = key_tensor(p, w);
   p = key_tensor(p, dst);
-  for (int i = 0; i < 7; i++) *p++ = a[i].i;
+  for (int i = 3 - spatial; i < 10; i++) *p++ = a[i].i;
+  k[0] = p - k;
   size_t h = hash_of(k);
   entry *e = find(c, k, h);
   if (e == NULL) {
     if ((e = add(c, k, h)) == NULL) return false;
     e->threads = threads;
-    int64_t ws[5] = { groups, w->size[0] / groups, w->size[1], w->size[2], w->size[3] };
-    int64_t wt[5] = { w->stride[0] * (w->size[0] / groups), w->stride[0], w->stride[1], w->stride[2], w->stride[3] };
-    int from = groups > 1 ? 0 : 1;
+    int64_t og = w->size[0] / groups, ws[6] = { groups, og, w->size[1] }, wt[6] = { w->stride[0] * og, w->stride[0], w->stride[1] };
+    int from = groups > 1 ? 0 : 1, wn = n + 1 - from;
     dnn_problem q = { .kind = kind }, user = { .kind = kind };
-    for (int i = 0; i < 2; i++) {
-      q.stride[i] = a[i].i;
-      q.pad_begin[i] = a[2 + i].i;
-      q.dilation[i] = a[4 + i].i - 1;
+    for (int i = 0; i < spatial; i++) {
+      int at = 3 - spatial + i;
+      ws[3 + i] = w->size[2 + i];
+      wt[3 + i] = w->stride[2 + i];
+      q.stride[i] = a[at].i;
+      q.pad_begin[i] = a[3 + at].i;
+      q.dilation[i] = a[6 + at].i - 1;
       /* what the far side is padded with so that the sizes come out */
-      q.pad_end[i] = (dst->size[2 + i] - 1) * a[i].i + (w->size[2 + i] - 1) * a[4 + i].i + 1 - src->size[2 + i] - a[2 + i].i;
+      q.pad_end[i] = (dst->size[2 + i] - 1) * a[at].i + (w->size[2 + i] - 1) * a[6 + at].i + 1 - src->size[2 + i] - a[3 + at].i;
     }
-    user.src = dnn_md_strided(4, src->size, type, src->stride);
-    user.dst = dnn_md_strided(4, dst->size, type, dst->stride);
-    user.weight = dnn_md_strided(5 - from, ws + from, type, wt + from);
-    q.src = dnn_md_any(4, src->size, type);
-    q.dst = dnn_md_any(4, dst->size, type);
-    q.weight = dnn_md_any(5 - from, ws + from, type);
-    /* channels last, and what is a product of NCHW planes: take it as it lies */
-    bool last = src->stride[1] == 1 && dst->stride[1] == 1 && src->size[1] > 1 && dst->size[1] > 1;
-    if (last || planes(kind, type, src, w, dst, a)) {
-      dnn_md_free(q.src);
-      dnn_md_free(q.dst);
-      q.src = dnn_md_strided(4, src->size, type, src->stride);
-      q.dst = dnn_md_strided(4, dst->size, type, dst->stride);
-    }
-    if (bias) {
+    int sum = finish ? (int)dnnl_f32 : type;
+    user.src = dnn_md_strided(n, src->size, type, src->stride);
+    user.dst = dnn_md_strided(n, dst->size, type, dst->stride);
+    user.weight = dnn_md_strided(wn, ws + from, type, wt + from);
+    q.weight = dnn_md_any(wn, ws + from, type);
+    /* channels last, and what is a product of planes: take it as it lies */
+    bool lies = last || planes(kind, type, src, w, dst, &q);
+    q.src = lies ? dnn_md_strided(n, src->size, sum, src->stride) : dnn_md_any(n, src->size, sum);
+    q.dst = lies ? dnn_md_strided(n, dst->size, type, dst->stride) : dnn_md_any(n, dst->size, type);
+    if (sum != type) q.hint_src = lies ? dnn_md_strided(n, src->size, type, src->stride) : dnn_md_any(n, src->size, type);
+    if (bias && !finish) {
       int64_t one = 1;
       user.bias = dnn_md_strided(1, bias->size, type_of(bias), &one);
       q.bias = dnn_md_strided(1, bias->size, type_of(bias), &one);
     }
-    if (user.src && user.dst && user.weight && q.src && q.dst && q.weight && (!bias || (user.bias && q.bias))) build(e, &q, &user);
+    if (user.src && user.dst && user.weight && q.src && q.dst && q.weight && (!bias || finish || (user.bias && q.bias)))
+      build(e, &q, &user, src, dst, finish);
     free_problem(&q);
     free_problem(&user);
   }
@@ -430,19 +501,23 @@ static bool convolve(int kind, amp_tensor *src, amp_tensor *w, amp_tensor *bias,
   return run(c, e, data);
 }
 
-static int dnn_conv2d(amp_call *c)
+static int dnn_convolution(amp_call *c)
 {
-  return convolve(DNN_CONV, c->in[0], c->in[1], c->nin > 2 ? c->in[2] : NULL, c->out[0], c->a) ? 0 : plain[AMP_OP_conv2d](c);
+  const amp_tensor *x = c->in[0];
+  if (c->in[1]->size[1] == 1 && x->size[1] > 1 && x->dtype == AMP_FLOAT32 && (x->flags & AMP_T_CONTIGUOUS))
+    return plain[AMP_OP_convolution](c); /* one channel a group: 1.6 times as fast, most of it the layouts */
+  return convolve(DNN_CONV, c->in[0], c->in[1], c->nin > 2 ? c->in[2] : NULL, c->out[0], c->a) ? 0 : plain[AMP_OP_convolution](c);
 }
 
-static int dnn_conv2d_input(amp_call *c) /* grad, weight; attributes after the shape */
+static int dnn_convolution_input(amp_call *c) /* grad, weight, bias; attributes after the shape */
 {
-  return convolve(DNN_CONV_INPUT, c->out[0], c->in[1], NULL, c->in[0], c->a + 1 + AMP_MAX_DIM) ? 0 : plain[AMP_OP_conv2d_input](c);
+  amp_tensor *bias = c->nin > 2 ? c->in[2] : NULL;
+  return convolve(DNN_CONV_INPUT, c->out[0], c->in[1], bias, c->in[0], c->a + 1 + AMP_MAX_DIM) ? 0 : plain[AMP_OP_convolution_input](c);
 }
 
-static int dnn_conv2d_weight(amp_call *c) /* grad, input */
+static int dnn_convolution_weight(amp_call *c) /* grad, input */
 {
-  return convolve(DNN_CONV_WEIGHT, c->in[1], c->out[0], NULL, c->in[0], c->a + 1 + AMP_MAX_DIM) ? 0 : plain[AMP_OP_conv2d_weight](c);
+  return convolve(DNN_CONV_WEIGHT, c->in[1], c->out[0], NULL, c->in[0], c->a + 1 + AMP_MAX_DIM) ? 0 : plain[AMP_OP_convolution_weight](c);
 }
 
 /* -- Entry ---------------------------------------------------------------------------------- */
@@ -466,8 +541,8 @@ __attribute__((visibility("default"))) const char *amp_plugin_init(uint64_t tabl
   memcpy(plain, slot, sizeof plain);
   slot[AMP_OP_linear] = dnn_linear;
   slot[AMP_OP_matmul] = dnn_matmul;
-  slot[AMP_OP_conv2d] = dnn_conv2d;
-  slot[AMP_OP_conv2d_input] = dnn_conv2d_input;
-  slot[AMP_OP_conv2d_weight] = dnn_conv2d_weight;
+  slot[AMP_OP_convolution] = dnn_convolution;
+  slot[AMP_OP_convolution_input] = dnn_convolution_input;
+  slot[AMP_OP_convolution_weight] = dnn_convolution_weight;
   return NULL;
 }

@@ -1,0 +1,42 @@
+/*
+** cpu_attention_rows.c: the two instances of cpu_attention_rows.h, and the
+** exponential of numbers that are not above 0, which skips what is smaller
+** than any result can show instead of making denormal numbers of it.
+*/
+#include <math.h>
+#include "cpu_attention.h"
+#include "cpu_rows.h"
+
+AMP_INLINE float att_exp_f32(float x) {
+  float c = x < -87.f ? -87.f : x;
+  float e = amp__exp_hl(c, 0.f);
+  return x < -87.f ? 0.f : e;
+}
+AMP_INLINE double att_exp_f64(double x) { return exp(x); }
+
+enum { FEW = 4 }; /* rows for which keys are not packed */
+enum { att_type_f32 = AMP_FLOAT32, att_type_f64 = AMP_FLOAT64 };
+#define att_load_f32 amp__nn_load_f32
+#define att_load_f64 amp__nn_load_f64
+#define att_store_f32 amp__nn_store_f32
+#define att_store_f64 amp__nn_store_f64
+#define att_row_max_f32 amp__row_max_f32
+#define att_row_max_f64 amp__row_max_f64
+#define att_log_f32 logf
+#define att_log_f64 log
+
+#define AT float
+#define AN(x) att_##x##_f32
+#define amp__attention_forward_ amp__attention_forward_f32
+#define amp__attention_forward_size_ amp__attention_forward_size_f32
+#define amp__attention_backward_ amp__attention_backward_f32
+#define amp__attention_backward_size_ amp__attention_backward_size_f32
+#include "cpu_attention_rows.h"
+
+#define AT double
+#define AN(x) att_##x##_f64
+#define amp__attention_forward_ amp__attention_forward_f64
+#define amp__attention_forward_size_ amp__attention_forward_size_f64
+#define amp__attention_backward_ amp__attention_backward_f64
+#define amp__attention_backward_size_ amp__attention_backward_size_f64
+#include "cpu_attention_rows.h"

@@ -1,0 +1,159 @@
+/*
+** cpu_pointwise.c: elementwise kernels of two tensors beyond plain arithmetic:
+** angles and lengths, logarithmic sums, remainders of C, signs, bits.
+*/
+#include "cpu_binary.h"
+#include "cpu_special.h"
+
+/* -- Floats ----------------------------------------------------------------------- */
+
+BINF(hypot_f, (fabsf(a) == INFINITY || fabsf(b) == INFINITY ? INFINITY : (float)sqrt((double)a * (double)a + (double)b * (double)b)))
+BIN_PLAIN(hypot_d, double, hypot(a, b))
+int amp__cpu_hypot(amp_call *c)
+{
+  static const amp_loop_fn loops[3] = { hypot_f, hypot_d, NULL };
+  int cls = class_of2(c);
+  return run2(c, loops, cls == AMP_C_I64 ? AMP_C_F32 : cls, 6, NULL);
+}
+BINF(atan2_f, amp__atan2f(a, b))
+BIN_PLAIN(atan2_d, double, atan2(a, b))
+int amp__cpu_atan2(amp_call *c)
+{
+  static const amp_loop_fn loops[3] = { atan2_f, atan2_d, NULL };
+  int cls = class_of2(c);
+  return run2(c, loops, cls == AMP_C_I64 ? AMP_C_F32 : cls, 12, NULL);
+}
+
+AMP_INLINE float logaddexpf(float a, float b)
+{
+  float m = a > b ? a : b, d = a > b ? b - a : a - b; /* NaN from either */
+  d = a == b ? 0.f : d;                               /* equal infinities */
+  return m == -INFINITY || m == INFINITY ? m + (a != a ? a : b != b ? b : 0.f) : (a != a ? a : m) + amp__log1pf(amp__expf(d));
+}
+static double logaddexp(double a, double b)
+{
+  if (a != a || b != b) return a + b;
+  double m = a > b ? a : b, d = a > b ? b - a : a - b;
+  return isinf(m) ? m : m + log1p(exp(d));
+}
+BINF(logaddexp_f, logaddexpf(a, b))
+BIN_PLAIN(logaddexp_d, double, logaddexp(a, b))
+int amp__cpu_logaddexp(amp_call *c)
+{
+  static const amp_loop_fn loops[3] = { logaddexp_f, logaddexp_d, NULL };
+  int cls = class_of2(c);
+  return run2(c, loops, cls == AMP_C_I64 ? AMP_C_F32 : cls, 16, NULL);
+}
+
+/* 0 times any logarithm is 0, except that of NaN */
+BINF(xlogy_f, (b != b ? b : a == 0.f ? 0.f : a * amp__logf(b)))
+BIN_PLAIN(xlogy_d, double, b != b ? b : a == 0 ? 0 : a * log(b))
+int amp__cpu_xlogy(amp_call *c)
+{
+  static const amp_loop_fn loops[3] = { xlogy_f, xlogy_d, NULL };
+  int cls = class_of2(c);
+  return run2(c, loops, cls == AMP_C_I64 ? AMP_C_F32 : cls, 10, NULL);
+}
+
+BINF(copysign_f, copysignf(a, b))
+BIND(copysign_d, copysign(a, b))
+int amp__cpu_copysign(amp_call *c)
+{
+  static const amp_loop_fn loops[3] = { copysign_f, copysign_d, NULL };
+  int cls = class_of2(c);
+  return run2(c, loops, cls == AMP_C_I64 ? AMP_C_F32 : cls, 1, NULL);
+}
+
+/* -- Division that rounds ------------------------------------------------------------ */
+
+static void zero_loop(int64_t n, void *const *p, unsigned scalar, const void *arg)
+{
+  const int64_t *x = p[0];
+  int found = 0;
+  for (int64_t i = 0; i < n; i++) found |= x[i] == 0;
+  if (found) __atomic_store_n((int *)arg, 1, __ATOMIC_RELAXED);
+}
+static int no_zero(amp_call *c, const char *what)
+{
+  int found = 0;
+  uint8_t cls = AMP_C_I64;
+  amp_tensor *t = c->in[1];
+  amp_loop l = { zero_loop, &found, 0, 0, 1 };
+  if (c->out[0]->numel > 0) amp__elementwise(&l, 1, &t, &cls);
+  return found ? amp__fail_arg(AMP_E_VALUE, 2, "an integer %s zero; cast to a float dtype for NaN and infinity", what) : 0;
+}
+AMP_INLINE int64_t fmodi(int64_t a, int64_t b) { return b == -1 ? 0 : a % b; }
+AMP_INLINE int64_t floordivi(int64_t a, int64_t b)
+{
+  if (b == -1) return (int64_t)(0 - (uint64_t)a);
+  return a / b - (a % b != 0 && (a < 0) != (b < 0));
+}
+/* the exact quotient of a - mod(a, b), so that a rounded quotient of 1.0 can't count one too many */
+static double floordiv(double a, double b)
+{
+  if (b == 0) return a / b;
+  double m = fmod(a, b);
+  double q = (a - m) / b;
+  if (m != 0 && (b < 0) != (m < 0)) q -= 1;
+  if (q == 0) return copysign(0, a / b);
+  double f = floor(q);
+  return q - f > 0.5 ? f + 1 : f;
+}
+static void fmod_f(int64_t n, void *const *p, unsigned scalar, const void *arg) { amp__fmod_loop(n, p, scalar); }
+BIN_PLAIN(fmod_d, double, fmod(a, b))
+BIN_PLAIN(fmod_i, int64_t, fmodi(a, b))
+int amp__cpu_fmod(amp_call *c)
+{
+  static const amp_loop_fn loops[3] = { fmod_f, fmod_d, fmod_i };
+  int cls = class_of2(c), rc = cls == AMP_C_I64 ? no_zero(c, "modulo") : 0;
+  return rc < 0 ? rc : run2(c, loops, cls, 8, NULL);
+}
+BIN_PLAIN(floor_divide_f, float, (float)floordiv((double)a, (double)b))
+BIN_PLAIN(floor_divide_d, double, floordiv(a, b))
+BIN_PLAIN(floor_divide_i, int64_t, floordivi(a, b))
+int amp__cpu_floor_divide(amp_call *c)
+{
+  static const amp_loop_fn loops[3] = { floor_divide_f, floor_divide_d, floor_divide_i };
+  int cls = class_of2(c), rc = cls == AMP_C_I64 ? no_zero(c, "divided by") : 0;
+  return rc < 0 ? rc : run2(c, loops, cls, 10, NULL);
+}
+
+/* -- Bits --------------------------------------------------------------------------------- */
+
+/* shifts by the width or more leave nothing but the sign; a left shift by a negative count leaves 0 */
+AMP_INLINE int64_t shl(int64_t a, int64_t b) { return b < 0 || b > 63 ? 0 : (int64_t)((uint64_t)a << b); }
+AMP_INLINE int64_t shr(int64_t a, int64_t b) { return a >> (b < 0 || b > 63 ? 63 : b); }
+#define BITS(name, E) BIN_(AMP_CLONES_WIDE, name##_i, int64_t, int64_t, E) \
+int amp__cpu_##name(amp_call *c) \
+{ \
+  static const amp_loop_fn loops[3] = { NULL, NULL, name##_i }; \
+  return run2(c, loops, AMP_C_I64, 1, NULL); \
+}
+BITS(bitwise_and, a & b)
+BITS(bitwise_or, a | b)
+BITS(bitwise_xor, a ^ b)
+BITS(bitwise_left_shift, shl(a, b))
+BITS(bitwise_right_shift, shr(a, b))
+
+static AMP_CLONES_WIDE void not_i(int64_t n, void *const *p, unsigned scalar, const void *arg)
+{
+  int64_t *o = p[0];
+  const int64_t *x = p[1];
+  AMP_IVDEP for (int64_t i = 0; i < n; i++) o[i] = ~x[i];
+}
+static AMP_CLONES_WIDE void not_u(int64_t n, void *const *p, unsigned scalar, const void *arg)
+{
+  uint8_t *o = p[0];
+  const uint8_t *x = p[1];
+  AMP_IVDEP for (int64_t i = 0; i < n; i++) o[i] = x[i] == 0;
+}
+int amp__cpu_bitwise_not(amp_call *c)
+{
+  amp_tensor *t[2] = { c->out[0], c->in[0] };
+  bool truth = c->in[0]->dtype == AMP_BOOL;
+  uint8_t k = truth ? AMP_C_U8 : AMP_C_I64;
+  const uint8_t cls[2] = { k, k };
+  amp_loop l = { truth ? not_u : not_i, NULL, 1, 0, 1 };
+  amp__elementwise(&l, 2, t, cls);
+  return 0;
+}
