@@ -2,7 +2,7 @@
 # Everything that shows amp works: set-up, build, C tests, specs, lint, manual.
 #
 #   sh spec/run.sh                    all of it
-#   sh spec/run.sh STAGE...           setup build ctest specs asan lint snippets kernels
+#   sh spec/run.sh STAGE...           setup build ctest specs asan fuzz lint snippets kernels
 #   sh spec/run.sh spec/x_spec.lua    one file (in the release build)
 #
 # Ends with `N passed, N failed`; non-zero if anything failed or did not run.
@@ -167,6 +167,21 @@ stage_asan() {
     tally "$file (sanitized)" "$status"
   done
 }
+stage_fuzz() { # random calls, plain and under the sanitizers; more of them: luajit spec/fuzz.lua CALLS SEED
+  build_release
+  build_sanitized
+  say 'random calls of every op'
+  luajit spec/fuzz.lua 40000 1 >"$log" 2>&1 </dev/null
+  status=$?
+  grep -vE '^[0-9]+ passed, [0-9]+ failed$' "$log"
+  tally 'fuzz' "$status"
+  AMP_BUILD=build-asan AMP_SPEC_SANITIZED=1 LD_PRELOAD="$(cc -print-file-name=libasan.so)" \
+    ASAN_OPTIONS=detect_leaks=0:halt_on_error=1:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1 \
+    luajit spec/fuzz.lua 40000 2 >"$log" 2>&1 </dev/null
+  status=$?
+  grep -vE '^[0-9]+ passed, [0-9]+ failed$' "$log"
+  tally 'fuzz (sanitized)' "$status"
+}
 stage_lint() {
   say 'luacheck'
   luacheck lua spec examples lua/bin/amp --formatter plain -q >"$log" 2>&1
@@ -200,7 +215,7 @@ stage_kernels() { # CUDA kernels compile wherever there is a compiler for them
 }
 
 setup
-[ $# -eq 0 ] && set -- ctest specs asan lint snippets kernels
+[ $# -eq 0 ] && set -- ctest specs asan fuzz lint snippets kernels
 for what in "$@"; do
   case $what in
     setup) ;;
@@ -208,11 +223,12 @@ for what in "$@"; do
     ctest) stage_ctest ;;
     specs) stage_specs ;;
     asan) stage_asan ;;
+    fuzz) stage_fuzz ;;
     lint) stage_lint ;;
     snippets) stage_snippets ;;
     kernels) stage_kernels ;;
     *_spec.lua) build_release; run_spec "$what" ;;
-    *) printf 'no stage %s: setup build ctest specs asan lint snippets kernels, or a spec file\n' "$what"; add 0 1 ;;
+    *) printf 'no stage %s: setup build ctest specs asan fuzz lint snippets kernels, or a spec file\n' "$what"; add 0 1 ;;
   esac
 done
 finish
