@@ -241,6 +241,9 @@ describe('state', function()
     SGD = function(ps) return optim.SGD(ps, { lr = 0.1, momentum = 0.9, weight_decay = 0.01 }) end,
     Adam = function(ps) return optim.Adam(ps, { lr = 0.1, amsgrad = true }) end,
     AdamW = function(ps) return optim.AdamW(ps, { lr = 0.1 }) end,
+    RMSprop = function(ps) return optim.RMSprop(ps, { lr = 0.1, momentum = 0.5, centered = true }) end,
+    Adagrad = function(ps) return optim.Adagrad(ps, { lr = 0.1, initial_accumulator_value = 0.5 }) end,
+    LAMB = function(ps) return optim.LAMB(ps, { lr = 0.1 }) end,
   }
   local function run(opt, ps, from, to)
     for k = from, to do

@@ -95,6 +95,13 @@ function M.linspace(first, last, steps, o)
   return finish(ops.get 'linspace'(first, last, steps, o.dtype, o.device), o)
 end
 
+--- logspace(first, last, steps, base): powers of base (10), the exponents evenly spaced, both ends included
+function M.logspace(first, last, steps, base, o)
+  if type(base) == 'table' then base, o = nil, base end
+  o = options('logspace', o)
+  return finish(ops.get 'logspace'(first, last, steps, base, o.dtype, o.device), o)
+end
+
 --- randint(high, shape), randint(low, high, shape): integers in [low, high), low 0 by default
 function M.randint(low, high, shape, o)
   if type(high) == 'table' then low, high, shape, o = 0, low, high, shape end

@@ -2,9 +2,10 @@
 -- @module amp.cuda
 local ffi = require 'ffi'
 local core = require 'amp.ffi'
+local call = require 'amp.call'
 local err = require 'amp.error'
 local types = require 'amp.types'
-local C = core.C
+local C, S = core.C, core.S
 
 local M = {}
 
@@ -43,6 +44,16 @@ function M.max_memory_allocated(device) return tonumber(stats('cuda.max_memory_a
 function M.reset_max_memory_allocated(device)
   local m = stats('cuda.reset_max_memory_allocated', device)
   m.peak = m.live
+end
+
+--- Wait until a GPU has done all it was given. Without a GPU nothing is to be waited for;
+-- one asked for by name has to be there.
+-- @tparam ?string device default: the first
+function M.synchronize(device)
+  if device == nil and not M.is_available() then return end
+  local code = types.device(device or 'cuda', 'cuda.synchronize')
+  if code < 256 then err.throw_code('device', 'cuda.synchronize', "a GPU is expected, got '%s'", device) end
+  call.check(C.amp_synchronize(S, CUDA, code % 256), 'cuda.synchronize')
 end
 
 --- Give cached blocks back to the driver. Nothing to do without a GPU.

@@ -59,6 +59,8 @@ local function own(source)
   return source:sub(1, #root) == root or source:sub(1, 5) == '=amp.' or source:sub(1, 2) == '=['
 end
 
+M.own = own -- whether a chunk of that source is amp's
+
 --- "file.lua:12" of the nearest frame outside amp, nil if this coroutine has none (a
 -- region on the way out fills it in then).
 -- @treturn ?string place

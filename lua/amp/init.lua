@@ -42,6 +42,7 @@ warn.module = M
 local modules = {
   nn = 'amp.nn', optim = 'amp.optim', data = 'amp.data', io = 'amp.io', cuda = 'amp.cuda', metric = 'amp.metric', progress = 'amp.progress',
   checkpoint = 'amp.checkpoint', util = 'amp.util', autocast = 'amp.autocast', GradScaler = 'amp.scaler', GradManager = 'amp.manager',
+  detect_anomaly = 'amp.tools.anomaly', doctor = 'amp.tools.doctor', profile = 'amp.tools.profile',
 }
 
 -- name -> module of which it is a field
@@ -51,7 +52,7 @@ local function lazy(module, names)
 end
 M.lazy = lazy
 
-lazy('amp.create', [[tensor zeros ones empty full eye arange linspace rand randn randint randperm zeros_like ones_like
+lazy('amp.create', [[tensor zeros ones empty full eye arange linspace logspace rand randn randint randperm zeros_like ones_like
   empty_like full_like rand_like randn_like randint_like from_ptr from_string set_default_dtype get_default_dtype
   set_default_device get_default_device manual_seed get_rng_state set_rng_state]])
 lazy('amp.autograd', [[backward grad no_grad enable_grad is_grad_enabled set_grad_enabled]])
@@ -62,12 +63,17 @@ lazy('amp.autocast', [[is_autocast_enabled get_autocast_dtype policy set_policy 
   custom_fwd custom_bwd half_function float_function promote_function register_half_function register_float_function
   register_promote_function]])
 lazy('amp.io', 'save load')
+lazy('amp.sampling', 'bernoulli normal broadcast_tensors meshgrid')
+lazy('amp.products', 'einsum tensordot chain_matmul multi_dot multi_head_attention')
+lazy('amp.losses', 'ctc_loss triplet_margin_with_distance_loss')
+lazy('amp.recurrent', 'lstm lstm_cell')
 lazy('amp.more', 'clock version set_num_threads get_num_threads is_tensor')
 
 -- Functions that are methods as well and no rows of the table.
-for name in ([[allclose equal chunk split unbind tile]]):gmatch '%S+' do M[name] = tensor.methods[name] end
+for name in ([[allclose equal chunk split tensor_split unbind unstack tile]]):gmatch '%S+' do M[name] = tensor.methods[name] end
 
-local aliases = { concat = 'cat' }
+local aliases = { concat = 'cat', upsample = 'interpolate', ger = 'outer', swapaxes = 'transpose', swapdims = 'transpose', moveaxis = 'movedim',
+  broadcast_to = 'expand', argwhere = 'nonzero' }
 
 -- -- Names of dtypes ---------------------------------------------------------------------------
 

@@ -252,6 +252,48 @@ return function(M)
     return list
   end
 
+  methods.unstack = methods.unbind
+
+  --- n views whose sizes differ by at most one, or views that begin at the listed indices (the first at 1).
+  -- t:tensor_split(3), t:tensor_split({3, 5}, dim): 1..2, 3..4, 5..end
+  function methods.tensor_split(t, where, dim)
+    local p = self_check(t, 'tensor_split')
+    dim = dim_of(p, dim, 'tensor_split')
+    local total = tonumber(p.size[dim - 1])
+    local lengths = {}
+    if type(where) == 'table' then
+      local at = 1
+      for i = 1, #where + 1 do
+        local next_ = where[i] or total + 1
+        if type(next_) ~= 'number' or next_ % 1 ~= 0 or next_ == 0 then
+          err.throw('tensor_split', 'index %d must be an integer (from 1, or negative from the end), got %s', i, util.show(next_))
+        end
+        if next_ < 0 then next_ = next_ + total + 1 end
+        next_ = math.min(math.max(next_, at), total + 1)
+        lengths[i] = next_ - at
+        at = next_
+      end
+    else
+      count(where, 'tensor_split', 'sections')
+      for i = 1, where do lengths[i] = math.floor(total / where) + (i <= total % where and 1 or 0) end
+    end
+    return pieces(t, dim, lengths)
+  end
+
+  -- -- Ops under another name ----------------------------------------------------------------------
+
+  local others = { swapaxes = 'transpose', swapdims = 'transpose', moveaxis = 'movedim', broadcast_to = 'expand', argwhere = 'nonzero' }
+  for name, op in pairs(others) do
+    methods[name] = function(...)
+      local f = ops.get(op)
+      methods[name] = f
+      return f(...)
+    end
+  end
+
+  --- As amp.bernoulli.
+  function methods.bernoulli(t, p) return require('amp.sampling').bernoulli(t, p) end
+
   -- -- Comparison ---------------------------------------------------------------------------------
 
   --- Same shape and values? Waits for the device.
@@ -288,8 +330,10 @@ return function(M)
     end
     local n = a:numel()
     local x, y = ffi.new('double[?]', n + 1), ffi.new('double[?]', n + 1)
+    local waits = S.host_waits
     call.try('allclose', C.amp_read, S, a, x, n)
     call.try('allclose', C.amp_read, S, b, y, n)
+    S.host_waits = waits + 1
     for i = 0, n - 1 do
       local p, q = x[i], y[i]
       if p ~= q then
@@ -314,4 +358,7 @@ return function(M)
   end
   later('amp.autograd', 'backward')
   later('amp.autograd', 'register_hook')
+
+  --- Product summed over dimensions of both, see amp.tensordot.
+  function methods.tensordot(...) return require('amp.products').tensordot(...) end
 end

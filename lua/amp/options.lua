@@ -92,6 +92,23 @@ function M.pair(op, name, value, low)
   return {M.integer(op, name, value[1], low), M.integer(op, name, value[2], low)}
 end
 
+--- n whole numbers from one or a list of n: 3 -> {3, 3, 3}.
+function M.list(op, name, value, n, low)
+  if type(value) == 'number' then
+    local v = M.integer(op, name, value, low)
+    value = {}
+    for i = 1, n do value[i] = v end
+    return value
+  end
+  if type(value) ~= 'table' or #value ~= n then
+    local got = type(value) == 'table' and 'a list of ' .. #value or util.show(value)
+    raise(op, string.format(n == 1 and '%s must be an integer, got %s' or '%s must be an integer or a list of %d, got %s', name, n == 1 and got or n, got))
+  end
+  local list = {}
+  for i = 1, n do list[i] = M.integer(op, name, value[i], low) end
+  return list
+end
+
 --- "3x3" of a pair.
 function M.show_pair(pair) return pair[1] .. 'x' .. pair[2] end
 

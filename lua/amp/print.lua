@@ -5,7 +5,7 @@
 -- Only what is shown is copied from the device.
 -- @module amp.print
 local core = require 'amp.ffi'
-local err = require 'amp.error'
+local call = require 'amp.call'
 local ffi = require 'ffi'
 local C, S = core.C, core.S
 
@@ -28,24 +28,38 @@ local function shown(size, all)
   return list
 end
 
--- A reader of single elements (indices from 1, table) of a detached tensor.
-local function reader(t, n)
-  local nd = t:dim()
-  local size = t.shape
-  if n <= LIMIT then
-    local data = ffi.new('double[?]', math.max(n, 1))
-    if C.amp_read(S, t, data, n) < 0 then err.raise 'tostring' end
-    return function(index)
-      local at = 0
-      for i = 1, nd do at = at * size[i] + index[i] - 1 end
-      return data[at]
+-- What is shown of a large tensor, as a small one.
+local function cut(t, places)
+  local ops, create = require 'amp.ops', require 'amp.create'
+  for d = 1, #places do
+    local list = {}
+    for _, i in ipairs(places[d]) do list[#list + 1] = i or nil end
+    if #list < t:size(d) then t = ops.get 'index_select'(t, d, create.tensor(list, { dtype = 'int64', device = t.device })) end
+  end
+  return t
+end
+
+-- A reader of the shown elements (index: a table, from 1) of a detached tensor, which it reads at once.
+local function reader(t, places)
+  local nd, at = #places, {} -- at[d][i]: place of index i among those shown, from 0
+  t = cut(t, places)
+  local size, n = t.shape, t:numel()
+  for d = 1, nd do
+    local k = 0
+    at[d] = {}
+    for _, i in ipairs(places[d]) do
+      if i then
+        at[d][i] = k
+        k = k + 1
+      end
     end
   end
-  local at, out = ffi.new 'int64_t[8]', ffi.new 'double[1]'
+  local data = ffi.new('double[?]', math.max(n, 1))
+  call.check(C.amp_read(S, t, data, n), 'tostring')
   return function(index)
-    for i = 1, nd do at[i - 1] = index[i] - 1 end
-    if C.amp_get1(S, t, at, out) < 0 then err.raise 'tostring' end
-    return out[0]
+    local p = 0
+    for d = 1, nd do p = p * size[d] + at[d][index[d]] end
+    return data[p]
   end
 end
 
@@ -126,12 +140,12 @@ function M.tostring(t)
   local trailer = ('[amp.Tensor of size %s, %s, %s%s]'):format(t:size(), t.dtype, t.device, flags)
   if n == 0 then return trailer end
   local plain = t:detach()
-  local read = reader(plain, n)
-  if nd == 0 then return ' ' .. format_of({ read {} }, t.dtype)(read {}) .. '\n' .. trailer end
-
   local all = n <= LIMIT
   local places, index, values, count = {}, {}, {}, 0
   for d = 1, nd do places[d] = shown(size[d], all) end
+  local read = reader(plain, places)
+  if nd == 0 then return ' ' .. format_of({ read {} }, t.dtype)(read {}) .. '\n' .. trailer end
+
   local function gather(d)
     for _, i in ipairs(places[d]) do
       if i then

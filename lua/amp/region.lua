@@ -25,6 +25,7 @@ local function again(...)
   return wait()
 end
 work = function(fn, ...) return again(fn(...)) end
+M.work = work -- the lowest frame of a region; its first local is what the region runs
 
 local after
 

@@ -41,13 +41,18 @@ local function read(self)
   return numbers[0], tonumber(integers[0]), tonumber(integers[1])
 end
 
+local function read_scale(self)
+  call.check(C.amp_scaler_get(S, self._handle, numbers, nil, nil), 'GradScaler')
+  return numbers[0]
+end
+
 local look -- below: what the device found, told at a permitted wait
 
 --- The scale, a number (1 where disabled). Waits for the device. Also `scaler.scale_factor`.
 function Scaler:get_scale()
   if not self._o.enabled then return 1 end
   look(self)
-  return (read(self))
+  return read_scale(self)
 end
 
 --- Clean updates since the last change. Waits for the device.
@@ -63,6 +68,7 @@ local function put(self, op, name, v)
     v = v:item()
   end
   settings.check(op, 'init_scale', v, name)
+  settings.check_within(op, self._o, v, name)
   call.check(C.amp_scaler_put(S, self._handle, v, -1, -1), op)
   return self
 end
@@ -70,7 +76,10 @@ end
 --- Set the scale; the growth tracker stays.
 function Scaler:set_scale(v) return put(self, 'GradScaler.set_scale', 'the scale', v) end
 
+M.on_scale = nil -- a function that is told which scaler's scale is used (amp.tools.observer)
+
 local function scale_on(self, device)
+  if M.on_scale then M.on_scale(self) end
   return call.make('GradScaler', C.amp_scaler_scale_tensor, self._handle, math.floor(device / 256), device % 256)
 end
 
@@ -233,10 +242,12 @@ local function found(k)
   return rc == 1
 end
 
--- The same where the caller waits for the answer.
-local function wait_found(k)
+-- The same where the caller waits for the answer, be it of many checks.
+local function wait_found(list)
   S.host_waits = S.host_waits + 1
-  return found(k)
+  local answer = false
+  for i = 1, #list do answer = answer or found(list[i]) end
+  return answer
 end
 
 -- Whether a check's overflow is known without a wait.
@@ -266,6 +277,10 @@ function Scaler:step(opt, o)
   check_optimizer(op, opt)
   if type(o) == 'function' then
     fail('step', 'closures are not supported under a scaler; compute loss and gradients first, then call scaler:step(opt)')
+  end
+  if opt.needs_closure then
+    fail('step', 'optimizer %s evaluates a closure many times a step, and closures are not supported under a scaler; '
+      .. 'call its step(closure) without one, in float32 or bfloat16', describe(opt))
   end
   o = options.read(op, o, { 'allow_empty' })
   if not self._o.enabled then
@@ -303,7 +318,7 @@ function Scaler:step(opt, o)
     opt.found_inf, opt.grad_scale = t, s.stage ~= 'unscaled' and scale_on(self, p.device * 256 + p.device_index) or nil
     run_user(opt)
     opt.found_inf, opt.grad_scale = nil, nil
-  elseif not wait_found(k) then
+  elseif not wait_found { k } then
     run_user(opt)
   end
   s.stage = 'stepped'
@@ -315,15 +330,15 @@ end
 -- @treturn boolean
 function Scaler:found_inf(opt)
   if not self._o.enabled then return false end
-  local answer = false
+  local answer
   if opt ~= nil then
     check_optimizer('GradScaler.found_inf', opt)
     local k = self._last[opt] or self._list_check or self._last_list
-    answer = k ~= nil and wait_found(k)
+    answer = k ~= nil and wait_found { k }
   else
     local list = self:_checks()
     if #list == 0 then list = self._last_checks end
-    for i = 1, #list do answer = answer or wait_found(list[i]) end
+    answer = #list > 0 and wait_found(list)
   end
   look(self)
   return answer
@@ -340,6 +355,18 @@ function Scaler:_checks()
   return list
 end
 
+-- What f gives; a wait that it takes belongs to one that is counted.
+local function uncounted(f, v)
+  local waits = S.host_waits
+  v = f(v)
+  S.host_waits = waits
+  return v
+end
+
+-- The scale for a verbose line: a number, or where that takes a wait a copy to be read later.
+local function noted(self, quick) return quick and uncounted(read_scale, self) or scale_on(self, 256) end
+local function number_of(v) return type(v) == 'number' and v or uncounted(v.item, v) end
+
 -- One iteration's outcome, once it is known.
 local function outcome(self, skipped)
   if not skipped then
@@ -351,13 +378,21 @@ local function outcome(self, skipped)
   local n, most = self._skipped, self._o.max_skipped
   if n >= WARN_AFTER and not self._warned then
     self._warned = true -- once a scaler
-    warn.once(('GradScaler: %d steps in a row were skipped because gradients overflowed (scale %g); %s'):format(n, (read(self)),
+    warn.once(('GradScaler: %d steps in a row were skipped because gradients overflowed (scale %g); %s'):format(n, uncounted(read_scale, self),
       self._culprit or 'amp.detect_anomaly(fn) finds the first op and parameter with Inf or NaN'), self)
   end
   if most and n >= most then
     fail('update', '%d steps in a row were skipped because gradients overflowed (max_skipped = %d, scale %g); '
       .. 'the loss itself may be Inf or NaN: %s',
-      n, most, (read(self)), self._culprit or 'amp.detect_anomaly(fn) finds the first op and parameter')
+      n, most, uncounted(read_scale, self), self._culprit or 'amp.detect_anomaly(fn) finds the first op and parameter')
+  end
+end
+
+local function tell(before, after, skipped)
+  if skipped then
+    warn.log(('amp.GradScaler: gradient overflow, step skipped, scale %g -> %g'):format(before, after))
+  elseif after ~= before then
+    warn.log(('amp.GradScaler: scale %g -> %g'):format(before, after))
   end
 end
 
@@ -369,6 +404,7 @@ look = function(self)
   for i = 1, #queue do
     local skipped = false
     for _, k in ipairs(queue[i]) do skipped = skipped or found(k) end
+    if queue[i].before then tell(number_of(queue[i].before), number_of(queue[i].after), skipped) end
     outcome(self, skipped)
   end
 end
@@ -376,14 +412,6 @@ end
 local function reset(self)
   self._states = setmetatable({}, { __mode = 'k' })
   self._list_check, self._touched = nil, false
-end
-
-local function tell(before, after, skipped)
-  if skipped then
-    warn.log(('amp.GradScaler: gradient overflow, step skipped, scale %g -> %g'):format(before, after))
-  elseif after ~= before then
-    warn.log(('amp.GradScaler: scale %g -> %g'):format(before, after))
-  end
 end
 
 --- End an iteration: adjust the scale by what its checks found; or set it.
@@ -405,18 +433,15 @@ function Scaler:update(new_scale)
     end
     local n = #looked
     if n > 0 then
-      local before = self._o.verbose and read(self)
+      local quick = true
+      for i = 1, n do quick = quick and known(looked[i]) end
+      if self._o.verbose then looked.before = noted(self, quick) end
       local array = checks_t(n)
       for i = 1, n do array[i - 1] = looked[i] end
       call.try(op, C.amp_scaler_update, S, self._handle, array, n)
-      local quick, skipped = true, false
-      for i = 1, n do quick = quick and known(looked[i]) end
       self._last_checks, self._last_list = looked, self._list_check
       reset(self)
-      if self._o.verbose then
-        for i = 1, n do skipped = skipped or found(looked[i]) end
-        tell(before, (read(self)), skipped)
-      end
+      if looked.before then looked.after = noted(self, quick) end
       local queue = self._pending
       queue[#queue + 1] = looked
       if #queue > math.max(64, self._o.max_skipped or 0) then table.remove(queue, 1) end

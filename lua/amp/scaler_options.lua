@@ -42,6 +42,15 @@ function M.check_bounds(op, o)
   end
 end
 
+--- An error unless a scale that is asked for lies within the bounds.
+function M.check_within(op, o, v, called)
+  if o.min_scale and v < o.min_scale then
+    err.throw_code('value', op, '%s %g is below min_scale %g', called, v, o.min_scale)
+  elseif o.max_scale and v > o.max_scale then
+    err.throw_code('value', op, '%s %g is above max_scale %g', called, v, o.max_scale)
+  end
+end
+
 --- Options as the library takes them.
 function M.pack(o)
   local nan = 0 / 0
@@ -50,13 +59,15 @@ end
 
 M.names = util.keys(rules)
 
---- Options of a new scaler. The default scale bends to the bounds.
+--- Options of a new scaler. The default scale bends to the bounds; one that is given has to lie within.
 function M.read(given)
   local o = require('amp.options').read('GradScaler', given, M.names, M.defaults)
   for i = 1, #M.names do M.check('GradScaler', M.names[i], o[M.names[i]]) end
   M.check_bounds('GradScaler', o)
   if given == nil or given.init_scale == nil then
     o.init_scale = math.max(o.min_scale or 0, math.min(o.init_scale, o.max_scale or math.huge))
+  else
+    M.check_within('GradScaler', o, o.init_scale, 'init_scale')
   end
   return o
 end

@@ -31,6 +31,9 @@ local function load_zlib()
     .. 'zlib (others), or decompress the file with gunzip'
 end
 
+--- The library zlib, loaded on first use; nil and the reason where there is none.
+function M.zlib() return load_zlib() end
+
 --- Open a file, compressed or not.
 -- @tparam string path
 -- @return a reader with `size` (of the file on disk) and `compressed`, or nil and the reason

@@ -68,4 +68,29 @@ return {
   Softmax = define('Softmax', amp.softmax, {'dim', -1, options.integer}),
   --- nn.LogSoftmax(dim): along a dimension, default the last
   LogSoftmax = define('LogSoftmax', amp.log_softmax, {'dim', -1, options.integer}),
+  Mish = define('Mish', amp.mish),
+  SELU = define('SELU', amp.selu),
+  Hardswish = define('Hardswish', amp.hardswish),
+  Hardsigmoid = define('Hardsigmoid', amp.hardsigmoid),
+  ReLU6 = define('ReLU6', amp.relu6),
+  Softsign = define('Softsign', amp.softsign),
+  Tanhshrink = define('Tanhshrink', amp.tanhshrink),
+  LogSigmoid = define('LogSigmoid', amp.log_sigmoid),
+  --- nn.LeakyReLU(negative_slope = 0.01)
+  LeakyReLU = define('LeakyReLU', amp.leaky_relu, {'negative_slope', 0.01, options.number}),
+  --- nn.ELU(alpha = 1)
+  ELU = define('ELU', amp.elu, {'alpha', 1, options.number}),
+  --- nn.CELU(alpha = 1)
+  CELU = define('CELU', amp.celu, {'alpha', 1, options.number}),
+  --- nn.Hardtanh(min_val = -1, max_val = 1)
+  Hardtanh = define('Hardtanh', amp.hardtanh, {'min_val', -1, options.number}, {'max_val', 1, options.number}),
+  --- nn.Hardshrink(lambd = 0.5), nn.Softshrink(lambd = 0.5)
+  Hardshrink = define('Hardshrink', amp.hardshrink, {'lambd', 0.5, options.number}),
+  Softshrink = define('Softshrink', amp.softshrink, {'lambd', 0.5, options.number}),
+  --- nn.Threshold(threshold, value)
+  Threshold = define('Threshold', amp.threshold, {'threshold', nil, options.number}, {'value', nil, options.number}),
+  --- nn.Softmin(dim): along a dimension, default the last
+  Softmin = define('Softmin', amp.softmin, {'dim', -1, options.integer}),
+  --- nn.GLU(dim): halves of a dimension, default the last
+  GLU = define('GLU', amp.glu, {'dim', -1, options.integer}),
 }

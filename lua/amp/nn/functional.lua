@@ -8,7 +8,7 @@ local util = require 'amp.util'
 local M = {}
 
 local names = { -- PyTorch's spelling -> amp's
-  binary_cross_entropy_with_logits = 'bce_with_logits', logsigmoid = 'log_sigmoid',
+  binary_cross_entropy_with_logits = 'bce_with_logits', logsigmoid = 'log_sigmoid', unfold = 'im2col', fold = 'col2im',
 }
 
 return setmetatable(M, {__index = function(_, key)

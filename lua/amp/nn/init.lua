@@ -3,16 +3,35 @@ local util = require 'amp.util'
 
 local files = {
   Module = 'tree', Sequential = 'sequential', ModuleList = 'modulelist', ModuleDict = 'moduledict',
-  Identity = 'identity', Flatten = 'flatten', Linear = 'linear', Conv2d = 'conv', Dropout = 'dropout',
-  Embedding = 'embedding', functional = 'functional', init = 'initializers', utils = 'utils',
+  Identity = 'identity', Flatten = 'flatten', Linear = 'linear', PReLU = 'prelu',
+  Bilinear = 'bilinear', MultiheadAttention = 'attention', functional = 'functional', init = 'initializers', utils = 'utils',
 }
 
 -- files that hold several classes
 local groups = {
-  pool = {'MaxPool2d', 'AvgPool2d'},
-  norm = {'BatchNorm1d', 'BatchNorm2d', 'LayerNorm'},
-  activation = {'ReLU', 'Tanh', 'Sigmoid', 'SiLU', 'GELU', 'Softplus', 'Softmax', 'LogSoftmax'},
-  loss = {'CrossEntropyLoss', 'NLLLoss', 'MSELoss', 'L1Loss', 'BCELoss', 'BCEWithLogitsLoss',
+  conv = {'Conv1d', 'Conv2d', 'Conv3d', 'ConvTranspose1d', 'ConvTranspose2d', 'ConvTranspose3d'},
+  fold = {'Unfold', 'Fold'},
+  rnn = {'RNN', 'LSTM', 'GRU'},
+  rnn_cell = {'RNNCell', 'LSTMCell', 'GRUCell'},
+  embedding = {'Embedding', 'EmbeddingBag'},
+  transformer = {'TransformerEncoderLayer', 'TransformerEncoder', 'TransformerDecoderLayer', 'TransformerDecoder', 'Transformer'},
+  pool = {'MaxPool1d', 'MaxPool2d', 'MaxPool3d', 'AvgPool1d', 'AvgPool2d', 'AvgPool3d', 'LPPool1d', 'LPPool2d',
+    'LPPool3d', 'AdaptiveMaxPool1d', 'AdaptiveMaxPool2d', 'AdaptiveMaxPool3d', 'AdaptiveAvgPool1d',
+    'AdaptiveAvgPool2d', 'AdaptiveAvgPool3d', 'MaxUnpool1d', 'MaxUnpool2d', 'MaxUnpool3d'},
+  resample = {'Upsample', 'UpsamplingNearest2d', 'UpsamplingBilinear2d', 'PixelShuffle', 'PixelUnshuffle', 'ChannelShuffle'},
+  pad = {'ZeroPad1d', 'ZeroPad2d', 'ZeroPad3d', 'ConstantPad1d', 'ConstantPad2d', 'ConstantPad3d', 'ReflectionPad1d',
+    'ReflectionPad2d', 'ReflectionPad3d', 'ReplicationPad1d', 'ReplicationPad2d', 'ReplicationPad3d',
+    'CircularPad1d', 'CircularPad2d', 'CircularPad3d'},
+  norm = {'BatchNorm1d', 'BatchNorm2d', 'BatchNorm3d', 'SyncBatchNorm', 'InstanceNorm1d', 'InstanceNorm2d', 'InstanceNorm3d'},
+  layernorm = {'LayerNorm', 'RMSNorm', 'GroupNorm', 'LocalResponseNorm'},
+  distance = {'CosineSimilarity', 'PairwiseDistance'},
+  dropout = {'Dropout', 'Dropout1d', 'Dropout2d', 'Dropout3d', 'AlphaDropout', 'FeatureAlphaDropout'},
+  activation = {'ReLU', 'Tanh', 'Sigmoid', 'SiLU', 'GELU', 'Softplus', 'Softmax', 'LogSoftmax', 'Mish', 'SELU', 'Hardswish', 'Hardsigmoid',
+    'ReLU6', 'Softsign', 'Tanhshrink', 'LogSigmoid', 'LeakyReLU', 'ELU', 'CELU', 'Hardtanh', 'Hardshrink', 'Softshrink', 'Threshold',
+    'Softmin', 'GLU'},
+  loss = {'CrossEntropyLoss', 'NLLLoss', 'MSELoss', 'L1Loss', 'SmoothL1Loss', 'HuberLoss', 'BCELoss', 'BCEWithLogitsLoss', 'KLDivLoss', 'CTCLoss',
+    'PoissonNLLLoss', 'GaussianNLLLoss', 'CosineEmbeddingLoss', 'HingeEmbeddingLoss', 'MarginRankingLoss', 'MultiLabelMarginLoss',
+    'MultiLabelSoftMarginLoss', 'SoftMarginLoss', 'MultiMarginLoss', 'TripletMarginLoss', 'TripletMarginWithDistanceLoss',
     'CrossEntropyCriterion', 'ClassNLLCriterion'},
 }
 local group_of = {}

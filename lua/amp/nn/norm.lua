@@ -1,26 +1,26 @@
---- Normalisation: BatchNorm1d, BatchNorm2d, LayerNorm.
+--- Normalisation of channels: BatchNorm1d/2d/3d, SyncBatchNorm, InstanceNorm1d/2d/3d.
+-- Those over the last dimensions or groups of channels are in nn/layernorm.lua.
 local amp = require 'amp'
 local options = require 'amp.options'
 local Module = require 'amp.nn.module'
 local raise = require('amp.error').throw
 
-local batch_norm, layer_norm = amp.batch_norm, amp.layer_norm
+local batch_norm, sync_batch_norm, instance_norm = amp.batch_norm, amp.sync_batch_norm, amp.instance_norm
 
--- -- Batch norm -------------------------------------------------------------
-
-local BatchNorm = Module:extend('nn.BatchNorm')
 local names = {'num_features', 'eps', 'momentum', 'affine', 'track_running_stats'}
-local defaults = {eps = 1e-5, momentum = 0.1, affine = true, track_running_stats = true}
+local usual = {eps = 1e-5, momentum = 0.1}
 
---- nn.BatchNorm2d(num_features, {eps = 1e-5, momentum = 0.1, affine = true, track_running_stats = true})
--- In training each channel is normalised by the batch's mean and variance, which
--- also move the running ones by `momentum`; in evaluation by the running ones.
-function BatchNorm:init(...)
-  local o = options.arguments(self.__name, names, 1, defaults, ...)
-  self.num_features = options.integer(self.__name, 'num_features', o.num_features, 1)
-  self.eps = options.number(self.__name, 'eps', o.eps, 0)
-  self.momentum = options.number(self.__name, 'momentum', o.momentum)
-  for _, name in ipairs {'affine', 'track_running_stats'} do options.boolean(self.__name, name, o[name]) end
+-- What all of them are made of
+local Norm = Module:extend('nn.Norm')
+
+local function make(self, defaults, ...)
+  local op = self.__name
+  local o = options.arguments(op, names, 1, defaults, ...)
+  self.num_features = options.integer(op, 'num_features', o.num_features, 1)
+  self.eps = options.number(op, 'eps', o.eps, 0)
+  -- false: the running statistics are plain averages of all batches so far
+  self.momentum = o.momentum ~= false and options.number(op, 'momentum', o.momentum)
+  for _, name in ipairs {'affine', 'track_running_stats'} do options.boolean(op, name, o[name]) end
   if o.affine then
     self:register_parameter('weight', amp.ones(o.num_features))
     self:register_parameter('bias', amp.zeros(o.num_features))
@@ -32,59 +32,169 @@ function BatchNorm:init(...)
   end
 end
 
-local function check_dims(self, x)
-  local d = x:dim()
-  if not self.dims[d] then raise(self.__name, '%s expected, got shape %s', self.expected, tostring(x:size())) end
-  if x:size(2) ~= self.num_features then
-    raise(self.__name, '%d channels (dimension 2) expected, got %d in shape %s', self.num_features, x:size(2), tostring(x:size()))
+--- Running statistics as they were at first.
+function Norm:reset_running_stats()
+  if self.running_mean then
+    self.running_mean:zero_()
+    self.running_var:fill_(1)
+    self.num_batches_tracked:zero_()
   end
+end
+
+--- Parameters and running statistics as they were at first.
+function Norm:reset_parameters()
+  self:reset_running_stats()
+  if self.weight then
+    amp.no_grad(function()
+      self.weight:fill_(1)
+      self.bias:zero_()
+    end)
+  end
+end
+
+-- dim: which dimension the channels are
+local function check_dims(self, x, dim)
+  if not self.dims[x:dim()] then raise(self.__name, '%s expected, got shape %s', self.expected, tostring(x:size())) end
+  if x:size(dim) ~= self.num_features then
+    raise(self.__name, '%d channels (dimension %d) expected, got %d in shape %s', self.num_features, dim, x:size(dim), tostring(x:size()))
+  end
+end
+
+-- momentum of the batch that comes
+local function momentum(self)
+  return self.momentum or 1 / (self.num_batches_tracked:item() + 1)
+end
+
+function Norm:extra_repr()
+  local parts = {tostring(self.num_features)}
+  for _, name in ipairs {'eps', 'momentum'} do
+    if self[name] ~= usual[name] then parts[#parts + 1] = name .. ' ' .. tostring(self[name]) end
+  end
+  if self.usually_affine ~= (self.weight ~= nil) then parts[#parts + 1] = self.weight and 'affine' or 'not affine' end
+  if self.usually_tracks ~= (self.running_mean ~= nil) then
+    parts[#parts + 1] = self.running_mean and 'running statistics' or 'no running statistics'
+  end
+  return table.concat(parts, ', ')
+end
+
+-- -- Batch norm -------------------------------------------------------------
+
+local BatchNorm = Norm:extend('nn.BatchNorm')
+BatchNorm.usually_affine, BatchNorm.usually_tracks = true, true
+
+--- nn.BatchNorm2d(num_features, {eps = 1e-5, momentum = 0.1, affine = true, track_running_stats = true})
+-- In training each channel is normalised by the batch's mean and variance, which
+-- also move the running ones by `momentum`; in evaluation by the running ones.
+-- With momentum = false the running ones are averages of all batches so far.
+function BatchNorm:init(...)
+  make(self, {eps = 1e-5, momentum = 0.1, affine = true, track_running_stats = true}, ...)
+end
+
+local function by_batch(self, x, op)
+  check_dims(self, x, 2)
+  local mean, var = self.running_mean, self.running_var
+  local move = self.training and mean and momentum(self) or 0
+  local y = op(x, mean, var, self.weight, self.bias, self.training or not mean, move, self.eps)
+  if self.training and mean then self.num_batches_tracked:add_(1) end -- after: what fails counts no batch
+  return y
 end
 
 --- @tparam Tensor x N x C x ...
 -- @treturn Tensor of x's shape and dtype
-function BatchNorm:forward(x)
-  check_dims(self, x)
-  local mean, var = self.running_mean, self.running_var
-  local by_batch = self.training or not mean
-  local y = batch_norm(x, mean, var, self.weight, self.bias, by_batch, self.momentum, self.eps)
-  if self.training and mean then self.num_batches_tracked:add_(1) end -- after: what fails counts no batch
-  return y
-end
+function BatchNorm:forward(x) return (by_batch(self, x, batch_norm)) end
 BatchNorm.transient = BatchNorm.forward
-
-function BatchNorm:extra_repr() return tostring(self.num_features) end
-
-local BatchNorm2d = BatchNorm:extend('nn.BatchNorm2d')
-BatchNorm2d.dims, BatchNorm2d.expected = {[4] = true}, 'N x C x H x W'
 
 local BatchNorm1d = BatchNorm:extend('nn.BatchNorm1d')
 BatchNorm1d.dims, BatchNorm1d.expected = {[2] = true, [3] = true}, 'N x C or N x C x L'
 
--- -- Layer norm -------------------------------------------------------------
+local BatchNorm2d = BatchNorm:extend('nn.BatchNorm2d')
+BatchNorm2d.dims, BatchNorm2d.expected = {[4] = true}, 'N x C x H x W'
 
-local LayerNorm = Module:extend('nn.LayerNorm')
+local BatchNorm3d = BatchNorm:extend('nn.BatchNorm3d')
+BatchNorm3d.dims, BatchNorm3d.expected = {[5] = true}, 'N x C x D x H x W'
 
---- nn.LayerNorm(shape, {eps = 1e-5, elementwise_affine = true, bias = true})
--- @tparam number|table shape sizes of the last dimensions to normalise over
-function LayerNorm:init(shape, ...)
-  local op = 'nn.LayerNorm'
-  if type(shape) == 'number' then shape = {shape} end
-  if type(shape) ~= 'table' or #shape == 0 then raise(op, 'a size or a list of sizes expected, got %s', type(shape)) end
-  for i, n in ipairs(shape) do options.integer(op, 'size ' .. i, n, 1) end
-  local o = options.arguments(op, {'eps', 'elementwise_affine', 'bias'}, 0,
-    {eps = 1e-5, elementwise_affine = true, bias = true}, ...)
-  for _, name in ipairs {'elementwise_affine', 'bias'} do options.boolean(op, name, o[name]) end
-  self.shape, self.eps = {unpack(shape)}, options.number(op, 'eps', o.eps, 0)
-  if o.elementwise_affine then
-    self:register_parameter('weight', amp.ones(shape))
-    if o.bias then self:register_parameter('bias', amp.zeros(shape)) end
+-- -- Batch norm of several processes ------------------------------------------
+
+--- nn.SyncBatchNorm(num_features, ...): as BatchNorm2d, for data of any rank, the
+-- statistics being those of the batches of all processes.
+local SyncBatchNorm = BatchNorm:extend('nn.SyncBatchNorm')
+SyncBatchNorm.dims = setmetatable({}, {__index = function(_, d) return d >= 2 end})
+SyncBatchNorm.expected = 'N x C x ...'
+
+function SyncBatchNorm:forward(x) return by_batch(self, x, sync_batch_norm) end
+SyncBatchNorm.transient = SyncBatchNorm.forward
+
+local function synced(m)
+  local new = SyncBatchNorm(m.num_features, {eps = m.eps, momentum = m.momentum, affine = false, track_running_stats = false})
+  if m.weight then
+    new:register_parameter('weight', m.weight)
+    new:register_parameter('bias', m.bias)
   end
+  for _, name in ipairs {'running_mean', 'running_var', 'num_batches_tracked'} do
+    if m[name] then new:register_buffer(name, m[name]) end
+  end
+  new.training = m.training
+  return new
 end
 
---- @tparam Tensor x ... x shape
-function LayerNorm:forward(x) return (layer_norm(x, self.shape, self.weight, self.bias, self.eps)) end
-LayerNorm.transient = LayerNorm.forward
+--- A network with a SyncBatchNorm in place of each BatchNorm, with its parameters and
+-- statistics (the same tensors). The network itself is changed and given back.
+-- @tparam nn.Module net
+-- @treturn nn.Module
+-- @usage net = nn.SyncBatchNorm.convert_sync_batchnorm(net)
+function SyncBatchNorm.convert_sync_batchnorm(net)
+  if not Module.is_module(net) then raise('nn.SyncBatchNorm.convert_sync_batchnorm', 'a module expected, got %s', type(net)) end
+  local seen = {}
+  local function convert(m)
+    if seen[m] then return seen[m] end
+    seen[m] = m
+    if m:is(BatchNorm) then
+      if not m:is(SyncBatchNorm) then seen[m] = synced(m) end
+      return seen[m]
+    end
+    local values = rawget(m, '.values')
+    for name, kind in pairs(rawget(m, '.kinds')) do
+      if kind == 'module' then values[name] = convert(values[name]) end
+    end
+    return m
+  end
+  return convert(net)
+end
 
-function LayerNorm:extra_repr() return table.concat(self.shape, 'x') end
+-- -- Instance norm --------------------------------------------------------------
 
-return {BatchNorm1d = BatchNorm1d, BatchNorm2d = BatchNorm2d, LayerNorm = LayerNorm}
+local InstanceNorm = Norm:extend('nn.InstanceNorm')
+InstanceNorm.usually_affine, InstanceNorm.usually_tracks = false, false
+
+--- nn.InstanceNorm2d(num_features, {eps = 1e-5, momentum = 0.1, affine = false, track_running_stats = false})
+-- Each channel of each sample is normalised by its own mean and variance; with
+-- track_running_stats, in evaluation, by the running ones. A single sample may come without N.
+function InstanceNorm:init(...)
+  make(self, {eps = 1e-5, momentum = 0.1, affine = false, track_running_stats = false}, ...)
+  if self.momentum == false then raise(self.__name, 'momentum must be a number, got false') end
+end
+
+--- @tparam Tensor x N x C x ..., or C x ...
+-- @treturn Tensor of x's shape and dtype
+function InstanceNorm:forward(x)
+  local single = x:dim() == self.rank - 1
+  check_dims(self, x, single and 1 or 2)
+  if single then x = x:unsqueeze(1) end
+  local mean, var = self.running_mean, self.running_var
+  local y = instance_norm(x, mean, var, self.weight, self.bias, self.training or not mean, self.momentum, self.eps)
+  if single then return (y:squeeze(1)) end
+  return y
+end
+
+local function instance(class, rank, expected)
+  local C = InstanceNorm:extend(class)
+  C.rank, C.dims, C.expected = rank, {[rank] = true, [rank - 1] = true}, expected
+  return C
+end
+
+return {
+  BatchNorm1d = BatchNorm1d, BatchNorm2d = BatchNorm2d, BatchNorm3d = BatchNorm3d, SyncBatchNorm = SyncBatchNorm,
+  InstanceNorm1d = instance('nn.InstanceNorm1d', 3, 'N x C x L or C x L'),
+  InstanceNorm2d = instance('nn.InstanceNorm2d', 4, 'N x C x H x W or C x H x W'),
+  InstanceNorm3d = instance('nn.InstanceNorm3d', 5, 'N x C x D x H x W or C x D x H x W'),
+}

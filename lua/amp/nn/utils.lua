@@ -62,11 +62,53 @@ function M.clip_grad_norm_(params, max_norm, norm_type, more)
   return total(op, list, max_norm, p)
 end
 
---- Total norm of the gradients; nothing is changed.
+local function positive_norm(op, p)
+  if p == nil then return 2 end
+  if p == 'inf' then return math.huge end
+  if type(p) ~= 'number' or p ~= p or p <= 0 then err.throw(op, 'norm_type must be a positive number or math.huge, got %s', util.show(p)) end
+  return p
+end
+
+--- Total norm of the gradients of tensors, or of tensors that have none and need none
+-- (gradients themselves); nothing is changed.
+-- @param params tensors, as a list
+-- @tparam ?number norm_type p of the norm (2; math.huge: largest)
 -- @treturn Tensor a float32 scalar
 function M.get_total_norm(params, norm_type)
   local op = 'nn.utils.get_total_norm'
-  return total(op, tensors(op, params), -1, norm_type or 2)
+  local list, p = tensors(op, params), positive_norm(op, norm_type)
+  local plain = #list > 0
+  for i = 1, #list do plain = plain and not list[i].requires_grad and list[i].grad == nil end
+  if not plain then return total(op, list, -1, p) end
+  local norms = {}
+  return amp.no_grad(function()
+    for i = 1, #list do norms[i] = list[i]:float():norm(p):reshape(1):to(list[1].device) end
+    return amp.cat(norms, 1):norm(p)
+  end)
+end
+
+--- Scale gradients by max_norm over a total norm that is already known (of get_total_norm), at
+-- most by 1, without waiting for it.
+-- @param params tensors, as a list
+-- @tparam number max_norm
+-- @tparam Tensor|number total_norm
+function M.clip_grads_with_norm_(params, max_norm, total_norm)
+  local op = 'nn.utils.clip_grads_with_norm_'
+  if type(max_norm) ~= 'number' or max_norm ~= max_norm or max_norm < 0 then
+    err.throw(op, 'max_norm must be a number of at least 0, got %s', util.show(max_norm))
+  end
+  if type(total_norm) == 'number' then total_norm = amp.tensor(total_norm) end
+  if not istype(ref_t, total_norm) or total_norm:numel() ~= 1 then
+    err.throw(op, 'total_norm must be a number or a scalar tensor, got %s', util.show(total_norm))
+  end
+  local list = tensors(op, params)
+  amp.no_grad(function()
+    local factor = (max_norm / (total_norm:detach():float():reshape {} + 1e-6)):clamp(nil, 1)
+    for i = 1, #list do
+      local g = list[i].grad
+      if g ~= nil then g:mul_(factor:to(g.device):to(g.dtype)) end
+    end
+  end)
 end
 
 --- Limit every element of the gradients to [-clip_value, clip_value].
@@ -109,5 +151,13 @@ function M.vector_to_parameters(vector, params)
     end
   end)
 end
+
+-- Reparametrised weights, in amp.nn.weight_norm
+for name in ('weight_norm remove_weight_norm spectral_norm remove_spectral_norm'):gmatch '%S+' do
+  M[name] = function(...) return require('amp.nn.weight_norm')[name](...) end
+end
+
+--- Sequences of different lengths: nn.utils.rnn.
+M.rnn = require 'amp.nn.packed'
 
 return M

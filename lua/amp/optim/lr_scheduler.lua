@@ -6,11 +6,15 @@
 --   OneCycleLR(opt, {max_lr, total_steps, pct_start = 0.3, anneal_strategy = 'cos', div_factor = 25,
 --     final_div_factor = 1e4, three_phase = false, cycle_momentum = true, base_momentum = 0.85, max_momentum = 0.95})
 --   LambdaLR(opt, {lr_lambda})                     SequentialLR(opt, {schedulers, milestones})
+--   ConstantLR(opt, {factor = 1/3, total_iters = 5})         PolynomialLR(opt, {total_iters = 5, power = 1})
+--   CosineAnnealingWarmRestarts(opt, {T_0, T_mult = 1, eta_min = 0})
+--   CyclicLR(opt, {base_lr, max_lr, step_size_up = 2000, step_size_down, mode = 'triangular', gamma = 1, scale_fn,
+--     scale_mode = 'cycle', cycle_momentum = true, base_momentum = 0.8, max_momentum = 0.9})
 --   ReduceLROnPlateau(opt, {mode = 'min', factor = 0.1, patience = 10, threshold = 1e-4,
 --     threshold_mode = 'rel', cooldown = 0, min_lr = 0, eps = 1e-8})   and `sched:step(metric)`
 -- Rates are closed forms of the step count, so a resumed run repeats them exactly. Schedules stepped
 -- one after the other on one optimizer multiply, and a rate edited by hand is gone on from, except
--- under OneCycleLR, LambdaLR and SequentialLR, which set what they say.
+-- under OneCycleLR, CyclicLR, CosineAnnealingWarmRestarts, LambdaLR and SequentialLR, which set what they say.
 -- Under a scaler hold the schedule back where the step was skipped:
 --   scaler:step(opt); local skipped = scaler:found_inf(opt); scaler:update()
 --   if not skipped then sched:step() end
@@ -255,6 +259,7 @@ end
 
 M.define, M.Scheduler, M.check_optimizer, M.number = define, Scheduler, check_optimizer, number
 require 'amp.optim.lr_onecycle'(M)
+require 'amp.optim.lr_cycles'(M)
 require 'amp.optim.lr_plateau'(M)
 M.define, M.Scheduler, M.check_optimizer, M.number = nil, nil, nil, nil
 

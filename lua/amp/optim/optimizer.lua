@@ -1,4 +1,5 @@
---- Base of the optimizers whose step is one fused kernel of the library (SGD, Adam, AdamW).
+--- Base of the optimizers whose step is one fused kernel of the library (all but
+-- LBFGS, and LARC, which wraps one).
 -- Parameters, state and step counts live in the library; hyper-parameters live in
 -- `param_groups`, plain tables that may be edited and are read anew at each step.
 -- A step leaves everything alone if a gradient's check found an overflow; parameters without

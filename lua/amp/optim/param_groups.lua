@@ -100,7 +100,12 @@ function M.fill(h, g)
   h.lr, h.weight_decay = g.lr, g.weight_decay
   h.momentum, h.dampening = g.momentum or 0, g.dampening or 0
   local b = g.betas
-  if b then h.beta1, h.beta2, h.eps = b[1], b[2], g.eps end
+  if b then h.beta1, h.beta2 = b[1], b[2] end
+  h.eps = g.eps or 0
+  h.alpha, h.lr_decay, h.initial = g.alpha or 0, g.lr_decay or 0, g.initial_accumulator_value or 0
+  h.centered = g.centered and 1 or 0
+  h.bias_correction = g.bias_correction and 1 or 0
+  h.always_adapt = g.always_adapt and 1 or 0
   h.nesterov = g.nesterov and 1 or 0
   h.maximize = g.maximize and 1 or 0
   h.amsgrad = g.amsgrad and 1 or 0

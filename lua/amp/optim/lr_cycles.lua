@@ -1,0 +1,90 @@
+--- Schedules that repeat, and two short ones: ConstantLR, PolynomialLR,
+-- CosineAnnealingWarmRestarts, CyclicLR. Called by amp.optim.lr_scheduler with its module table.
+-- @module amp.optim.lr_cycles
+local err = require 'amp.error'
+local util = require 'amp.util'
+
+return function(M)
+  local define, number = M.define, M.number
+
+  define('ConstantLR', { 'factor', 'total_iters' }, { factor = 1 / 3, total_iters = 5 }, function(_, op, o)
+    number(op, o, 'factor', 0)
+    number(op, o, 'total_iters', 0, true)
+    if o.factor > 1 then err.throw(op, 'factor must be in [0, 1], got %g', o.factor) end
+  end, function(self, base, n)
+    local o = self.options
+    return n < o.total_iters and base * o.factor or base
+  end)
+
+  define('PolynomialLR', { 'total_iters', 'power' }, { total_iters = 5, power = 1 }, function(_, op, o)
+    number(op, o, 'total_iters', 1, true)
+    number(op, o, 'power', 0)
+  end, function(self, base, n)
+    local o = self.options
+    return base * (1 - math.min(n, o.total_iters) / o.total_iters) ^ o.power
+  end)
+
+  define('CosineAnnealingWarmRestarts', { 'T_0', 'T_mult', 'eta_min' }, { T_mult = 1, eta_min = 0 }, function(_, op, o)
+    number(op, o, 'T_0', 1, true)
+    number(op, o, 'T_mult', 1, true)
+    number(op, o, 'eta_min')
+  end, function(self, base, n)
+    local o = self.options
+    local length = o.T_0
+    if o.T_mult == 1 then n = n % length end
+    while n >= length do n, length = n - length, length * o.T_mult end
+    return o.eta_min + (base - o.eta_min) * (1 + math.cos(math.pi * n / length)) / 2
+  end, true)
+
+  -- one value a group
+  local function each(op, o, name, groups)
+    local v = o[name]
+    if type(v) == 'number' then
+      v = {}
+      for i = 1, #groups do v[i] = o[name] end
+    end
+    if type(v) ~= 'table' or #v ~= #groups then err.throw(op, '%s must be a number or one a group, got %s', name, util.show(o[name])) end
+    return v
+  end
+
+  local modes = { triangular = true, triangular2 = true, exp_range = true }
+
+  define('CyclicLR', { 'base_lr', 'max_lr', 'step_size_up', 'step_size_down', 'mode', 'gamma', 'scale_fn', 'scale_mode', 'cycle_momentum',
+    'base_momentum', 'max_momentum' },
+    { step_size_up = 2000, mode = 'triangular', gamma = 1, scale_mode = 'cycle', cycle_momentum = true, base_momentum = 0.8, max_momentum = 0.9 },
+    function(self, op, o)
+      local groups = self.optimizer.param_groups
+      local bottoms = each(op, o, 'base_lr', groups)
+      self.tops = each(op, o, 'max_lr', groups)
+      number(op, o, 'step_size_up', 1)
+      if o.step_size_down == nil then o.step_size_down = o.step_size_up end
+      number(op, o, 'step_size_down', 1)
+      number(op, o, 'gamma', 0)
+      if not modes[o.mode] then err.throw(op, "mode must be 'triangular', 'triangular2' or 'exp_range', got %s", util.show(o.mode)) end
+      if o.scale_fn ~= nil and type(o.scale_fn) ~= 'function' then err.throw(op, 'scale_fn must be a function of a number, got %s', util.show(o.scale_fn)) end
+      if o.scale_mode ~= 'cycle' and o.scale_mode ~= 'iterations' then
+        err.throw(op, "scale_mode must be 'cycle' or 'iterations', got %s", util.show(o.scale_mode))
+      end
+      for i, g in ipairs(groups) do
+        g.initial_lr = bottoms[i]
+        if o.cycle_momentum and rawget(g, 'momentum') == nil and rawget(g, 'betas') == nil then
+          err.throw(op, 'cycle_momentum needs an optimizer with momentum or betas; give cycle_momentum = false')
+        end
+      end
+    end, function(self, base, n, g, i)
+      local o = self.options
+      local whole = o.step_size_up + o.step_size_down
+      local up = o.step_size_up / whole
+      local cycle = math.floor(1 + n / whole)
+      local x = 1 + n / whole - cycle
+      local height = x <= up and x / up or (x - 1) / (up - 1)
+      if o.scale_fn then height = height * o.scale_fn(o.scale_mode == 'cycle' and cycle or n)
+      elseif o.mode == 'triangular2' then height = height / 2 ^ (cycle - 1)
+      elseif o.mode == 'exp_range' then height = height * o.gamma ^ n end
+      if o.cycle_momentum then
+        local m = o.max_momentum - (o.max_momentum - o.base_momentum) * height
+        if rawget(g, 'betas') then g.betas = { m, g.betas[2] } else g.momentum = m end
+      end
+      return base + (self.tops[i] - base) * height
+    end, true)
+end

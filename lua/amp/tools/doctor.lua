@@ -1,0 +1,294 @@
+--- amp.doctor: why a training step is slow or loses gradients, and what to change.
+-- What is measured comes from amp.tools.observer; here it is turned into findings. The numbers
+-- are of the machine it runs on; dimensions, waits and underflow are judged as for a GPU on any.
+-- @module amp.tools.doctor
+local amp = require 'amp'
+local core = require 'amp.ffi'
+local call = require 'amp.call'
+local observer = require 'amp.tools.observer'
+local options = require 'amp.options'
+local underflow = require 'amp.tools.underflow'
+local util = require 'amp.util'
+local warn = require 'amp.warn'
+local err = require 'amp.error'
+local band = require('bit').band
+local C, S = core.C, core.S
+
+local OP = 'doctor'
+local FLOAT16, BFLOAT16 = 2, 3
+
+-- -- Dimensions -------------------------------------------------------------------------------
+
+-- Sizes of a product that ought to be multiples of 8, by op: a list of {what, size}.
+local function size(s, argument, d) -- d from 1, or from the end
+  local n = s.ndim[argument - 1]
+  if d < 0 then d = n + 1 + d end
+  return d >= 1 and d <= n and s.size[5 * (argument - 1) + d - 1] or 1
+end
+
+local function rows(s, argument)
+  local n = 1
+  for d = 1, s.ndim[argument - 1] - 1 do n = n * size(s, argument, d) end
+  return n
+end
+
+local products = {
+  linear = function(s) return { { 'rows', rows(s, 1) }, { 'in', size(s, 2, 2) }, { 'out', size(s, 2, 1) } } end,
+  matmul = function(s)
+    local vector = s.ndim[1] == 1
+    return { { 'rows', s.ndim[0] == 1 and 1 or size(s, 1, -2) }, { 'inner', size(s, 1, -1) }, { 'columns', vector and 1 or size(s, 2, -1) } }
+  end,
+  convolution = function(s)
+    if size(s, 2, 2) == 1 and size(s, 1, 2) > 1 then return {} end -- depthwise: no product
+    return { { 'channels in', size(s, 1, 2) }, { 'channels out', size(s, 2, 1) } }
+  end,
+}
+products.convolution_input = function(s) return { { 'channels in', size(s, 1, 2) }, { 'channels out', size(s, 2, 2) } } end
+
+local function dimensions(list, index, s, name, line)
+  local f = products[name]
+  if f == nil or band(s.flags, observer.BACKWARD) ~= 0 then return end
+  local all, odd, shown = f(s), {}, {}
+  for i, d in ipairs(all) do
+    shown[i] = ('%s %d'):format(d[1], d[2])
+    if d[2] % 8 ~= 0 and d[2] ~= 1 then odd[#odd + 1] = d end
+  end
+  if #odd == 0 then return end
+  local op = s.parent >= 0 and observer.name(s.parent) or name
+  local key = line .. op .. table.concat(shown, ' ')
+  if index[key] then
+    index[key].calls = index[key].calls + 1
+    return
+  end
+  local words = {}
+  for i, d in ipairs(odd) do words[i] = ('%s %d (next: %d)'):format(d[1], d[2], math.ceil(d[2] / 8) * 8) end
+  local r = { op = op, where = line, sizes = table.concat(shown, ', '), odd = table.concat(words, ', '), calls = 1 }
+  index[key], list[#list + 1] = r, r
+end
+
+-- -- Measuring ------------------------------------------------------------------------------------
+
+-- Seconds that an op takes besides its kernel.
+local function overhead()
+  local a = amp.zeros(1)
+  local best = 1
+  local listener = { flags = 0, span = function(s) best = math.min(best, s.self) end }
+  observer.run(listener, function() amp.no_grad(function() for _ = 1, 50 do a:add_(1) end end) end)
+  return best
+end
+
+local function measure(fn, o)
+  local m = {
+    wall = 0, lua = 0, library = 0, spans = 0, issued = 0, waited = 0, steps = 0, backwards = 0, optimizer = 0, lost = 0,
+    dims = {}, waits = {}, cast_bytes = 0, cast_spans = {}, weight_casts = 0, lower = { [FLOAT16] = 0, [BFLOAT16] = 0 }, full = 0,
+  }
+  local dims, waits = {}, {}
+  local grads = underflow.collector(fn, o)
+  local looked = false
+  local step = 0
+  local listener = { flags = 0 }
+
+  function listener.span(s, name, line)
+    m.spans = m.spans + 1
+    if s.depth == 0 then m.library = m.library + s.total end
+    if s.op == -2 then
+      m.backwards, looked = m.backwards + 1, false
+    elseif s.op == -3 then
+      m.optimizer = m.optimizer + 1
+      grads.look(m.scale or observer.scale())
+      looked = true
+    end
+    if band(s.flags, observer.CAST) ~= 0 then
+      m.cast_bytes = m.cast_bytes + tonumber(s.own)
+      if band(s.flags, observer.INPLACE) ~= 0 then
+        local n = C.amp_dtype_size(s.dtype)
+        for d = 1, s.ndim[0] do n = n * size(s, 1, d) end
+        m.cast_bytes = m.cast_bytes + n
+        if step == o.steps then m.weight_casts = m.weight_casts + 1 end
+      end
+    end
+    if products[name] and band(s.flags, observer.BACKWARD) == 0 then
+      if s.dtype == FLOAT16 or s.dtype == BFLOAT16 then m.lower[s.dtype] = m.lower[s.dtype] + 1 else m.full = m.full + 1 end
+    end
+    dimensions(m.dims, dims, s, name, line)
+  end
+
+  function listener.wait(line, what, n)
+    local key = line .. what
+    local r = waits[key]
+    if r == nil then
+      r = { what = what, where = line, count = 0 }
+      waits[key], m.waits[#m.waits + 1] = r, r
+    end
+    r.count = r.count + n
+  end
+
+  m.scale = o.scaler and o.scaler:get_scale() or nil
+  local gpu = C.amp_device_available(1) > 0
+  local casts, cached, cycles = tonumber(S.casts), tonumber(S.cached_casts), call.cycles
+  observer.run(listener, function()
+    local cost = observer.cost
+    for i = math.min(o.steps, 2), o.steps do
+      step = i
+      local began = C.amp_clock()
+      fn(i)
+      m.issued = C.amp_clock() - began
+      if gpu then
+        local issued = C.amp_clock()
+        amp.cuda.synchronize()
+        m.waited = m.waited + C.amp_clock() - issued
+      end
+      m.wall = m.wall + C.amp_clock() - began
+      m.steps = m.steps + 1
+    end
+    m.wall = m.wall - (observer.cost - cost)
+    m.scale = m.scale or observer.scale()
+    m.lost = observer.lost()
+  end)
+  if not looked then grads.look(m.scale) end -- what fn left behind
+  m.casts, m.cached_casts = tonumber(S.casts) - casts, tonumber(S.cached_casts) - cached
+  m.cycles = call.cycles - cycles
+  m.lua = math.max(m.wall - m.library - m.waited, 0)
+  m.underflow = grads.finish()
+  m.gpu = gpu
+  return m
+end
+
+-- -- Findings ------------------------------------------------------------------------------------------
+
+local function percent(x) return x > 0 and x < 0.001 and '<0.1 %' or ('%.1f %%'):format(100 * x) end
+
+local function bytes(n)
+  if n >= 2 ^ 20 then return ('%.1f MiB'):format(n / 2 ^ 20) end
+  if n >= 1024 then return ('%.1f KiB'):format(n / 1024) end
+  return ('%d bytes'):format(n)
+end
+
+local function findings(m)
+  local list = {}
+  local function add(kind, text, cure, where) list[#list + 1] = { kind = kind, text = text, advice = cure, where = where } end
+  local n = m.steps
+
+  for _, d in ipairs(m.dims) do
+    add('dimensions', ('amp.%s at %s (%s): not multiples of 8: %s'):format(d.op, d.where, d.sizes, d.odd),
+      'tensor cores work on multiples of 8: pad the batch, the width or the number of classes or channels to the next', d.where)
+  end
+  for _, w in ipairs(m.waits) do
+    add('wait', ('%s at %s makes the host wait for the device %.3g times a step'):format(w.what, w.where, w.count / n),
+      'sum up in a tensor (amp.metric.Loss) and read it every few hundred steps', w.where)
+  end
+  if m.weight_casts > 0 then
+    add('casts', ('%d weights were still cast in the last step'):format(m.weight_casts),
+      "step with an optimizer of amp.optim, which writes the low-precision copies itself, and don't change weights by hand or clear the cache")
+  end
+  if m.lower[FLOAT16] + m.lower[BFLOAT16] == 0 and m.full > 0 then
+    add('precision', ('all %d products ran in float32 or float64'):format(m.full),
+      'run the forward pass and the loss inside amp.autocast(function() ... end)')
+  end
+  local worst, worst_scaled = 0, 0
+  for _, r in ipairs(m.underflow) do worst, worst_scaled = math.max(worst, r.zero), math.max(worst_scaled, r.zero_scaled) end
+  if m.lower[FLOAT16] > 0 and not (m.scale and m.scale > 1) then
+    add('scaler', ('float16 without a loss scale: up to %s of a parameter\'s gradient values are 0 in float16'):format(percent(worst)),
+      "use amp.GradScaler, or dtype = 'bfloat16', which needs none")
+  elseif m.scale and m.scale > 1 and worst_scaled > 0.01 then
+    add('scaler', ("up to %s of a parameter's gradient values are 0 in float16 even under the scale %.17g"):format(percent(worst_scaled), m.scale),
+      'let the scale grow (growth_interval, max_scale), or use bfloat16')
+  end
+  if m.scale and m.scale > 1 and m.lower[FLOAT16] == 0 and m.lower[BFLOAT16] > 0 then
+    add('scaler', 'bfloat16 under a loss scale', 'bfloat16 has the range of float32: GradScaler{enabled = false} saves its work')
+  end
+  if m.backwards == 0 then
+    add('step', 'there was no backward in the function', 'give a function that does whole training steps')
+  elseif m.optimizer == 0 then
+    add('optimizer', 'no optimizer of amp.optim took a step',
+      'those of amp.optim step all parameters in one pass over memory and skip overflows without a wait')
+  end
+  for _, r in ipairs(m.half) do
+    add('precision', ('%s is kept in float16'):format(r), 'keep parameters in float32 (net:float()): autocast makes their float16 copies')
+  end
+  if m.cycles > 0 then
+    add('memory', ("Lua's collector ran %.3g times a step to give back tensor memory"):format(m.cycles / n),
+      'run each step inside amp.scope(function() ... end)')
+  end
+  if m.bound == 'host' then
+    add('bound', ('%s of the time goes into Lua and calls, not into kernels'):format(percent(1 - m.kernels)),
+      'larger batches, nn.Sequential and fused ops (linear, layer_norm, cross_entropy) make fewer and larger calls; amp.capture replays a step')
+  elseif m.gpu then
+    add('bound', ('the GPU is busy: the host waited for it %s of the time'):format(percent(m.waited / math.max(m.wall, 1e-12))),
+      'autocast, channels_last and dimensions that are multiples of 8 help; more work on the host does not hurt')
+  end
+  return list
+end
+
+local Report = {}
+Report.__index = Report
+
+function Report:__tostring()
+  local lines = {}
+  local function w(fmt, ...) lines[#lines + 1] = fmt:format(...) end
+  w('amp.doctor: %d steps, %.3g ms a step', self.steps, 1e3 * self.time)
+  w('  bound by %s: %s in kernels, %s in calls, %s in Lua', self.bound == 'host' and 'Lua and calls' or self.bound == 'gpu' and 'the GPU' or 'kernels',
+    percent(self.kernels), percent(self.calls), percent(self.lua))
+  w('  casts: %.3g a step (%s), %.3g a step from the cache', self.casts, bytes(self.cast_bytes), self.cached_casts)
+  w('  host waits: %.3g a step', self.host_waits)
+  if #self.underflow > 0 then
+    w('  gradient values that float16 makes 0 / subnormal%s:', self.scale and (', and under the scale %.17g'):format(self.scale) or '')
+    for i = 1, math.min(#self.underflow, 20) do
+      local r = self.underflow[i]
+      w('    %-28s %s / %s%s', r.name, percent(r.zero), percent(r.subnormal),
+        self.scale and (', scaled %s / %s'):format(percent(r.zero_scaled), percent(r.subnormal_scaled)) or '')
+    end
+    if #self.underflow > 20 then w('    ... and %d more', #self.underflow - 20) end
+  end
+  if #self.findings == 0 then w('nothing to change was found') else w('to change:') end
+  for i, f in ipairs(self.findings) do
+    w('%3d. %s', i, f.text)
+    w('     %s', f.advice)
+  end
+  if self.lost > 0 then w('%d spans were lost', self.lost) end
+  return table.concat(lines, '\n')
+end
+
+--- Run fn a few times and report what to change. The first of several calls is a warm-up.
+-- @tparam function fn one training step; gets the number of the call
+-- @tparam ?table options steps (3), net, optimizer (to name parameters and find their gradients; else they are looked for
+--   in fn's upvalues), scaler (its scale; else the one seen in use), print (true: the text goes to amp.write_log)
+-- @treturn table findings (list of {kind, text, advice, where}), dims, waits, underflow ({name, zero, subnormal, zero_scaled,
+--   subnormal_scaled}: shares), casts, cached_casts, cast_bytes, host_waits (a step), bound ('host', 'kernels' or 'gpu'),
+--   kernels, calls, lua (shares of the time), time (seconds a step); its tostring is the text
+-- @usage amp.doctor(function() train_step(x, y) end, {net = net})
+return function(fn, given)
+  if type(fn) == 'table' and type(given) == 'function' then fn, given = given, fn end
+  require('amp.autograd').need_function(OP, fn)
+  local o = options.read(OP, given, { 'steps', 'net', 'optimizer', 'scaler', 'print' }, { steps = 3, print = true })
+  options.integer(OP, 'steps', o.steps, 1)
+  if o.optimizer ~= nil and (type(o.optimizer) ~= 'table' or type(o.optimizer.param_groups) ~= 'table') then
+    err.throw(OP, "option 'optimizer' must be an optimizer, got %s", util.show(o.optimizer))
+  end
+  if o.scaler ~= nil and not require('amp.scaler').is(o.scaler) then
+    err.throw(OP, "option 'scaler' must be a GradScaler, got %s", util.show(o.scaler))
+  end
+  local dispatch = overhead()
+  if o.steps > 1 then fn(1) end
+  local m = measure(fn, o)
+  local wall = math.max(m.wall, 1e-12)
+  local calls = math.min(m.spans * dispatch, m.library)
+  m.kernels, m.calls = math.max(m.library - calls, 0) / wall, calls / wall
+  local busy = m.gpu and m.waited / wall > 0.2 -- the queue was full when the step was issued
+  m.bound = m.gpu and (busy and 'gpu' or 'host') or (m.kernels < 0.6 and 'host' or 'kernels')
+  m.half = {}
+  for _, r in ipairs(m.underflow) do if r.half then m.half[#m.half + 1] = r.name end end
+  local waited = 0
+  for _, w in ipairs(m.waits) do
+    waited = waited + w.count
+    w.per_step = w.count / m.steps
+  end
+  local report = setmetatable({
+    steps = m.steps, time = m.wall / m.steps, dims = m.dims, waits = m.waits, underflow = m.underflow, scale = m.scale,
+    casts = m.casts / m.steps, cached_casts = m.cached_casts / m.steps, cast_bytes = m.cast_bytes / m.steps,
+    host_waits = waited / m.steps, bound = m.bound, kernels = m.kernels, calls = m.calls, lua = m.lua / wall, lost = m.lost,
+    findings = findings(m),
+  }, Report)
+  if o.print then warn.log(tostring(report)) end
+  return report
+end

@@ -1,0 +1,121 @@
+--- Every op of the table on the mock GPU against the CPU: forward, backward, and how often the
+-- host had to wait. Run by device_spec.lua in a process of its own; prints a line an op.
+-- A number as argument: the row to begin with.
+-- The host can't touch the device's memory there (spec/c/plugin_mock.c), so what ends is proved.
+local amp = require 'amp'
+local H = require 'spec.helper'
+local ops = require 'spec.op_call'
+local samples = require 'spec.op_samples'
+local mock = require 'spec.mock.device'
+
+-- Ops whose result's size is in the data: the host has to know it.
+-- A masked_scatter's gradient is such a selection.
+local waits = { nonzero = 1, masked_select = 1, repeat_interleave = 1, bincount = 1, one_hot = 1, unique = 1, unique_consecutive = 1,
+  masked_scatter = 1 }
+-- How many sequences have each step of a packed one stays on the host: the integers of these.
+local recurrent = { rnn = true, lstm = true, gru = true }
+
+local cases = {}
+local function gather(file)
+  for _, c in ipairs(H.fixture(file)) do
+    cases[c.op] = cases[c.op] or {}
+    table.insert(cases[c.op], c)
+  end
+end
+gather 'ops.txt'
+for _, family in ipairs(samples.families) do gather('ops_' .. family .. '.txt') end
+
+local function map(inp, f)
+  local out = {}
+  for i, x in ipairs(inp) do
+    if type(x) == 'table' and x.d then out[i] = f(x)
+    elseif type(x) == 'table' and x.list then
+      local l = {}
+      for j, y in ipairs(x.list) do l[j] = f(y) end
+      out[i] = { list = l }
+    else
+      out[i] = x
+    end
+  end
+  return out
+end
+
+local function leaf(x, device)
+  local t = H.tensor(x, 'float32')
+  if device ~= 'cpu' then t = t:to(device) end
+  if x.d == 'float64' then t.requires_grad = true end
+  return t
+end
+
+local function floats(row, out)
+  local list = {}
+  for k = 1, (row.flags.nodiff_out1 or row.flags.aux) and 1 or #out do
+    if out[k].requires_grad and H.is_float[out[k].dtype] then list[#list + 1] = out[k] end
+  end
+  return list
+end
+
+-- Results and gradients of one call on one device.
+local function run(row, c, device)
+  local leaves = {}
+  local inp = map(c.inp, function(x)
+    local t = leaf(x, recurrent[row.name] and x.d == 'int64' and 'cpu' or device)
+    if t.requires_grad then leaves[#leaves + 1] = t end
+    return t
+  end)
+  for i in pairs(c.after or {}) do inp[i] = inp[i]:detach():clone() end
+  local attrs = {}
+  for k, v in pairs(c.attrs) do attrs[k] = v end
+  amp.manual_seed(3)
+  local before, counted = mock.reads(), amp.counters().host_waits
+  local out = ops.user(row.name, inp, attrs)
+  local roots, gs = floats(row, out), {}
+  if c.grad ~= false and #roots > 0 then
+    for k = 1, #roots do gs[k] = amp.full_like(roots[k]:detach(), 0.5 + k / 4) end
+    amp.backward(roots, { grad_tensors = gs })
+  end
+  local cost = { reads = mock.reads() - before, waits = amp.counters().host_waits - counted }
+  local grads = {}
+  for k, t in ipairs(leaves) do grads[k] = t.grad end
+  return out, grads, cost, #leaves
+end
+
+local function compare(what, a, b)
+  if (a == nil) ~= (b == nil) then error(('%s: there is one on the CPU %s, on the device %s'):format(what, tostring(b ~= nil), tostring(a ~= nil)), 0) end
+  if a == nil then return end
+  if type(a) ~= 'cdata' then
+    if a ~= b then error(('%s: %s against %s'):format(what, tostring(a), tostring(b)), 0) end
+    return
+  end
+  if not a.device:match '^cuda' then error(what .. ': is on ' .. a.device, 0) end
+  if a.dtype ~= b.dtype then error(('%s: %s against %s'):format(what, a.dtype, b.dtype), 0) end
+  local wrong = H.difference(a:cpu(), H.values(b), H.shape(b), H.exact)
+  if wrong then error(what .. ': ' .. wrong, 0) end
+end
+
+local from = tonumber(arg[1]) or 1
+for i = from, #ops.rows do
+  local row = ops.rows[i]
+  local name = row.name
+  if not row.flags.private and cases[name] then
+    io.stderr:write('at ', i, ' ', name, '\n') -- where the process ended, if it did
+    local wrong
+    for _, c in ipairs(cases[name]) do
+      local label = ('%s (%s)'):format(name, c.tag)
+      if not c.aux then
+        local ok, e = pcall(function()
+          local want, wantg = run(row, c, 'cpu')
+          local got, gotg, cost, n = run(row, c, 'cuda')
+          for k = 1, #want do compare(('%s: result %d'):format(label, k), got[k], want[k]) end
+          for k = 1, n do compare(('%s: gradient %d'):format(label, k), gotg[k], wantg[k]) end
+          if cost.reads ~= cost.waits then error(('%s: %d reads, %d waits counted'):format(label, cost.reads, cost.waits), 0) end
+          if cost.reads > (waits[name] or 0) then error(('%s: %d reads'):format(label, cost.reads), 0) end
+        end)
+        if not ok then wrong = wrong or tostring(e) end
+      end
+    end
+    print(wrong and ('wrong amp.%s: %s'):format(name, (wrong:gsub('\n', ' '))) or 'ok amp.' .. name)
+    io.flush()
+  end
+end
+print 'end'

@@ -1,0 +1,157 @@
+--- Modules of normalisation, distances and dropout: values and state against PyTorch,
+-- printing, wrong arguments, and reparametrised weights.
+local amp = require 'amp'
+local H = require 'spec.helper'
+local nn = amp.nn
+
+local function eq(t, want, factor, what)
+  local wrong = H.difference(t, want.v, want.s, H.tolerance[H.dtype(t)], factor or 8)
+  if wrong then error((what or '') .. ': ' .. wrong, 2) end
+end
+
+local function make(c)
+  local args = { unpack(c.args) }
+  if next(c.options) then args[#args + 1] = c.options end
+  local m = nn[c.class](unpack(args)):double()
+  amp.no_grad(function()
+    for name, want in pairs(c.start) do m[name]:copy_(H.tensor(want, 'float64')) end
+  end)
+  return m
+end
+
+describe('a layer of normalisation', function()
+  it('gives what PyTorch gives, in training and in evaluation, under the same names', function()
+    for i, c in ipairs(H.fixture 'layers_norm.txt') do
+      local what = ('%s, line %d'):format(c.class, i)
+      local m = make(c)
+      local x = {}
+      for k, t in ipairs(c.x.list) do x[k] = H.tensor(t, 'float64') end
+      local y
+      for _ = 1, 2 do y = m(unpack(x)) end
+      m:eval()
+      if not c.train then y = m(unpack(x)) end
+      eq(y, c.y, 64, what)
+      local state, keys = m:state_dict(), {}
+      for k in pairs(state) do keys[#keys + 1] = k end
+      table.sort(keys)
+      table.sort(c.keys)
+      assert.equal(table.concat(c.keys, ' '), table.concat(keys, ' '), what)
+      for k, want in pairs(c.state) do eq(state[k]:double(), want, 64, what .. ' ' .. k) end
+    end
+  end)
+
+  it('prints its sizes and what is unusual', function()
+    assert.equal('nn.BatchNorm3d(4)', tostring(nn.BatchNorm3d(4)))
+    assert.equal('nn.BatchNorm1d(4, eps 0.5, not affine)', tostring(nn.BatchNorm1d(4, { eps = 0.5, affine = false })))
+    assert.equal('nn.InstanceNorm2d(4)', tostring(nn.InstanceNorm2d(4)))
+    assert.equal('nn.InstanceNorm2d(4, affine, running statistics)', tostring(nn.InstanceNorm2d(4, { affine = true, track_running_stats = true })))
+    assert.equal('nn.GroupNorm(2, 4)', tostring(nn.GroupNorm(2, 4)))
+    assert.equal('nn.RMSNorm(3x4)', tostring(nn.RMSNorm { 3, 4 }))
+    assert.equal('nn.Dropout2d(0.5)', tostring(nn.Dropout2d()))
+    assert.equal('nn.Dropout(0.2, inplace)', tostring(nn.Dropout(0.2, true)))
+  end)
+
+  it('says what is wrong with its arguments and its input', function()
+    for _, w in ipairs {
+      { function() nn.GroupNorm(4, 6) end, '6', '4' }, { function() nn.GroupNorm(2) end, 'num_channels' },
+      { function() nn.GroupNorm(2, 4)(amp.ones(2, 6, 3)) end, '2x6x3', '4' }, { function() nn.RMSNorm() end, 'size' },
+      { function() nn.RMSNorm(3, { eps = -1 }) end, 'eps', '-1' }, { function() nn.BatchNorm3d(3)(amp.ones(2, 3, 4, 5)) end, '2x3x4x5' },
+      { function() nn.BatchNorm1d(3)(amp.ones(2, 4)) end, '3', '4' }, { function() nn.InstanceNorm1d(3)(amp.ones(2, 3, 4, 5)) end, '2x3x4x5' },
+      { function() nn.InstanceNorm2d(3)(amp.ones(4, 3, 4)) end, '3', '4' }, { function() nn.InstanceNorm1d(3, { momentum = false }) end, 'momentum' },
+      { function() nn.SyncBatchNorm(3)(amp.ones(3)) end, 'N x C' }, { function() nn.LocalResponseNorm() end, 'size' },
+      { function() nn.LocalResponseNorm(0) end, '0' }, { function() nn.CosineSimilarity(2, { epsilon = 1 }) end, 'epsilon' },
+      { function() nn.PairwiseDistance(2, 1e-6, 1) end, 'keepdim' }, { function() nn.Dropout3d(2) end, '2' },
+      { function() nn.AlphaDropout(0.5, 'x') end, 'inplace' },
+    } do H.fails_here(w[1], unpack(w, 2)) end
+  end)
+end)
+
+describe('SyncBatchNorm', function()
+  it('takes the place of batch norms, with their tensors', function()
+    local net = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Sequential(nn.BatchNorm1d(4)))
+    local weight, mean = net[2].weight, net[2].running_mean
+    local x = amp.randn(5, 3)
+    local want = net(x)
+    local back = nn.SyncBatchNorm.convert_sync_batchnorm(net)
+    assert.is_true(back == net)
+    assert.is_true(net[2]:is(nn.SyncBatchNorm) and net[3][1]:is(nn.SyncBatchNorm))
+    assert.is_true(net[2].weight == weight and net[2].running_mean == mean)
+    H.same(net(x), want)
+    assert.is_true(nn.SyncBatchNorm.convert_sync_batchnorm(nn.BatchNorm2d(3)):is(nn.SyncBatchNorm))
+    H.fails_here(function() nn.SyncBatchNorm.convert_sync_batchnorm(3) end, 'module')
+  end)
+end)
+
+describe('Dropout', function()
+  it('changes its input if asked to, and the gradient knows', function()
+    for _, class in ipairs { 'Dropout', 'Dropout1d', 'AlphaDropout' } do
+      local d = nn[class](0.5, { inplace = true })
+      local x = amp.randn({ 20, 10, 3 }, { requires_grad = true })
+      local h = x * 1
+      local y = d(h)
+      assert.is_true(y == h)
+      y:sum():backward()
+      assert.is_true(x.grad:eq(0):any():item() and x.grad:ne(0):any():item())
+      d:eval()
+      assert.is_true(d(x) == x)
+    end
+  end)
+end)
+
+describe('weight_norm', function()
+  it('is the same layer at first, in two parameters, and comes apart again', function()
+    for _, dim in ipairs { 1, 2, -1, false } do
+      local layer = nn.Linear(3, 4)
+      local x = amp.randn(2, 3)
+      local want, w = layer(x):detach(), layer.weight:detach():clone()
+      assert.is_true(nn.utils.weight_norm(layer, { dim = dim }) == layer)
+      H.close(layer(x), H.values(want), 4)
+      local keys = {}
+      for k in pairs(layer:state_dict()) do keys[#keys + 1] = k end
+      table.sort(keys)
+      assert.equal('bias weight_g weight_v', table.concat(keys, ' '))
+      assert.equal(dim == 1 and '4x1' or dim and '1x3' or '', dim and tostring(layer.weight_g:size()) or '')
+      layer(x):sum():backward()
+      assert.is_truthy(layer.weight_g.grad)
+      assert.is_truthy(layer.weight_v.grad)
+      amp.no_grad(function() layer.weight_g:mul_(2) end)
+      H.close(layer(x) - layer.bias, H.values((want - layer.bias) * 2), 8)
+      nn.utils.remove_weight_norm(layer)
+      H.close(layer.weight, H.values(w * 2), 4)
+      assert.equal(2, #layer:parameters())
+      assert.is_nil(layer.weight_g)
+    end
+  end)
+
+  it('says what is wrong', function()
+    local layer = nn.utils.weight_norm(nn.Linear(2, 2))
+    H.fails_here(function() nn.utils.weight_norm(layer) end, 'weight', 'already')
+    H.fails_here(function() nn.utils.weight_norm(nn.ReLU()) end, 'nn.ReLU', "'weight'")
+    H.fails_here(function() nn.utils.weight_norm(nn.Linear(2, 2), 'weight', 3) end, '3', '2x2')
+    H.fails_here(function() nn.utils.remove_weight_norm(nn.Linear(2, 2)) end, 'nn.Linear', 'weight_norm')
+    H.fails_here(function() nn.utils.spectral_norm(amp.ones(2)) end, 'module')
+  end)
+end)
+
+describe('spectral_norm', function()
+  it('divides by the largest singular value', function()
+    amp.manual_seed(1)
+    local layer = nn.Linear(3, 3)
+    amp.no_grad(function() layer.weight:copy_(amp.tensor { { 3, 0, 0 }, { 0, -7, 0 }, { 0, 0, 1 } }) end)
+    nn.utils.spectral_norm(layer, { n_power_iterations = 40 })
+    local x = amp.ones(1, 3)
+    local y = layer(x) - layer.bias
+    H.close(y, { 3 / 7, -1, 1 / 7 }, 16)
+    y:sum():backward()
+    assert.is_truthy(layer.weight_orig.grad)
+    layer:eval()
+    H.close(layer(x) - layer.bias, { 3 / 7, -1, 1 / 7 }, 16)
+    local keys = {}
+    for k in pairs(layer:state_dict()) do keys[#keys + 1] = k end
+    table.sort(keys)
+    assert.equal('bias weight_orig weight_u weight_v', table.concat(keys, ' '))
+    nn.utils.remove_spectral_norm(layer)
+    H.close(layer.weight, { 3 / 7, 0, 0, 0, -1, 0, 0, 0, 1 / 7 }, 16)
+    assert.equal(2, #layer:parameters())
+  end)
+end)
