@@ -22,6 +22,7 @@ local function read(path)
 end
 
 print('== ' .. claim)
+local ratios = {} -- {ratio, name}
 local ours, order = read(ours_path)
 local theirs = read(theirs_path)
 for _, name in ipairs(order) do
@@ -32,6 +33,7 @@ for _, name in ipairs(order) do
     local peer = median(t)
     local ratio = o.unit:match('/s$') and mine / peer or peer / mine
     text = text .. (' theirs %12.4g   ratio %6.2f'):format(peer, ratio)
+    ratios[#ratios + 1] = { ratio, name }
   end
   local sign, limit = o.rest:match('^([<>]=)%s*([%d.]+)')
   if sign then
@@ -39,4 +41,15 @@ for _, name in ipairs(order) do
     text = text .. ('   %s %s: %s'):format(sign, limit, held and 'held' or 'NOT held')
   end
   print(text)
+end
+
+-- Many rows: their geometric mean, and the ten worst.
+if #ratios >= 20 then
+  local sum = 0
+  for _, r in ipairs(ratios) do sum = sum + math.log(r[1]) end
+  table.sort(ratios, function(a, b) return a[1] < b[1] end)
+  print(('  geometric mean of %d ratios: %.2f'):format(#ratios, math.exp(sum / #ratios)))
+  local worst = {}
+  for i = 1, 10 do worst[i] = ('%s %.2f'):format(ratios[i][2], ratios[i][1]) end
+  print('  ten worst: ' .. table.concat(worst, ', '))
 end
