@@ -13,6 +13,7 @@ M.families = {
   'attention',
   'conv',
   'index',
+  'linalg',
   'loss',
   'math',
   'norm',

@@ -216,7 +216,9 @@ AMP_API const amp_op_info *amp_op_get(int op);  /* NULL: no such number */
 AMP_API int amp_op_find(const char *name);      /* -1: no such name */
 AMP_API const char *amp_policy_name(int policy);
 AMP_API int amp_policy_get(int op);
-AMP_API int amp_policy_set(int op, int policy);   /* whole process; policy -1: as built */
+AMP_API int amp_policy_set(int op, int policy);   /* whole process; policy -1: as built. Ends a condition */
+/* fp32 where the attribute in `slot` has one of n <= 8 values, else untouched; n 0 ends it. */
+AMP_API int amp_policy_condition(int op, int slot, const amp_slot *value, int n);
 
 /* -- Calls ---------------------------------------------------------------- */
 /* Results o1.. are empty handles (or, with AMP_OUT, the tensor to write). With
@@ -277,6 +279,8 @@ typedef struct amp_engine { /* head of a running backward; read it between steps
 AMP_API int amp_requires_grad(amp_state *S, const amp_ref *a, int on);
 AMP_API int amp_grad_get(amp_state *S, amp_ref *out, const amp_ref *a);  /* out empty if none; materialises */
 AMP_API int amp_grad_set(amp_state *S, const amp_ref *a, const amp_ref *grad); /* NULL: none */
+AMP_API int amp_grad_check_hold(const amp_ref *a);  /* 1: a scaler's check stands, of the values as they are; 2: of scaled ones */
+AMP_API void amp_grad_check_keep(const amp_ref *a); /* it stands for the changed ones, too */
 AMP_API int amp_grad_defined(const amp_ref *a); /* does not wait: yes where only the device knows that an overflow hides it */
 AMP_API int64_t amp_hook(amp_state *S, const amp_ref *a);  /* the id under which Lua keeps a's hooks; <0 error */
 /* Tie outputs to inputs by a function that lives in Lua: a node with this id. */
@@ -325,10 +329,23 @@ AMP_API void amp_check_free(amp_check *k);  /* drops one count */
 ** unscaled again. Add to unscale: 2 to allow float16 parameters, 4 to let the user see no gradients on overflow,
 ** 8 where somebody else will unscale. */
 AMP_API int amp_check_grads(amp_state *S, amp_check *k, amp_tensor *const *leaf, int n, int unscale);
+AMP_API int amp_check_holds(const amp_check *k, amp_tensor *const *leaf, int n); /* gradients, all checked in k's iteration and unchanged; else -1 */
 AMP_API int amp_check_devices(const amp_check *k);  /* bit 1 << device type: has looked there */
 AMP_API int amp_check_tensor(amp_state *S, amp_ref *out, amp_check *k, int device, int index); /* found-inf, a copy: 0 or more */
 AMP_API int amp_check_found(amp_state *S, amp_check *k);  /* waits: 1, 0, <0 error */
-AMP_API int amp_scaler_update(amp_state *S, amp_scaler *s, amp_check *const *k, int n); /* on the device */
+AMP_API int amp_scaler_update(amp_state *S, amp_scaler *s, amp_check *const *k, int n); /* on the device; the next iteration begins */
+AMP_API void amp_scaler_next(amp_scaler *s); /* the next iteration begins, with the scale as it is */
+/* Gradients laid aside: it exchanges the gradient records of n leaves for its own, empty at first. */
+typedef struct amp_aside amp_aside;
+AMP_API amp_aside *amp_aside_new(amp_state *S, amp_tensor *const *leaf, int n); /* counts the leaves */
+AMP_API void amp_aside_free(amp_aside *k);
+AMP_API int amp_aside_swap(amp_state *S, amp_aside *k);
+AMP_API int amp_aside_count(const amp_aside *k);             /* leaves whose gradient it holds */
+AMP_API int amp_aside_merge(amp_state *S, amp_aside *k);     /* held gradients are added to the leaves'; it is empty then */
+/* float32 masters of 16-bit parameters. give: a master without a gradient gets its model's, as it lies. refresh:
+** models take their masters' values where the step did not write them; the masters' gradients are cleared. */
+AMP_API int amp_masters_give(amp_state *S, amp_tensor *const *master, amp_tensor *const *model, int n);
+AMP_API int amp_masters_refresh(amp_state *S, amp_tensor *const *master, amp_tensor *const *model, int n);
 /* Total norm of unscaled gradients (p-norm; p = infinity allowed) into *norm, then, if max_norm >= 0, multiply them. */
 AMP_API int amp_clip_grad_norm(amp_state *S, amp_ref *norm, amp_tensor *const *leaf, int n, double max_norm, double p);
 
@@ -342,6 +359,7 @@ typedef struct amp_hyper {  /* of a group, at each step */
   double lr, momentum, dampening, weight_decay, beta1, beta2, eps;
   double alpha, lr_decay, initial;  /* RMSprop's smoothing; Adagrad's decay of lr and first sum of squares */
   int32_t nesterov, maximize, amsgrad, centered, bias_correction, always_adapt;
+  double rescale;  /* gradients are multiplied by it in the step; 0: they are not */
 } amp_hyper;
 
 AMP_API amp_optim *amp_optim_new(amp_state *S, int kind);
@@ -349,6 +367,9 @@ AMP_API void amp_optim_free(amp_optim *o);
 AMP_API int amp_optim_add_group(amp_state *S, amp_optim *o, amp_tensor *const *param, int n); /* number from 0, or <0 */
 /* Step every group, unless a gradient's check found an overflow (then nothing changes). hyper: one a group. */
 AMP_API int amp_optim_step(amp_state *S, amp_optim *o, const amp_hyper *hyper, int ngroup);
+/* The next step looks at this check besides those of its gradients; may be given many times, counted. */
+AMP_API int amp_optim_guard(amp_state *S, amp_optim *o, amp_check *k);
+AMP_API int amp_optim_set_param(amp_state *S, amp_optim *o, int group, int param, const amp_ref *t); /* another tensor, the state stays */
 AMP_API int amp_optim_clear_grad(amp_state *S, amp_optim *o, int to_zero);
 AMP_API int amp_optim_state_count(int kind);
 AMP_API const char *amp_optim_state_name(int kind, int which);

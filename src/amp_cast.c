@@ -284,7 +284,7 @@ int amp__autocast(amp_call *c, amp_tensor **owned, int *nowned)
 {
   const amp_op_desc *d = c->op;
   int rc;
-  switch (atomic_load_explicit(&d->policy, memory_order_relaxed)) {
+  switch (amp__policy_of(c->id, c->a)) {
   case AMP_SPECIAL: /* recurrent layers as lower: data, states and weights alike; normalisation sees to itself */
     if (c->id != AMP_OP_rnn && c->id != AMP_OP_lstm && c->id != AMP_OP_gru) return 0;
     /* fall through */

@@ -10,6 +10,7 @@
 ** amp__check_cell and steps.
 */
 #include <stdlib.h>
+#include <string.h>
 #include "amp_compose.h"
 #include "amp_scale.h"
 
@@ -123,6 +124,93 @@ int amp__grad_pend(amp_grad *g, amp_tensor *c, amp__product *m)
   return 0;
 }
 
+/* -- Gradients that several parameters share ------------------------------------- */
+
+static bool same_place(const amp_tensor *a, const amp_tensor *b)
+{
+  return a->storage == b->storage && a->offset == b->offset && a->dtype == b->dtype && amp__same_size(a, b)
+         && memcmp(a->stride, b->stride, sizeof(int64_t) * a->ndim) == 0;
+}
+
+/* Bounds only: of interleaved views it may say yes. */
+static bool may_overlap(const amp_tensor *a, const amp_tensor *b)
+{
+  int64_t last[2] = {a->offset, b->offset};
+  if (a->storage != b->storage || a->numel == 0 || b->numel == 0) return false;
+  for (int i = 0; i < a->ndim; i++) last[0] += (a->size[i] - 1) * a->stride[i];
+  for (int i = 0; i < b->ndim; i++) last[1] += (b->size[i] - 1) * b->stride[i];
+  return a->offset <= last[1] && b->offset <= last[0];
+}
+
+void amp__scaler_forget(amp_scaler *s)
+{
+  for (int i = 0; i < s->ndone; i++) amp__free(s->done[i].t);
+  s->ndone = 0;
+}
+
+/* Has this iteration multiplied v already, as another parameter's gradient? */
+static bool done_before(const amp_scaler *s, const amp_tensor *v)
+{
+  for (int i = s->ndone; i-- > 0;)
+    if (same_place(s->done[i].t, v) && s->done[i].version == amp__version(v)) return true;
+  return false;
+}
+
+/* v was multiplied and has its new version; views of the same storage that were done before stay done. */
+static int note_done(amp_scaler *s, amp_tensor *v, uint32_t before)
+{
+  if (s->ndone == s->capdone) {
+    int cap = s->capdone ? 2 * s->capdone : 8;
+    struct amp__done *more = realloc(s->done, sizeof *more * (size_t)cap);
+    if (!more) return amp__nomem(sizeof *more * (size_t)cap);
+    s->done = more;
+    s->capdone = cap;
+  }
+  for (int i = 0; i < s->ndone; i++)
+    if (s->done[i].t->storage == v->storage && s->done[i].version == before) s->done[i].version = amp__version(v);
+  amp__retain(v);
+  s->done[s->ndone++] = (struct amp__done){v, amp__version(v)};
+  return 0;
+}
+
+static int by_storage(const void *a, const void *b)
+{
+  const amp_storage *x = (*(amp_grad *const *)a)->value->storage, *y = (*(amp_grad *const *)b)->value->storage;
+  return x < y ? -1 : x > y;
+}
+
+/* Gradients that partly lie in one another get memory of their own, as each element is to be multiplied once. */
+static int part(amp_tensor *const *leaf, int n)
+{
+  int m = 0, rc = 0;
+  for (int i = 0; i < n; i++) m += amp__grad_of(leaf[i]) && amp__grad_at_once(amp__grad_of(leaf[i]));
+  if (m < 2) return 0;
+  amp_grad **g = malloc(sizeof *g * (size_t)m);
+  if (!g) return amp__nomem(sizeof *g * (size_t)m);
+  m = 0;
+  for (int i = 0; i < n; i++)
+    if (amp__grad_of(leaf[i]) && amp__grad_at_once(amp__grad_of(leaf[i]))) g[m++] = amp__grad_of(leaf[i]);
+  qsort(g, (size_t)m, sizeof *g, by_storage);
+  for (int i = 0, first = 0; i < m && !rc; i++) {
+    amp_tensor *v = g[i]->value;
+    if (g[first]->value->storage != v->storage) first = i;
+    for (int j = first; j < i; j++) {
+      if (same_place(g[j]->value, v) || !may_overlap(g[j]->value, v)) continue;
+      bool valid = amp__check_valid(g[i]);
+      amp_tensor *own = amp__raw_clone(v);
+      if (!own) { rc = amp__S->err.code; break; }
+      g[i]->value = own;
+      if (valid) g[i]->version = amp__version(own);
+      amp__free(v);
+      break;
+    }
+  }
+  free(g);
+  return rc;
+}
+
+/* -- The check ------------------------------------------------------------------- */
+
 static int check_one(amp_check *k, amp_tensor *leaf, bool unscale, amp__product *m)
 {
   amp_grad *g = &leaf->ag->grad;
@@ -134,11 +222,16 @@ static int check_one(amp_check *k, amp_tensor *leaf, bool unscale, amp__product 
   if (i < 0) return i;
   amp_tensor *inv = k->place[i].inv;
   bool now = unscale && amp__grad_at_once(g);
+  if (now && done_before(k->s, v)) now = unscale = false;
   int rc = amp__devices[v->device].check_scale(v, now ? AMP_DATA(float, inv) : NULL, AMP_DATA(float, k->place[i].found));
   k->told = UNTOLD;
   if (!rc && unscale && !now) rc = amp__grad_pend(g, inv, m);
   if (rc) return rc;
-  if (now) amp__bump(v);
+  if (now) {
+    uint32_t before = amp__version(v);
+    amp__bump(v);
+    if ((rc = note_done(k->s, v, before))) return rc;
+  }
   set_check(g, k);
   return 0;
 }
@@ -153,6 +246,7 @@ static int check_grads(amp_check *k, amp_tensor *const *leaf, int n, int unscale
   amp__plain p = amp__plain_begin();
   amp__product m = {0};
   int rc = 0;
+  if (unscale & AMP_UNSCALE) rc = part(leaf, n);
   if (unscale & AMP_CHECK_RAW) k->raw = true;
   if (unscale & AMP_CHECK_DROP) k->drop = true;
   for (int i = 0; i < n && !rc; i++)
@@ -170,6 +264,18 @@ int amp_check_grads(amp_state *S, amp_check *k, amp_tensor *const *leaf, int n, 
   int rc = check_grads(k, leaf, n, unscale);
   if (watched) amp__observe_end(&f, rc);
   return rc;
+}
+
+int amp_grad_check_hold(const amp_ref *a)
+{
+  if (!a->t || !a->t->ag || !amp__check_valid(&a->t->ag->grad)) return 0;
+  return a->t->ag->grad.check->raw ? 2 : 1;
+}
+
+void amp_grad_check_keep(const amp_ref *a)
+{
+  amp_grad *g = a->t ? amp__grad_of(a->t) : NULL;
+  if (g && g->check) g->version = amp__version(g->value);
 }
 
 int amp__check_again(amp_tensor *leaf, amp_check **fresh)
@@ -213,6 +319,18 @@ int amp__grad_drop_there(amp_tensor *leaf)
   amp__pool_release(mark);
   amp__plain_end(p);
   return rc;
+}
+
+int amp_check_holds(const amp_check *k, amp_tensor *const *leaf, int n)
+{
+  int held = 0;
+  for (int i = 0; i < n; i++) {
+    const amp_grad *g = amp__grad_of(leaf[i]);
+    if (!g) continue;
+    if (!amp__check_valid(g) || g->check->s != k->s || g->check->epoch != k->epoch) return -1;
+    held++;
+  }
+  return held;
 }
 
 int amp_check_devices(const amp_check *k)

@@ -139,8 +139,9 @@ int amp__comp_cosine_similarity(amp_call *c) { /* dim eps */
   int ndim, dtype = amp__promote(x->dtype, y->dtype), rc = amp__broadcast(c, 2, &ndim, size);
   if (rc < 0 || (rc = amp__norm_dim(&c->a[0], ndim, "dim")) < 0) return rc;
   int dim = (int)c->a[0].i;
-  x = amp__xcast(x, wide(x));
-  y = amp__xcast(y, wide(y));
+  int both = amp__promote(wide(x), wide(y)); /* one dtype from the start, or the narrower one rounds the sums */
+  x = amp__xcast(x, both);
+  y = amp__xcast(y, both);
   if (x && y && (x->ndim != y->ndim || x->size[dim] != y->size[dim])) {
     x = amp__xexpand(x, ndim, size);
     y = amp__xexpand(y, ndim, size);

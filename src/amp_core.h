@@ -170,6 +170,7 @@ typedef struct amp_op_desc {
   amp_slot defaults[AMP_MAX_SLOT];
 } amp_op_desc;
 extern amp_op_desc amp__ops[AMP_OP_COUNT];
+int amp__policy_of(int op, const amp_slot *a); /* class in force for a call with these attributes (amp_table.c) */
 int amp__check_attributes(const amp_op_desc *d, const amp_slot *a); /* a caller's: counts, dtypes, words (amp_table.c) */
 void amp__table_init(void);  /* once; amp_state_new calls it (amp_table.c) */
 
@@ -223,6 +224,7 @@ typedef struct amp_device_ops {
   int (*sync)(int index);
   amp_kernel_fn kernel[AMP_OP_COUNT];
   int (*threads)(int64_t work);  /* CPU: amp__threads, for plug-ins that bring threads of their own */
+  const struct amp_linalg *linalg; /* CPU: own loops until LAPACK's plug-in, once it is loaded, puts itself there (amp_linalg.h) */
   /* found != 0 anywhere in the n float32 cells: do nothing at all */
   int (*optim_step)(int kind, const amp_hyper *h, amp_optim_chunk *chunks, int n, const float *const *found, int nfound);
   /* found |= any non-finite element of t; t *= *inv if inv (in place, t's dtype) */
@@ -296,6 +298,7 @@ typedef struct amp_grad {     /* a leaf's gradient, maybe 16-bit, maybe with a f
   amp_check *check;           /* last check of this value, counted; NULL: none */
   uint32_t version;           /* of value's storage when checked */
   uint8_t visible;            /* value has been handed to the user */
+  uint8_t given;              /* a master has had it: a new one takes its place (amp_master.c) */
 } amp_grad;
 
 /* Autograd side of a tensor. */

@@ -7,7 +7,8 @@
 ** goes on. A plug-in is libamp_NAME.so in the directory set by
 ** amp_set_plugin_dir, else AMP_PLUGIN_DIR, else this library's own; it is asked
 ** for once, refused when its table hash differs, and never unloaded.
-** AMP_ONEDNN=0 keeps oneDNN out.
+** AMP_ONEDNN=0 keeps oneDNN out. LAPACK's plug-in takes no slot: rows of linear
+** algebra ask for it at the first matrix that is large enough (AMP_LAPACK=0: never).
 */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -15,7 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
-#include "amp_core.h"
+#include "amp_linalg.h"
 
 #define AMP_FN(name) int amp__cpu_##name
 AMP_FN(optim_step)(int kind, const amp_hyper *h, amp_optim_chunk *chunks, int n, const float *const *found, int nfound) AMP_SLOTFN;
@@ -59,7 +60,7 @@ typedef struct plugin {
   char info[512];      /* version and path, or why not */
 } plugin;
 
-static plugin plugins[] = { { .name = "onednn" }, { .name = "cuda" } };
+static plugin plugins[] = { { .name = "onednn" }, { .name = "cuda" }, { .name = "lapack" } };
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static char plugin_dir[1024];
 
@@ -86,9 +87,10 @@ static void find_dir(char *dir, size_t n)
 static void load(plugin *p)
 {
   char dir[1024], path[1200];
-  const char *off = getenv("AMP_ONEDNN");
-  if (strcmp(p->name, "onednn") == 0 && off && strcmp(off, "0") == 0) {
-    snprintf(p->info, sizeof p->info, "switched off by AMP_ONEDNN=0");
+  const char *variable = strcmp(p->name, "onednn") == 0 ? "AMP_ONEDNN" : strcmp(p->name, "lapack") == 0 ? "AMP_LAPACK" : NULL;
+  const char *off = variable ? getenv(variable) : NULL;
+  if (off && strcmp(off, "0") == 0) {
+    snprintf(p->info, sizeof p->info, "switched off by %s=0", variable);
     return;
   }
   find_dir(dir, sizeof dir);
@@ -171,6 +173,7 @@ static void init(void)
   memcpy(cpu->kernel, plain, sizeof plain);
   for (int i = 0; i < SERVED; i++) cpu->kernel[served[i]] = first_use;
   cpu->threads = amp__threads;
+  cpu->linalg = &amp__linalg_own;
   cpu->optim_step = amp__cpu_optim_step;
   cpu->check_scale = amp__cpu_check_scale;
   cpu->scale_update = amp__cpu_scale_update;

@@ -205,7 +205,19 @@ static int run_kernel(amp_state *S, amp_call *c, uint32_t tracked, amp_tensor *g
   return rc;
 }
 
-static inline __attribute__((always_inline)) int dispatch(int op, unsigned flags, amp_tensor *const *in, int nin, amp_tensor **out, const amp_slot *attrs)
+#ifndef AMP_NO_AUTOCAST
+/* How many inputs were replaced by casts, which are ours; kept apart so that the count stays in a register there. */
+static __attribute__((noinline, cold)) int cast_inputs(amp_call *c, amp_tensor **owned)
+{
+  int n = 0, rc = amp__autocast(c, owned, &n);
+  if (rc >= 0) return n;
+  for (int i = 0; i < n; i++) amp__free(owned[i]);
+  return rc;
+}
+#endif
+
+/* One body, called by a jump: inlined twice, what it calls would not be inlined at all. */
+__attribute__((noinline)) int amp__dispatch_op(int op, unsigned flags, amp_tensor *const *in, int nin, amp_tensor **out, const amp_slot *attrs)
 {
   amp_state *S = amp__S;
   amp_op_desc *d = &amp__ops[op];
@@ -228,7 +240,7 @@ static inline __attribute__((always_inline)) int dispatch(int op, unsigned flags
   memcpy(c.a_, attrs ? attrs : d->defaults, sizeof(amp_slot) * (size_t)d->info.nslot);
   if ((rc = check_args(&c, &seen)) < 0) goto out;
 #ifndef AMP_NO_AUTOCAST /* examples/bench/autocast_off.lua counts what this line costs when off */
-  if (amp_unlikely(S->autocast_on) && flags == 0 && (rc = amp__autocast(&c, owned, &nowned)) < 0) goto out;
+  if (amp_unlikely(S->autocast_on) && flags == 0 && (nowned = cast_inputs(&c, owned)) < 0) { rc = nowned; nowned = 0; goto out; }
 #endif
   if (d->front) rc = run_front(S, &c);
   else {
@@ -263,11 +275,6 @@ out:
   return rc;
 }
 
-int amp__dispatch_op(int op, unsigned flags, amp_tensor *const *in, int nin, amp_tensor **out, const amp_slot *attrs)
-{
-  return dispatch(op, flags, in, nin, out, attrs);
-}
-
 /* Interrupted, or observed. */
 static __attribute__((noinline)) int dispatch_slow(int op, unsigned flags, amp_tensor *const *in, int nin, amp_tensor **out, const amp_slot *attrs)
 {
@@ -286,7 +293,7 @@ static __attribute__((noinline)) int dispatch_slow(int op, unsigned flags, amp_t
 int amp__dispatch(int op, unsigned flags, amp_tensor *const *in, int nin, amp_tensor **out, const amp_slot *attrs)
 {
   if (amp_unlikely(amp__S->interrupt)) return dispatch_slow(op, flags, in, nin, out, attrs);
-  return dispatch(op, flags, in, nin, out, attrs);
+  return amp__dispatch_op(op, flags, in, nin, out, attrs);
 }
 
 /* A copy of t's elements, in t's layout where it is dense, without history. */

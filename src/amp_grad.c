@@ -89,7 +89,7 @@ void amp__grad_clear(amp_tensor *leaf)
   ag->grad.value = NULL;
   ag->grad.factor = NULL;
   forget_check(&ag->grad);
-  ag->grad.visible = 0;
+  ag->grad.visible = ag->grad.given = 0;
 }
 
 /* With grad mode and autocast off; results from the pool. */
@@ -176,7 +176,7 @@ int amp__grad_accumulate(amp_tensor *leaf, amp_tensor *v, bool may_keep)
   int rc = 0;
   if (ag == NULL) { amp__free(v); return amp__S->err.code; }
   amp_grad *g = &ag->grad;
-  if (amp__grad_dropped(leaf, false)) amp__grad_clear(leaf);
+  if (amp__grad_dropped(leaf, false) || g->given) amp__grad_clear(leaf);
   else if (g->value && (rc = amp__grad_drop_there(leaf)) < 0) { amp__free(v); return rc; }
   if (amp__S->grad_mode) { /* create_graph: the gradient has history itself, in the leaf's dtype */
     int mark = amp__pool_mark();
@@ -214,7 +214,7 @@ int amp__grad_accumulate(amp_tensor *leaf, amp_tensor *v, bool may_keep)
     if (g->value->flags & AMP_T_HISTORY) { /* a gradient of gradients: don't touch what it is part of */
       amp_tensor *sum = X2(add, g->value, v);
       if (sum == NULL) rc = amp__S->err.code;
-      else { amp__retain(sum); amp__free(g->value); g->value = sum; }
+      else { amp__retain(sum); amp__free(g->value); g->value = sum; g->given = 0; }
     } else rc = inplace2(AMP_OP_add, g->value, v);
     forget_check(g);
   }
@@ -237,7 +237,14 @@ int amp_grad_get(amp_state *S, amp_ref *out, const amp_ref *a)
   if (amp__grad_dropped(a->t, true)) { amp__grad_clear(a->t); return 0; }
   int rc = amp__grad_materialize(a->t);
   if (rc < 0) return rc;
-  a->t->ag->grad.visible = 1;
+  amp_grad *g = &a->t->ag->grad;
+  if (g->given && !g->visible && g->value->refs > 1 && !(g->value->flags & AMP_T_HISTORY)) { /* the user's is not the master's */
+    amp_tensor *own = amp__raw_clone(g->value);
+    if (own == NULL) return S->err.code;
+    amp__free(g->value);
+    g->value = own;
+  }
+  g->visible = 1;
   out->t = a->t->ag->grad.value;
   amp__retain(out->t);
   return 0;

@@ -6,7 +6,7 @@
 */
 #ifndef AMP_HASH_H
 #define AMP_HASH_H
-#include "amp_core.h"
+#include "amp_linalg.h"
 
 static inline uint64_t amp__hash_bytes(uint64_t h, const void *data, size_t n)
 {
@@ -24,7 +24,8 @@ static inline uint64_t amp__table_hash(void)
   };
   const uint32_t layout[] = {
     AMP_ABI, sizeof(amp_tensor), sizeof(amp_storage), sizeof(amp_block), sizeof(amp_call), sizeof(amp_meta),
-    sizeof(amp_op_desc), sizeof(amp_device_ops), sizeof(amp_optim_chunk), sizeof(amp_hyper), sizeof(amp_scaler_options)
+    sizeof(amp_op_desc), sizeof(amp_device_ops), sizeof(amp_optim_chunk), sizeof(amp_hyper), sizeof(amp_scaler_options),
+    sizeof(amp_linalg)
   };
   uint64_t h = amp__hash_bytes(14695981039346656037u, layout, sizeof layout);
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) h = amp__hash_bytes(h, rows[i], strlen(rows[i]) + 1);

@@ -123,13 +123,14 @@ int amp__infer_convolution_weight(amp_call *c)
 static int windows(const amp_slot *a, const int64_t *image, int dim, int64_t *count)
 {
   for (int i = 0; i < 2; i++) {
-    int64_t k = a[i].i, d = a[2 + i].i, p = a[4 + i].i, s = a[6 + i].i, reach, padded = image[i] + 2 * p;
+    int64_t k = a[i].i, d = a[2 + i].i, p = a[4 + i].i, s = a[6 + i].i, reach, padded;
     if (k < 1) return amp__fail(AMP_E_ARGUMENT, "kernel_size %lld must be at least 1", LL(k));
     if (d < 1) return amp__fail(AMP_E_ARGUMENT, "dilation %lld must be at least 1", LL(d));
     if (p < 0) return amp__fail(AMP_E_ARGUMENT, "padding %lld is negative", LL(p));
     if (s < 1) return amp__fail(AMP_E_ARGUMENT, "stride %lld must be at least 1", LL(s));
     if (k > INT32_MAX || d > INT32_MAX || p > INT32_MAX || s > INT32_MAX || image[i] > INT32_MAX)
       return amp__fail(AMP_E_ARGUMENT, "kernel_size %lld, dilation %lld, padding %lld, stride %lld or size %lld is too large", LL(k), LL(d), LL(p), LL(s), LL(image[i]));
+    padded = image[i] + 2 * p;
     if (__builtin_mul_overflow(d, k - 1, &reach) || reach + 1 > padded)
       return amp__fail(AMP_E_SHAPE, "kernel of size %lld (dilation %lld) is larger than the padded input of size %lld (dimension %d)", LL(k), LL(d), LL(padded), dim + i + 1);
     count[i] = (padded - reach - 1) / s + 1;

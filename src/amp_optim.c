@@ -30,9 +30,18 @@ amp_optim *amp_optim_new(amp_state *S, int kind)
   return o;
 }
 
+static void drop_guards(amp_optim *o)
+{
+  for (int i = 0; i < o->nguard; i++) amp_check_free(o->guard[i]);
+  free(o->guard);
+  o->guard = NULL;
+  o->nguard = 0;
+}
+
 void amp_optim_free(amp_optim *o)
 {
   if (!o) return;
+  drop_guards(o);
   for (int g = 0; g < o->ngroup; g++) {
     for (int i = 0; i < o->group[g].n; i++) {
       amp__param *p = &o->group[g].p[i];
@@ -96,6 +105,39 @@ int amp_optim_add_group(amp_state *S, amp_optim *o, amp_tensor *const *param, in
   groups[o->ngroup++] = (amp__group){n, p};
   int rc = mark_shared(o);
   return rc ? rc : o->ngroup - 1;
+}
+
+int amp_optim_set_param(amp_state *S, amp_optim *o, int group, int param, const amp_ref *v)
+{
+  AMP_ENTER(S);
+  amp_tensor *t = v->t;
+  if (group < 0 || group >= o->ngroup || param < 0 || param >= o->group[group].n)
+    return amp__fail(AMP_E_INDEX, "the optimizer has no parameter %d in group %d", param + 1, group + 1);
+  amp__param *p = &o->group[group].p[param];
+  if (!t || !amp__is_float(t->dtype) || (t->flags & AMP_T_HISTORY) || !amp__same_size(t, p->t))
+    return amp__fail(AMP_E_ARGUMENT, "a parameter %s can't be replaced by %s", amp__tensor_str(p->t), t ? amp__tensor_str(t) : "a tensor that was freed");
+  if (t == p->t) return 0;
+  if (!amp__ag(t)) return S->err.code;
+  if (p->t->ag) p->t->ag->shadow_owned = 0;
+  amp__retain(t);
+  amp__free(p->t);
+  p->t = t;
+  p->placed = 0;
+  t->ag->shadow_owned = 1;
+  return mark_shared(o);
+}
+
+int amp_optim_guard(amp_state *S, amp_optim *o, amp_check *k)
+{
+  AMP_ENTER(S);
+  for (int i = 0; i < o->nguard; i++)
+    if (o->guard[i] == k) return 0;
+  amp_check **more = realloc(o->guard, sizeof *more * (size_t)(o->nguard + 1));
+  if (!more) return amp__nomem(sizeof *more * (size_t)(o->nguard + 1));
+  o->guard = more;
+  amp__check_retain(k);
+  o->guard[o->nguard++] = k;
+  return 0;
 }
 
 /* -- Layout --------------------------------------------------------------------- */
@@ -308,29 +350,37 @@ static int finish(work *k)
   return rc;
 }
 
-/* Distinct found-inf cells of the gradients' checks. */
-static int collect_found(amp_optim *o, amp_tensor ***list, int *count, amp_check **fresh)
+typedef struct cells { amp_tensor **t; int n, cap; } cells; /* borrowed */
+
+static int add_cell(cells *c, amp_tensor *f)
 {
-  int cap = 0;
-  for (int g = 0; g < o->ngroup; g++)
-    for (int i = 0; i < o->group[g].n; i++) {
-      amp__param *p = &o->group[g].p[i];
-      if (!has_grad(p)) continue;
-      int rc = amp__check_again(p->t, fresh);
-      if (rc) return rc;
-      amp_tensor *f = amp__check_cell(&p->t->ag->grad);
-      int j = *count - 1;
-      while (f && j >= 0 && (*list)[j] != f) j--;
-      if (!f || j >= 0) continue;
-      if (*count == cap) {
-        cap = cap ? 2 * cap : 8;
-        amp_tensor **more = realloc(*list, sizeof **list * (size_t)cap);
-        if (!more) return amp__nomem(sizeof **list * (size_t)cap);
-        *list = more;
-      }
-      (*list)[(*count)++] = f;
-    }
+  for (int i = c->n - 1; i >= 0; i--)
+    if (c->t[i] == f) return 0;
+  if (c->n == c->cap) {
+    int cap = c->cap ? 2 * c->cap : 8;
+    amp_tensor **more = realloc(c->t, sizeof *more * (size_t)cap);
+    if (!more) return amp__nomem(sizeof *more * (size_t)cap);
+    c->t = more;
+    c->cap = cap;
+  }
+  c->t[c->n++] = f;
   return 0;
+}
+
+/* Distinct found-inf cells of the guards and of the gradients' checks. */
+static int collect_found(amp_optim *o, cells *c, amp_check **fresh)
+{
+  int rc = 0;
+  for (int i = 0; i < o->nguard && !rc; i++)
+    for (int j = 0; j < o->guard[i]->nplace && !rc; j++) rc = add_cell(c, o->guard[i]->place[j].found);
+  for (int g = 0; g < o->ngroup && !rc; g++)
+    for (int i = 0; i < o->group[g].n && !rc; i++) {
+      amp__param *p = &o->group[g].p[i];
+      if (!has_grad(p) || (rc = amp__check_again(p->t, fresh))) continue;
+      amp_tensor *f = amp__check_cell(&p->t->ag->grad);
+      if (f) rc = add_cell(c, f);
+    }
+  return rc;
 }
 
 /* Step a group's n works, device by device; shared storages one at a time. */
@@ -360,18 +410,18 @@ static int step(amp_optim *o, const amp_hyper *hyper, int ngroup)
 {
   if (ngroup != o->ngroup) return amp__fail(AMP_E_ARGUMENT, "%d groups of hyper-parameters for an optimizer of %d groups", ngroup, o->ngroup);
   amp__plain plain = amp__plain_begin();
-  amp_tensor **found = NULL;
+  cells found = {0};
   amp_check *fresh = NULL;
   work *k = NULL;
   amp_optim_chunk *chunk = NULL;
   amp__param **joining = NULL;
   place pl[AMP_MAX_PLACES];
-  int rc, nfound = 0, n = 0, npl = 0, mark = amp__pool_mark();
+  int rc, n = 0, npl = 0, mark = amp__pool_mark();
   for (int g = 0; g < ngroup; g++)
     if ((rc = check_hyper(o->kind, &hyper[g]))) goto out;
-  if ((rc = collect_found(o, &found, &nfound, &fresh))) goto out;
-  for (int i = 0; i < nfound; i++) /* known at once here: leave before anything is prepared */
-    if (found[i]->device == AMP_CPU && *AMP_DATA(float, found[i]) != 0) goto out;
+  if ((rc = collect_found(o, &found, &fresh))) goto out;
+  for (int i = 0; i < found.n; i++) /* known at once here: leave before anything is prepared */
+    if (found.t[i]->device == AMP_CPU && *AMP_DATA(float, found.t[i]) != 0) goto out;
   for (int g = 0; g < ngroup; g++)
     for (int i = 0; i < o->group[g].n; i++) n += has_grad(&o->group[g].p[i]);
   if (!n) goto out;
@@ -396,20 +446,21 @@ static int step(amp_optim *o, const amp_hyper *hyper, int ngroup)
   for (int g = 0, at = 0; g < ngroup; g++) {
     int first = at;
     while (at < n && k[at].group == g) at++;
-    if ((rc = step_group(o, &hyper[g], k + first, at - first, pl, &npl, found, nfound, chunk))) goto out;
+    if ((rc = step_group(o, &hyper[g], k + first, at - first, pl, &npl, found.t, found.n, chunk))) goto out;
   }
   for (int i = 0; i < n; i++) {
     int r = finish(&k[i]);
     if (!rc) rc = r;
   }
 out:
+  if (!rc) drop_guards(o); /* a step that failed may be tried again */
   for (int i = 0; k && i < n; i++) { amp__free(k[i].grad); amp__free(k[i].temp); }
   for (int i = 0; i < npl; i++) {
     for (int j = 0; j < pl[i].ncopy; j++) amp__free(pl[i].copy[j]);
     free(pl[i].found);
     free(pl[i].copy);
   }
-  free(k); free(chunk); free(joining); free(found);
+  free(k); free(chunk); free(joining); free(found.t);
   amp_check_free(fresh);
   amp__pool_release(mark);
   amp__plain_end(plain);

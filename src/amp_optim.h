@@ -17,7 +17,11 @@ typedef struct amp__param {
 
 typedef struct amp__group { int n; amp__param *p; } amp__group;
 
-struct amp_optim { int kind, ngroup; amp__group *group; };
+struct amp_optim {
+  int kind, ngroup;
+  amp__group *group;
+  amp_check **guard; int nguard; /* what the next step looks at besides its gradients' checks, counted */
+};
 
 /* What t's state, or a copy of t to step on, looks like. */
 void amp__optim_meta(const amp_tensor *t, int dtype, amp_meta *m);

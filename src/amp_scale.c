@@ -129,6 +129,8 @@ void amp_scaler_free(amp_scaler *s)
 {
   if (!s || atomic_fetch_sub(&s->refs, 1) != 1) return;
   drop_cells(s);
+  amp__scaler_forget(s);
+  free(s->done);
   free(s);
 }
 
@@ -238,6 +240,12 @@ int amp_scaler_put(amp_state *S, amp_scaler *s, double scale, int64_t tracker, i
   return rc;
 }
 
+void amp_scaler_next(amp_scaler *s)
+{
+  amp__scaler_forget(s);
+  s->epoch++;
+}
+
 int amp_scaler_update(amp_state *S, amp_scaler *s, amp_check *const *k, int n)
 {
   AMP_ENTER(S);
@@ -266,7 +274,10 @@ int amp_scaler_update(amp_state *S, amp_scaler *s, amp_check *const *k, int n)
     }
   rc = amp__devices[home_device].scale_update(AMP_DATA(float, s->scale), AMP_DATA(float, s->inv), AMP_DATA(double, s->tracker),
                                               AMP_DATA(double, s->hyst), found, nf, &s->o);
-  if (!rc) { drop_copies(s); s->epoch++; }
+  if (!rc) {
+    drop_copies(s);
+    amp_scaler_next(s);
+  }
 out:
   for (int i = 0; i < nm; i++) amp__free(moved[i]);
   free(found); free(moved);

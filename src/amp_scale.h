@@ -18,6 +18,8 @@ struct amp_scaler {
   amp_tensor *scale, *inv, *tracker, *hyst; /* 0-d, on the home device; NULL: not yet */
   int nplace;
   struct { uint8_t device, index; amp_tensor *scale, *inv; } place[AMP_MAX_PLACES]; /* copies elsewhere */
+  int ndone, capdone;
+  struct amp__done { amp_tensor *t; uint32_t version; } *done; /* what this iteration multiplied in place, counted */
 };
 
 struct amp_check {
@@ -51,6 +53,7 @@ static inline bool amp__grad_at_once(const amp_grad *g) { return g->visible || g
 typedef struct amp__product { amp_tensor *a, *c, *ac; } amp__product;
 int amp__grad_pend(amp_grad *g, amp_tensor *c, amp__product *m);
 void amp__product_end(amp__product *m);
+void amp__scaler_forget(amp_scaler *s); /* the iteration is over: nothing is unscaled (amp_check.c) */
 /* A checked gradient that changed since: check it anew under *fresh (made at need, counted). */
 int amp__check_again(amp_tensor *leaf, amp_check **fresh);
 

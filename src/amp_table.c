@@ -169,9 +169,11 @@ const char *amp_policy_name(int policy)
   return policy >= 0 && policy < AMP_POLICY_COUNT ? names[policy] : NULL;
 }
 
+enum { CONDITION = 0x80 }; /* beside the class in a row's policy */
+
 int amp_policy_get(int op)
 {
-  return op >= 0 && op < AMP_OP_COUNT ? atomic_load_explicit(&amp__ops[op].policy, memory_order_relaxed) : AMP_E_ARGUMENT;
+  return op >= 0 && op < AMP_OP_COUNT ? atomic_load_explicit(&amp__ops[op].policy, memory_order_relaxed) & ~CONDITION : AMP_E_ARGUMENT;
 }
 
 int amp_policy_set(int op, int policy)
@@ -180,4 +182,36 @@ int amp_policy_set(int op, int policy)
   if (policy < 0) policy = amp__ops[op].info.policy;
   atomic_store_explicit(&amp__ops[op].policy, (uint8_t)policy, memory_order_relaxed);
   return 0;
+}
+
+/* Conditions are set now and then, by one thread; an op that runs meanwhile sees the old one, the new one or none. */
+static struct { _Atomic int n; int slot; bool real; int64_t value[8]; } conditions[AMP_OP_COUNT];
+
+int amp_policy_condition(int op, int slot, const amp_slot *value, int n)
+{
+  amp__table_init();
+  if (op < 0 || op >= AMP_OP_COUNT || n < 0 || n > 8 || (n && (slot < 0 || slot >= amp__ops[op].info.nslot))) return AMP_E_ARGUMENT;
+  if (!n) return amp_policy_set(op, -1);
+  const char *name, *colon;
+  int length = attribute_name(&amp__ops[op], slot, &name);
+  colon = name + length;
+  atomic_store(&conditions[op].n, 0);
+  conditions[op].slot = slot;
+  conditions[op].real = colon[1] == 'f';
+  for (int i = 0; i < n; i++) conditions[op].value[i] = value[i].i;
+  atomic_store(&conditions[op].n, n);
+  atomic_store(&amp__ops[op].policy, (uint8_t)(AMP_PASSTHROUGH | CONDITION));
+  return 0;
+}
+
+int amp__policy_of(int op, const amp_slot *a)
+{
+  int policy = atomic_load_explicit(&amp__ops[op].policy, memory_order_relaxed);
+  if (amp_likely(!(policy & CONDITION))) return policy;
+  amp_slot v = a[conditions[op].slot];
+  for (int i = 0, n = atomic_load(&conditions[op].n); i < n; i++) {
+    amp_slot want = {.i = conditions[op].value[i]};
+    if (v.i == want.i || (conditions[op].real && v.i != AMP_NONE && v.f == want.f)) return AMP_FP32;
+  }
+  return AMP_PASSTHROUGH;
 }

@@ -8,7 +8,9 @@
 ** the strides multiply to, one for each phase of the output, each with the
 ** taps that reach it. No column matrix is ever stored, whatever the layout:
 ** N x C x ... and channels-last are strides. Other layouts are copied to the
-** first one, 16-bit data is widened first and rounded once.
+** first one, 16-bit data is widened first and rounded once. Planes (data that
+** are not channels-last) of float32 and less are first offered to the direct
+** kernels, which need no packing at all (cpu_conv_direct.c, cpu_conv_sums.c).
 */
 #include "cpu_conv.h"
 
@@ -32,7 +34,10 @@ void conv_widen(int64_t *five, const int64_t *stride, const amp_tensor *t) {
   int spatial = t->ndim - 2;
   five[0] = stride[0];
   five[1] = stride[1];
-  for (int i = 2; i >= 0; i--) five[2 + i] = i >= 3 - spatial ? stride[2 + i - (3 - spatial)] : i < 2 ? five[3 + i] * t->size[2] : 1;
+  for (int i = 0; i < 3; i++) {
+    int d = i - (3 - spatial);
+    five[2 + i] = d >= 0 ? stride[2 + d] : stride[2] * t->size[2];
+  }
 }
 
 static void setup(conv *v, const amp_slot *a, const amp_tensor *x, const amp_tensor *w, const amp_tensor *y) {
@@ -235,7 +240,8 @@ static void raw(conv_direct *d, const amp_tensor *src, const int64_t *ss, const 
   for (int i = 0; i < 3; i++) { d->ss[i] = ss[2 + i]; d->ds[i] = ds[2 + i]; }
 }
 
-static int forward_direct(conv *v, tables *t, const amp_tensor *x, const amp_tensor *o) {
+/* The output from the input, or (sums) the gradient in the weight from both: 0, an error, or 1 (nothing done) */
+static int forward_direct(conv *v, tables *t, const amp_tensor *x, const amp_tensor *o, bool sums) {
   int64_t xs[5], ys[5], taps = product(v->k);
   conv_direct d = {.images = v->n, .groups = v->groups, .channels = v->cg, .rows = v->og, .taps = taps, .tap = t->tap, .weight = v->wt.p,
                    .wg = v->og * v->ws[0], .wr = v->ws[0], .wc = v->ws[1], .woff = t->off, .bias = v->b.p};
@@ -244,7 +250,8 @@ static int forward_direct(conv *v, tables *t, const amp_tensor *x, const amp_ten
   raw(&d, x, xs, o, ys);
   for (int i = 0; i < 3; i++) { d.in[i] = v->in[i]; d.out[i] = v->out[i]; d.step[i] = v->s[i]; }
   bool one = taps == 1 && x->dtype == AMP_FLOAT32 && v->s[0] * v->s[1] * v->s[2] == 1; /* the image is the column matrix */
-  return one ? 1 : conv_direct_run(&d, threads_for(2.0 * (double)o->numel * (double)(v->cg * taps)));
+  int threads = threads_for(2.0 * (double)o->numel * (double)(v->cg * taps));
+  return one ? 1 : sums ? conv_direct_sums(&d, v->wt.p, threads) : conv_direct_run(&d, threads);
 }
 
 /* -- convolution -------------------------------------------------------------------------- */
@@ -260,7 +267,7 @@ int amp__cpu_convolution(amp_call *call) {
   if (!amp__nn_read(&v.wt, w, v.type) || (b && !amp__nn_read_c(&v.b, b, v.type)) || !make_tables(&t, &v, v.og * k)) goto out;
   conv_widen(v.ws, v.wt.stride, w);
   all_taps(&v, t.tap, t.off);
-  if (v.cg > 0 && by_rows(x, &v) && (rc = forward_direct(&v, &t, x, o)) != 1) goto out;
+  if (v.cg > 0 && by_rows(x, &v) && (rc = forward_direct(&v, &t, x, o, false)) != 1) goto out;
   if (conv_depthwise_fits(&v)) {
     drop(&v, &t);
     return conv_depthwise(&v, x, w, b, o, 0);
@@ -439,20 +446,27 @@ int amp__cpu_convolution_weight(amp_call *call) {
   int rc = AMP_E_MEMORY;
   setup(&v, call->a + 9, x, o, gy);
   if (o->numel == 0) return 0;
-  if (conv_depthwise_fits(&v)) return conv_depthwise(&v, x, o, NULL, gy, 2);
-  if (!amp__nn_read(&v.x, x, v.type) || !read_planes(&v.y, gy, v.type) || !amp__nn_write(&v.wt, o, v.type)) goto out;
-  conv_widen(v.xs, v.x.stride, x);
+  int64_t nt = product(v.k), k = v.cg * nt, plane = product(v.out);
+  if (!amp__nn_write(&v.wt, o, v.type) || !make_tables(&t, &v, v.og * k)) goto out;
   conv_widen(v.ws, v.wt.stride, o);
-  conv_widen(v.ys, v.y.stride, gy);
-  int64_t nt = product(v.k), k = v.cg * nt, plane = product(v.out), yp = pixel_stride(v.out, v.ys + 2);
-  if (!make_tables(&t, &v, v.og * k)) goto out;
+  all_taps(&v, t.tap, t.off);
   rc = 0;
-  if (gy->numel == 0 || x->numel == 0) {
-    fill_view(&v.wt, o, v.type, NULL);
-    amp__nn_written(&v.wt, o, v.type);
+  bool none = gy->numel == 0 || x->numel == 0;
+  if (none) fill_view(&v.wt, o, v.type, NULL);
+  if (none || (by_rows(x, &v) && by_rows(gy, &v) && (rc = forward_direct(&v, &t, x, gy, true)) != 1)) {
+    if (rc == 0) amp__nn_written(&v.wt, o, v.type);
     goto out;
   }
-  all_taps(&v, t.tap, t.off);
+  if (conv_depthwise_fits(&v)) {
+    drop(&v, &t);
+    return conv_depthwise(&v, x, o, NULL, gy, 2);
+  }
+  rc = AMP_E_MEMORY;
+  if (!amp__nn_read(&v.x, x, v.type) || !read_planes(&v.y, gy, v.type)) goto out;
+  conv_widen(v.xs, v.x.stride, x);
+  conv_widen(v.ys, v.y.stride, gy);
+  int64_t yp = pixel_stride(v.out, v.ys + 2);
+  rc = 0;
   conv_image m;
   image_of(&v, &m, t.tap);
   conv_planes planes = {.pn = v.ys[0], .pc = v.ys[1], .pp = yp, .pixels = plane};

@@ -65,6 +65,8 @@ typedef struct conv_direct {
   const float *weight; int64_t wg, wr, wc; const int64_t *woff; /* strides: group, row, channel; offset of each tap */
   const float *bias;                   /* groups x rows, or NULL */
 } conv_direct;
-int conv_direct_run(const conv_direct *d, int threads); /* 0, an error, or 1: better done otherwise, nothing written */
+/* Of the same problem with dst given, the gradient in the weight into `out`, which lies as weight does (cpu_conv_sums.c) */
+int conv_direct_sums(const conv_direct *d, float *out, int threads);
+int conv_direct_run(const conv_direct *d, int threads); /* both: 0, an error, or 1: better done otherwise, nothing written */
 
 #endif

@@ -4,7 +4,7 @@
 **
 **   copy[channel][phase][z][y][x], one phase for each remainder of a place by
 **   the stride that some tap has; output pixel i = y * width + x of plane z
-**   reads copy[z * plane + i + off[channel, tap]]
+**   reads copy[z * height * width + i + off[channel, tap]]
 **
 ** Elements of a copy are floats, bfloat16 as it is, or pairs of bfloat16: two
 ** channels side by side. Behind it stands room to read a vector or two.

@@ -165,7 +165,7 @@ STEP_LOOPS(double, d, sqrt)
 static consts prepare(int kind, const amp_hyper *h, const amp_optim_chunk *k)
 {
   consts c = {0};
-  c.f = (k->factor ? *k->factor : 1.0) * (h->maximize ? -1 : 1);
+  c.f = (k->factor ? *k->factor : 1.0) * (h->maximize ? -1 : 1) * (h->rescale != 0 ? h->rescale : 1);
   c.lr = h->lr;
   c.wd = h->weight_decay;
   c.decay = 1;

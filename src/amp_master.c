@@ -1,0 +1,97 @@
+/*
+** amp_master.c: float32 masters of a network's 16-bit parameters.
+**
+**   model (float16 leaf) --gradient--> master (float32 leaf) --> optimizer
+**     ^                                                             |
+**     +------------ the master's shadow, written in the step -------+
+**
+** The model's parameter *is* the shadow (amp_cast.c) of its master, so the fused
+** step writes both in one pass. Where it did not (a step of the user's own, a
+** master changed by hand), refreshing copies. A gradient goes over as it lies,
+** in 16 bits: unscaling leaves its factor pending on the master's record, and the
+** model keeps its own, scaled one. Which tensor is whose master, the caller knows.
+*/
+#include "amp_compose.h"
+#include "amp_scale.h"
+#include "amp_tape.h"
+
+static int check_pair(const amp_tensor *master, const amp_tensor *model, int i)
+{
+  if (!master || !model) return amp__fail_arg(AMP_E_ARGUMENT, i + 1, "parameter %d was freed", i + 1);
+  if (!amp__same_size(master, model) || master->device != model->device || master->device_index != model->device_index)
+    return amp__fail_arg(AMP_E_STATE, i + 1, "parameter %d is %s, its master %s: a network is moved before its masters are made", i + 1,
+                         amp__tensor_str(model), amp__tensor_str(master));
+  return 0;
+}
+
+static int give(amp_tensor *master, amp_tensor *model, int i)
+{
+  amp_grad *from = amp__grad_of(model);
+  if (!from || from->given) return 0;
+  if (amp__grad_of(master))
+    return amp__fail_arg(AMP_E_STATE, i + 1, "parameter %d (%s) of the model got a gradient outside of amp.scale_loss, beside the one that its "
+                         "float32 master has: call backward inside a block; gradients are changed in amp.master_params(opt)", i + 1, amp__tensor_str(model));
+  amp_ag *ag = amp__ag(master);
+  if (!ag) return amp__S->err.code;
+  amp_tensor *v = from->value;
+  if (v->dtype == master->dtype || from->visible) { /* whose values may be changed in place */
+    if (!(v = amp__raw_clone(v))) return amp__S->err.code;
+  } else amp__retain(v);
+  if (from->factor) amp__retain(from->factor);
+  ag->grad.value = v;
+  ag->grad.factor = from->factor;
+  ag->grad.visible = 0;
+  from->given = 1;
+  return 0;
+}
+
+int amp_masters_give(amp_state *S, amp_tensor *const *master, amp_tensor *const *model, int n)
+{
+  AMP_ENTER(S);
+  amp__plain p = amp__plain_begin();
+  int rc = 0;
+  for (int i = 0; i < n && !rc; i++) rc = check_pair(master[i], model[i], i);
+  for (int i = 0; i < n && !rc; i++) rc = give(master[i], model[i], i);
+  amp__plain_end(p);
+  return rc;
+}
+
+static bool may_be_shadow(const amp_tensor *master, const amp_tensor *model)
+{
+  if (!amp__is_half(model->dtype) || master->dtype != AMP_FLOAT32 || !(model->flags & AMP_T_DENSE)) return false;
+  for (int i = 0; i < model->ndim; i++)
+    if (model->size[i] > 1 && model->stride[i] != master->stride[i]) return false;
+  return true;
+}
+
+static int refresh(amp_tensor *master, amp_tensor *model)
+{
+  amp_ag *ag = amp__ag(master);
+  if (!ag) return amp__S->err.code;
+  if (ag->shadow == model && ag->shadow_version == amp__version(master)) return 0;
+  amp_tensor *in[2] = {model, master};
+  int rc = amp__dispatch(AMP_OP_copy, AMP_INPLACE, in, 2, NULL, NULL);
+  if (rc < 0 || !may_be_shadow(master, model)) return rc;
+  if (ag->shadow != model) {
+    amp__shadow_drop(ag);
+    amp__retain(model);
+    ag->shadow = model;
+  }
+  ag->shadow_version = amp__version(master);
+  ag->shadow_owned = 1;
+  return 0;
+}
+
+int amp_masters_refresh(amp_state *S, amp_tensor *const *master, amp_tensor *const *model, int n)
+{
+  AMP_ENTER(S);
+  amp__plain p = amp__plain_begin();
+  int rc = 0;
+  for (int i = 0; i < n && !rc; i++) {
+    rc = check_pair(master[i], model[i], i);
+    if (!rc) rc = refresh(master[i], model[i]);
+    if (!rc) amp__grad_clear(master[i]);
+  }
+  amp__plain_end(p);
+  return rc;
+}
