@@ -161,6 +161,19 @@ function M.with(state, fn, ...)
   return region.run(kind, { i0 = state.i0, i1 = state.i1, ion = state.ion, idepth = state.idepth }, fn, ...)
 end
 
+--- Set the state outside of regions, for amp.init and amp.initialize.
+function M.set_program(op, options)
+  local words = parse(op, options)
+  for d = 0, 1 do word[d] = words[d] or word[d] end
+  S.autocast_on = (S.autocast[0].enabled ~= 0 or S.autocast[1].enabled ~= 0) and 1 or 0
+end
+
+--- Back to the state that `snapshot` gave, outside of regions; casts kept since go.
+function M.restore(state)
+  word[0], word[1], S.autocast_on = state.i0, state.i1, state.ion
+  C.amp_autocast_leave(S)
+end
+
 local off_words = parse('autocast', { enabled = false })
 
 --- Run fn(...) with autocast off: as amp.autocast({enabled = false}, fn, ...).

@@ -17,10 +17,18 @@ end
 
 local core = require 'amp.ffi'
 
+local keep = {} -- name -> module: all of amp that is loaded
+
 -- A part of amp. A name that the library lacks means that one of the two is older than the other.
 local function part(name)
+  for k, v in pairs(keep) do package.loaded[k] = package.loaded[k] or v end -- one copy of each
   local ok, module = pcall(require, name)
-  if ok then return module end
+  if ok then
+    for k, v in pairs(package.loaded) do
+      if type(k) == 'string' and k:sub(1, 4) == 'amp.' then keep[k] = v end
+    end
+    return module
+  end
   local symbol = tostring(module):match "missing declaration for symbol '([%w_]+)'" or tostring(module):match "undefined symbol: ([%w_]+)"
   if not symbol then error(module, 0) end
   error(('amp: the library %s has no %s, which the Lua files in %s use: they are of different ages; build again, or reinstall amp')
@@ -62,6 +70,10 @@ lazy('amp.scope', 'scope memory reset_peak_memory')
 lazy('amp.autocast', [[is_autocast_enabled get_autocast_dtype policy set_policy reset_policy clear_autocast_cache counters
   custom_fwd custom_bwd half_function float_function promote_function register_half_function register_float_function
   register_promote_function]])
+lazy('amp.levels.handle', 'init')
+lazy('amp.levels', 'initialize deactivate scale_loss master_params state_dict load_state_dict disable_casts')
+lazy('amp.mxnet', [[init_trainer unscale list_lp16_ops list_fp32_ops list_lp16_fp32_ops list_conditional_fp32_ops
+  list_widest_type_cast]])
 lazy('amp.io', 'save load')
 lazy('amp.sampling', 'bernoulli normal broadcast_tensors meshgrid')
 lazy('amp.products', 'einsum tensordot chain_matmul multi_dot multi_head_attention')
@@ -73,7 +85,7 @@ lazy('amp.more', 'clock version set_num_threads get_num_threads is_tensor')
 for name in ([[allclose equal chunk split tensor_split unbind unstack tile]]):gmatch '%S+' do M[name] = tensor.methods[name] end
 
 local aliases = { concat = 'cat', upsample = 'interpolate', ger = 'outer', swapaxes = 'transpose', swapdims = 'transpose', moveaxis = 'movedim',
-  broadcast_to = 'expand', argwhere = 'nonzero' }
+  inv = 'inverse', pinv = 'pinverse', broadcast_to = 'expand', argwhere = 'nonzero' }
 
 -- -- Names of dtypes ---------------------------------------------------------------------------
 
@@ -129,10 +141,6 @@ setmetatable(M, {
   end,
 })
 
-local keep = {}
-for _, name in ipairs { 'amp.ffi', 'amp.error', 'amp.ops', 'amp.tensor', 'amp.types', 'amp.warn', 'amp.call', 'amp.util' } do
-  keep[name] = package.loaded[name]
-end
 registry['amp.loaded'] = { amp = M, modules = keep, library = core.C }
 
 return M

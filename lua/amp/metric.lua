@@ -2,6 +2,7 @@
 --
 -- update() adds to a sum without waiting; get() and value() read it, and wait.
 local amp = require 'amp'
+local lasting = require('amp.scope').lasting
 local raise = require('amp.error').throw
 
 local Metric = {}
@@ -13,8 +14,10 @@ function Metric:reset()
   return self
 end
 
+local function plus(total, sum) return total and total + sum or amp.is_tensor(sum) and sum:clone() or sum end
+
 function Metric:add(sum, n)
-  self.total = self.total and self.total + sum or sum
+  self.total = lasting(plus, self.total, sum) -- an open amp.scope does not take it away
   self.count = self.count + n
   return self
 end

@@ -197,7 +197,7 @@ function Scaler:unscale_(opt)
   local buffer, n = params_of(op, opt)
   local k = new_check(self)
   run_check(self, op, k, buffer, n, UNSCALE)
-  s.check, s.stage = k, 'unscaled'
+  s.check, s.stage, s.held = k, 'unscaled', C.amp_check_holds(k, buffer, n)
   self._last[opt] = k
   return self
 end
@@ -221,6 +221,30 @@ function Scaler:unscale(list)
   self._list_check = self._list_check or new_check(self)
   run_check(self, op, self._list_check, buffer, n, UNSCALE + DROP)
   return self
+end
+
+-- Run f, in which gradients of tensors arrive scaled and are unscaled, beside those that are unscaled
+-- already: these stand aside meanwhile and are added then; the sums are checked.
+local function beside(self, op, list, f)
+  local n, buffer = 0, buffer_t(#list)
+  for i = 1, #list do
+    if C.amp_grad_check_hold(list[i]) == 1 then
+      buffer[n] = list[i].ptr_
+      n = n + 1
+    end
+  end
+  if n == 0 then return f() end
+  local aside = C.amp_aside_new(S, buffer, n)
+  if aside == nil then err.raise(op) end
+  ffi.gc(aside, C.amp_aside_free)
+  call.try(op, C.amp_aside_swap, S, aside)
+  local ok, e = pcall(f)
+  if not ok then
+    C.amp_aside_swap(S, aside)
+    error(e, 0)
+  end
+  call.try(op, C.amp_aside_merge, S, aside)
+  run_check(self, op, self._list_check, buffer, n, DROP)
 end
 
 -- -- Step -----------------------------------------------------------------------------------------
@@ -305,6 +329,9 @@ function Scaler:step(opt, o)
   local supports = opt.step_supports_amp_scaling and not optimizer.is(opt)
   local flags = s.stage == 'unscaled' and 0 or supports and RAW or UNSCALE
   local k = s.check or new_check(self)
+  if s.stage == 'unscaled' and C.amp_check_holds(k, buffer, n) ~= s.held then
+    s.before, k = k, new_check(self) -- the user changed gradients since: what is there now steps, or does not
+  end
   run_check(self, op, k, buffer, n, flags)
   s.check, self._last[opt] = k, k
   if self._skipped >= WARN_AFTER - 1 and not self._culprit and known(k) and found(k) then
@@ -351,6 +378,7 @@ function Scaler:_checks()
   local list = { self._list_check }
   for _, s in pairs(self._states) do
     if s.check and s.check ~= self._list_check then list[#list + 1] = s.check end
+    if s.before then list[#list + 1] = s.before end
   end
   return list
 end
@@ -388,11 +416,12 @@ local function outcome(self, skipped)
   end
 end
 
-local function tell(before, after, skipped)
+local function tell(self, before, after, skipped)
+  local who = self._title or 'amp.GradScaler'
   if skipped then
-    warn.log(('amp.GradScaler: gradient overflow, step skipped, scale %g -> %g'):format(before, after))
+    warn.log(('%s: gradient overflow, step skipped, scale %g -> %g'):format(who, before, after))
   elseif after ~= before then
-    warn.log(('amp.GradScaler: scale %g -> %g'):format(before, after))
+    warn.log(('%s: scale %g -> %g'):format(who, before, after))
   end
 end
 
@@ -404,7 +433,7 @@ look = function(self)
   for i = 1, #queue do
     local skipped = false
     for _, k in ipairs(queue[i]) do skipped = skipped or found(k) end
-    if queue[i].before then tell(number_of(queue[i].before), number_of(queue[i].after), skipped) end
+    if queue[i].before then tell(self, number_of(queue[i].before), number_of(queue[i].after), skipped) end
     outcome(self, skipped)
   end
 end
@@ -423,6 +452,7 @@ function Scaler:update(new_scale)
   local list = self:_checks()
   if new_scale ~= nil then
     put(self, op, 'new_scale', new_scale)
+    C.amp_scaler_next(self._handle)
   else
     if not self._touched then
       fail('update', 'update() with nothing checked since the last one: call step(opt), unscale_(opt) or unscale(tensors) first')
@@ -454,7 +484,8 @@ function Scaler:update(new_scale)
   return self
 end
 
-require 'amp.scaler_auto'(Scaler, { scaled = scaled, scale_on = scale_on })
+require 'amp.scaler_auto'(Scaler, { scaled = scaled, scale_on = scale_on, beside = beside })
+require 'amp.scaler_block'(Scaler, { reset = reset })
 require 'amp.scaler_state'(Scaler, { look = look, read = read, reset = reset })
 
 -- -- Fields ------------------------------------------------------------------------------------------------

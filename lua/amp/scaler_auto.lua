@@ -48,10 +48,14 @@ return function(Scaler, I)
       elseif type(given) == 'number' then dy[i] = cell * given
       else dy[i] = I.scaled(self, given, '', cells) end
     end
-    gm:backward(losses, { dy = dy })
     if unscale then
-      self:unscale(gm:attached_tensors())
+      I.beside(self, op, gm:attached_tensors(), function()
+        gm:backward(losses, { dy = dy })
+        self:unscale(gm:attached_tensors())
+      end)
       self._touched = true
+    else
+      gm:backward(losses, { dy = dy })
     end
     if update then self:update() end
     return self

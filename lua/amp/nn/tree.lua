@@ -102,24 +102,34 @@ end
 
 -- -- State ------------------------------------------------------------------
 
-local function entries(self, prefix, path, out) -- name -> tensor itself; shared ones under each name
-  if path[self] then return out end
+-- name -> tensor itself; shared ones under each name. `of`: name -> what amp.initialize keeps for its
+-- module, whose 16-bit parameters may have float32 masters.
+local function entries(self, prefix, path, out, of)
+  if path[self] then return out, of end
   path[self] = true
-  local passing = rawget(self, '.passing') or {}
-  for name, t in parts(self, 'parameter') do out[join(prefix, name)] = t end
+  local passing, record = rawget(self, '.passing') or {}, rawget(self, '.record')
+  for name, t in parts(self, 'parameter') do out[join(prefix, name)], of[join(prefix, name)] = t, record end
   for name, t in parts(self, 'buffer') do
-    if not passing[name] then out[join(prefix, name)] = t end
+    if not passing[name] then out[join(prefix, name)], of[join(prefix, name)] = t, record end
   end
-  for name, child in parts(self, 'module') do entries(child, join(prefix, name), path, out) end
+  for name, child in parts(self, 'module') do entries(child, join(prefix, name), path, out, of) end
   path[self] = nil
-  return out
+  return out, of
 end
 
---- Parameters and persistent buffers by name.
+local function is_half(t) return t.dtype == 'float16' or t.dtype == 'bfloat16' end
+
+--- Parameters and persistent buffers by name. Of a network cast by amp.initialize: in float32,
+-- parameters that have masters being these.
 -- @treturn table name -> detached tensor that shares the module's memory
 function Module:state_dict()
-  local state = entries(self, '', {}, {})
-  for name, t in pairs(state) do state[name] = t:detach() end
+  local state, of = entries(self, '', {}, {}, {})
+  for name, t in pairs(state) do
+    local record = of[name]
+    local master = record and record.masters[t:id()]
+    state[name] = (master or t):detach()
+    if record and not master and is_half(t) then state[name] = state[name]:float() end
+  end
   return state
 end
 
@@ -141,7 +151,7 @@ function Module:load_state_dict(state, given)
   local op = 'nn.Module:load_state_dict'
   if type(state) ~= 'table' then raise(op, 'a table of tensors by name expected, got ' .. util.show(state)) end
   local strict = options.read(op, given, {'strict'}, {strict = true}).strict
-  local mine = entries(self, '', {}, {})
+  local mine, of = entries(self, '', {}, {}, {})
   local missing, unexpected, wrong = {}, {}, {}
   for name in pairs(mine) do
     if type(state[name]) == 'nil' then missing[#missing + 1] = name end
@@ -167,7 +177,12 @@ function Module:load_state_dict(state, given)
   end
   amp.no_grad(function()
     for name, value in pairs(state) do
-      if type(mine[name]) ~= 'nil' then mine[name]:copy_(value) end
+      local t = mine[name]
+      if type(t) ~= 'nil' then
+        local master = of[name] and of[name].masters[t:id()]
+        if master then master:copy_(value) end
+        t:copy_(value)
+      end
     end
   end)
   table.sort(missing)

@@ -121,7 +121,11 @@ function M.clip_grad_value_(params, clip_value)
   amp.no_grad(function()
     for i = 1, #list do
       local g = list[i].grad
-      if g ~= nil then g:clamp_(-clip_value, clip_value) end
+      if g ~= nil then
+        local held = C.amp_grad_check_hold(list[i])
+        g:clamp_(-clip_value, clip_value)
+        if held ~= 0 then C.amp_grad_check_keep(list[i]) end -- an overflow that was found stays one
+      end
     end
   end)
 end

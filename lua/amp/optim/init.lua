@@ -6,7 +6,7 @@ local err = require 'amp.error'
 local modules = {
   SGD = 'amp.optim.sgd', Adam = 'amp.optim.adam', AdamW = 'amp.optim.adamw', RMSprop = 'amp.optim.rmsprop',
   Adagrad = 'amp.optim.adagrad', LAMB = 'amp.optim.lamb', LARC = 'amp.optim.larc', LBFGS = 'amp.optim.lbfgs',
-  lr_scheduler = 'amp.optim.lr_scheduler',
+  lr_scheduler = 'amp.optim.lr_scheduler', Trainer = 'amp.optim.trainer',
 }
 
 return setmetatable({}, {

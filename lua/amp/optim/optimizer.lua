@@ -65,9 +65,11 @@ function Optimizer:add_param_group(group)
   if type(group) ~= 'table' or group.params == nil then
     err.throw(class.op, "a group is a table with 'params', got %s", util.show(group))
   end
-  local list = check_params(self, group.params)
+  local list, taken = check_params(self, group.params), nil
   local g = groups.read(class, group, self.defaults, { params = true, name = true })
   groups.check(class, g, '')
+  local given = list
+  if self._side then list, taken = self._side:stand_ins(list) end
   g.name = group.name
   g.params = {}
   for i = 1, #list do g.params[i] = list[i] end
@@ -77,7 +79,7 @@ function Optimizer:add_param_group(group)
   local index = C.amp_optim_add_group(S, self._handle, buffer, n)
   if index < 0 then err.raise(class.op) end
   index = index + 1
-  for i = 1, n do self._ids[tonumber(list[i].ptr_.id)] = index end
+  for i = 1, n do self._ids[tonumber(list[i].ptr_.id)], self._ids[tonumber(given[i].ptr_.id)] = index, index end
   self._sizes[index] = n
   self.param_groups[index] = setmetatable(g, class.group_mt)
   self._hyper = hyper_t(index)
@@ -86,6 +88,7 @@ function Optimizer:add_param_group(group)
   if self._count > 0 then ffi.copy(all, self._all, ffi.sizeof('amp_tensor *') * self._count) end
   for i = 1, n do all[self._count + i - 1] = list[i].ptr_ end
   self._all, self._count = all, self._count + n
+  if taken then taken() end
   return self
 end
 
@@ -103,6 +106,7 @@ local function hyper(self, op)
     end
     if type(g.lr) ~= 'number' or g.lr ~= g.lr then err.throw(op, 'lr of group %d must be a number, got %s', i, util.show(g.lr)) end
     groups.fill(h[i - 1], g)
+    h[i - 1].rescale = self._rescale or 0
   end
   return h, n
 end
@@ -120,8 +124,11 @@ function Optimizer:step(closure)
     return unpack(results, 1, results.n)
   end
   local h, n = hyper(self, op)
+  local side = self._side -- of amp.scale_loss: see amp.levels.side
+  if side then side:before_step(self) end
   call.try(op, C.amp_optim_step, S, self._handle, h, n)
   self._calls = self._calls + 1
+  if side then side:after_step() end
   return self
 end
 
@@ -129,6 +136,7 @@ end
 -- @return self
 function Optimizer:clear_grad()
   call.try(self.class.op .. '.clear_grad', C.amp_optim_clear_grad, S, self._handle, 0)
+  if self._side then self._side:clear_grad(true) end
   return self
 end
 
@@ -144,6 +152,7 @@ function Optimizer:zero_grad(options)
     none = o.set_to_none
   end
   call.try(self.class.op .. '.zero_grad', C.amp_optim_clear_grad, S, self._handle, none and 0 or 1)
+  if self._side then self._side:clear_grad(none) end
   return self
 end
 

@@ -105,7 +105,7 @@ return function(given, fn, ...)
     fn = given
   end
   require('amp.autograd').need_function(OP, fn)
-  local listener = { flags = observer.FINITE }
+  local listener = { flags = observer.FINITE, fn = fn }
   function listener.anomaly(a, call)
     local module = a.leaf ~= 0 and names.collect(fn, { net = o.net }, true) or {}
     local text, fields = describe(a, call, (observer.place()), module)

@@ -5,7 +5,7 @@
 -- they are recorded, so that a derivative finds the line of its forward call by its node's number.
 -- Off, nothing of this runs and no op makes a test for it.
 --
--- A listener is a table {flags, span(s, name, line), wait(line, what, n), anomaly(a, call)},
+-- A listener is a table {flags, fn (what is run), span(s, name, line), wait(line, what, n), anomaly(a, call)},
 -- functions as wanted; s is an amp_span, good during the call only. Work on tensors they do inside `quietly`.
 -- @module amp.tools.observer
 local ffi = require 'ffi'
@@ -55,6 +55,22 @@ end
 
 -- -- Lines ----------------------------------------------------------------------------------
 
+local function user_function(fn)
+  local info = type(fn) == 'function' and getinfo(fn, 'S')
+  return info and info.what ~= 'C' and not own(info.source) and info
+end
+
+local function line_of(f)
+  return f.short_src .. ':' .. f.linedefined .. (f.lastlinedefined > f.linedefined and '-' .. f.lastlinedefined or '')
+end
+
+-- Name of a method, by what it is.
+local function method_of(func)
+  for name, f in pairs(require('amp.tensor').methods) do
+    if f == func then return name end
+  end
+end
+
 --- The user's line that called amp, and the name it called.
 function M.place()
   local level, called, _ = 3, nil, nil
@@ -64,9 +80,12 @@ function M.place()
       -- a region's function called amp by a tail call, and nothing of it is left but what the region runs
       local bottom, fn = getinfo(level - 1, 'f'), nil
       if bottom and bottom.func == region.work then _, fn = debug.getlocal(level - 1, 1) end
-      local f = type(fn) == 'function' and getinfo(fn, 'S')
-      if not f or f.what == 'C' or own(f.source) then return '?', called end
-      return f.short_src .. ':' .. f.linedefined .. (f.lastlinedefined > f.linedefined and '-' .. f.lastlinedefined or ''), called
+      local f = user_function(fn) or user_function(listeners[#listeners] and listeners[#listeners].fn)
+      for l = level - 1, 3, -1 do
+        local name = method_of(getinfo(l, 'f').func)
+        if name then return f and line_of(f) or '?', name end
+      end
+      return f and line_of(f) or '?', called
     end
     if info.what ~= 'C' and not own(info.source) then
       return info.currentline > 0 and info.short_src .. ':' .. info.currentline or info.short_src, called

@@ -114,7 +114,7 @@ return function(fn, given)
   local o = read_options(given)
   local rows, count = counter(o.by)
   local inside = 0
-  local listener = { flags = has_gpu() and observer.SYNC or 0 }
+  local listener = { flags = has_gpu() and observer.SYNC or 0, fn = fn }
   function listener.span(s, name, line)
     if s.depth == 0 then inside = inside + s.total end
     count(s, name, line)

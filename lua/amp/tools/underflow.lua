@@ -17,8 +17,7 @@ end
 -- Counts of one gradient's values (float32 or float64), multiplied by scale.
 local function count(a, exact, scale)
   local zero = upto(a, ZERO / scale) - exact
-  local small = a:lt(SUBNORMAL / scale):sum():item() - exact - zero
-  return zero, small
+  return zero, a:lt(SUBNORMAL / scale):sum():item() - exact - zero
 end
 
 --- A collector of counts: `look(scale)` is called where gradients are there.

@@ -1,0 +1,1174 @@
+--- amp.initialize and its levels, amp.scale_loss, masters, state.
+local amp = require 'amp'
+local H = require 'spec.helper'
+local scaling = require 'spec.scaling'
+local nn, F = amp.nn, amp.nn.functional
+local eq, param = scaling.eq, scaling.param
+local INF = math.huge
+
+-- What fn writes to the log, a list of lines.
+local function logged(fn)
+  local lines, old = {}, rawget(amp, 'write_log')
+  amp.write_log = function(line) lines[#lines + 1] = line end
+  local ok, e = pcall(fn)
+  amp.write_log = old
+  if not ok then error(e, 0) end
+  return lines
+end
+
+local function back(s) s:backward() end
+local function dtypes(list)
+  local out = {}
+  for i, t in ipairs(list) do out[i] = t.dtype end
+  return table.concat(out, ' ')
+end
+
+local function mlp(bn)
+  amp.manual_seed(3)
+  return nn.Sequential(nn.Linear(4, 8), bn or nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3))
+end
+
+local function sgd(list, lr) return amp.optim.SGD(list, { lr = lr or 1 }) end
+
+-- A module of one weight of ones: w * x; and with two.
+local One = nn.Module:extend 'One'
+function One:init(n) self.w = amp.ones(n or 2, { requires_grad = true }) end
+function One:forward(x) return self.w * x end
+
+local function init(models, opts, o)
+  o = o or {}
+  o.verbosity = o.verbosity or 0
+  return amp.initialize(models, opts, o)
+end
+
+local Bag = nn.Module:extend 'Bag'
+
+local function levels(fn)
+  for _, level in ipairs { 'O0', 'O1', 'O2', 'O3' } do
+    fn(level)
+    amp.deactivate()
+  end
+end
+
+local function scale(i) return amp.state_dict()['loss_scaler' .. (i or 1)].loss_scale end
+
+describe('amp.initialize', function()
+  it('gives back the same shape of arguments: one or a list', function()
+    local net = mlp()
+    local opt = sgd(net:parameters())
+    local a, b = init(net, opt)
+    assert.is_true(a == net and b == opt)
+    local nets, opts = { mlp(), mlp() }, {}
+    opts[1] = sgd(nets[1]:parameters())
+    a, b = init(nets, opts)
+    assert.is_true(a == nets and b == opts)
+    a, b = init(mlp(), { sgd { param { 1 } } })
+    assert.is_true(nn.Module.is_module(a))
+    assert.equal(1, #b)
+    assert.equal(1, select('#', init(mlp())))
+    amp.deactivate()
+  end)
+  it('is O1 unless asked otherwise', function()
+    init(mlp())
+    assert.is_true(amp.is_autocast_enabled())
+    amp.deactivate()
+  end)
+  it('O0: float32, no autocast, scale 1', function()
+    local net = mlp()
+    local opt = sgd(net:parameters())
+    init(net, opt, { opt_level = 'O0' })
+    assert.is_false(amp.is_autocast_enabled())
+    assert.equal('float32 float32 float32 float32 float32 float32', dtypes(net:parameters()))
+    assert.equal('float32', net(amp.randn(2, 4):half()).dtype)
+    assert.equal(1, scale())
+    assert.is_true(amp.master_params(opt)[1] == net[1].weight)
+    amp.deactivate()
+  end)
+  it('O1: autocast in the device\'s dtype on all ops, parameters untouched, a dynamic scale', function()
+    local net = mlp()
+    init(net, sgd(net:parameters()), { opt_level = 'O1' })
+    assert.equal(amp.get_autocast_dtype(), net(amp.randn(2, 4)).dtype)
+    assert.equal('float32 float32 float32 float32 float32 float32', dtypes(net:parameters()))
+    assert.equal(65536, scale())
+    assert.equal('float32', amp.exp(amp.ones(2):half()).dtype)
+    amp.deactivate()
+    assert.equal('float32', net(amp.randn(2, 4)).dtype)
+  end)
+  it('O2: a float16 model with float32 batch norm, masters, a dynamic scale', function()
+    local net = mlp()
+    local before = net[1].weight:detach():clone()
+    local opt = sgd(net:parameters())
+    init(net, opt, { opt_level = 'O2' })
+    assert.is_false(amp.is_autocast_enabled())
+    assert.equal('float16 float16 float32 float32 float16 float16', dtypes(net:parameters()))
+    assert.equal('float32 float32', dtypes { net[2].running_mean, net[2].running_var })
+    local masters = amp.master_params(opt)
+    assert.equal('float32 float32 float32 float32 float32 float32', dtypes(masters))
+    assert.is_true(masters[3] == net[2].weight)
+    H.same(masters[1]:detach(), before) -- of full precision
+    assert.is_true(masters[1].requires_grad and net[1].weight.requires_grad)
+    assert.equal(65536, scale())
+    amp.deactivate()
+  end)
+  it('O3: everything in float16, no masters, scale 1', function()
+    local net = mlp()
+    local opt = sgd(net:parameters())
+    init(net, opt, { opt_level = 'O3' })
+    assert.equal('float16 float16 float16 float16 float16 float16', dtypes(net:parameters()))
+    assert.equal('float16', net[2].running_mean.dtype)
+    assert.is_true(amp.master_params(opt)[1] == net[1].weight)
+    assert.equal(1, scale())
+    amp.deactivate()
+  end)
+  it('keep_batchnorm_fp32 holds for batch norm without affine, too; false casts it', function()
+    for _, keep in ipairs { true, false } do
+      local net = mlp(nn.BatchNorm1d(8, { affine = false }))
+      init(net, nil, { opt_level = 'O2', keep_batchnorm_fp32 = keep })
+      assert.equal(keep and 'float32' or 'float16', net[2].running_var.dtype)
+      assert.equal('float32', net(amp.randn(3, 4)).dtype)
+    end
+    local net = mlp()
+    init(net, nil, { opt_level = 'O3', keep_batchnorm_fp32 = true })
+    assert.equal('float32', net[2].weight.dtype)
+    amp.deactivate()
+  end)
+  it('keep_fp32 keeps modules in float32: a predicate, classes, names', function()
+    local Norm = nn.Module:extend 'Norm'
+    function Norm:init(n) self.g = amp.ones(n, { requires_grad = true }) end
+    function Norm:forward(x)
+      assert.equal('float32', x.dtype)
+      return x * self.g / (x:norm() + 1)
+    end
+    for _, keep in ipairs { function(m) return m:is(Norm) end, function(_, name) return name == '2' end, { Norm }, { '2' } } do
+      local net = nn.Sequential(nn.Linear(4, 8), Norm(8), nn.Linear(8, 3))
+      local opt = sgd(net:parameters())
+      init(net, opt, { opt_level = 'O2', keep_fp32 = keep })
+      assert.equal('float16 float16 float32 float16 float16', dtypes(net:parameters()))
+      local y = net(amp.randn(2, 4))
+      assert.equal('float32', y.dtype)
+      amp.scale_loss(y:sum(), opt, back)
+      opt:step()
+      assert.equal('float32', net[2].g.grad.dtype)
+    end
+    amp.deactivate()
+  end)
+  it('cast_model_type bfloat16; false leaves the model as it is, mixed', function()
+    local net = mlp()
+    init(net, sgd(net:parameters()), { opt_level = 'O2', cast_model_type = 'bfloat16' })
+    assert.equal('bfloat16', net[1].weight.dtype)
+    assert.equal('float32', net(amp.randn(2, 4)).dtype)
+    local mixed = Bag()
+    mixed.a = amp.ones(2, { requires_grad = true })
+    mixed.b = amp.ones(2, { dtype = 'float16', requires_grad = true })
+    for _, level in ipairs { 'O0', 'O1', 'O2', 'O3' } do
+      local opt = sgd(mixed:parameters())
+      init(mixed, opt, { opt_level = level, cast_model_type = false, max_loss_scale = 64 })
+      assert.equal('float32 float16', dtypes(mixed:parameters()))
+      assert.equal(level == 'O2' and 'float32 float32' or 'float32 float16', dtypes(amp.master_params(opt)))
+      amp.scale_loss((mixed.a * 2):sum() + (mixed.b:float() * 3):sum(), opt, back)
+      eq(amp.master_params(opt)[1].grad, { 2, 2 })
+      H.close(amp.master_params(opt)[2].grad, { 3, 3 }, 1)
+      mixed:zero_grad()
+    end
+    amp.deactivate()
+  end)
+  it('enabled = false does nothing at all', function()
+    local net = mlp()
+    local opt = sgd(net:parameters())
+    init(net, opt, { enabled = false, opt_level = 'O2' })
+    assert.equal('float32', net[1].weight.dtype)
+    local loss = net(amp.randn(2, 4)):sum()
+    amp.scale_loss(loss, opt, function(s) assert.is_true(s == loss) end)
+    assert.equal('none', type(next(amp.state_dict())) == 'nil' and 'none' or 'some')
+    amp.deactivate()
+  end)
+  it('may be called again with fresh models: scalers are fresh, O1\'s autocast goes', function()
+    local a = One()
+    local oa = sgd(a:parameters())
+    init(a, oa, { opt_level = 'O1', max_loss_scale = 8 })
+    amp.scale_loss((a.w * INF):sum(), oa, back)
+    assert.equal(4, scale())
+    local b = One()
+    init(b, sgd(b:parameters()), { opt_level = 'O2' })
+    assert.is_false(amp.is_autocast_enabled())
+    assert.equal(65536, scale())
+    amp.deactivate()
+  end)
+  it('a second model without an optimizer is fine', function()
+    local a, frozen = mlp(), mlp()
+    local opt = sgd(a:parameters())
+    levels(function(level)
+      a, frozen = mlp(), mlp():eval():requires_grad_(false)
+      opt = sgd(a:parameters())
+      init({ a, frozen }, opt, { opt_level = level })
+      local x = amp.randn(5, 4)
+      amp.scale_loss(F.mse_loss(a(x), frozen(x)), opt, back)
+      opt:step()
+    end)
+  end)
+  it('batch norm per level; frozen, in evaluation, in backward', function()
+    local want = { O0 = 'float32', O1 = 'float32', O2 = 'float32', O3 = 'float16' }
+    levels(function(level)
+      local net = mlp()
+      net[2]:eval():requires_grad_(false)
+      local opt = sgd(net:parameters(), 0.01)
+      init(net, opt, { opt_level = level })
+      assert.equal(want[level], net[2].weight.dtype)
+      assert.equal(want[level], net[2].running_mean.dtype)
+      local first = amp.master_params(opt)[1]:detach():clone()
+      amp.scale_loss(net(amp.randn(5, 4)):float():square():mean(), opt, back)
+      opt:step()
+      assert.is_false(amp.equal(first, amp.master_params(opt)[1]:detach()))
+    end)
+  end)
+  it('says what it does at verbosity 1', function()
+    local lines = logged(function() init(mlp(), nil, { opt_level = 'O2', verbosity = 1 }) end)
+    assert.equal(1, #lines)
+    assert.is_true(lines[1]:find('opt_level O2', 1, true) ~= nil and lines[1]:find('cast_model_type = float16', 1, true) ~= nil)
+    assert.equal(0, #logged(function() init(mlp(), nil, { opt_level = 'O2' }) end))
+    amp.deactivate()
+  end)
+end)
+
+describe('illegal options of amp.initialize', function()
+  local function refused(o, ...)
+    local pieces = { ... }
+    H.fails_here(function() init(mlp(), nil, o) end, unpack(pieces))
+    assert.is_false(amp.is_autocast_enabled())
+    H.fails(function() amp.state_dict() end, 'amp.initialize') -- nothing is in force
+  end
+  it('combinations name the option, the level and who takes it', function()
+    refused({ opt_level = 'O1', cast_model_type = 'float16' }, 'cast_model_type', 'O1', 'O2')
+    refused({ opt_level = 'O1', keep_batchnorm_fp32 = true }, 'keep_batchnorm_fp32', 'O1', 'O2')
+    refused({ opt_level = 'O1', keep_batchnorm_fp32 = false }, 'keep_batchnorm_fp32', 'O1', 'O2')
+    refused({ opt_level = 'O1', master_weights = true }, 'master_weights', 'O1', 'O2')
+    refused({ opt_level = 'O1', master_weights = false }, 'master_weights', 'O1', 'O2')
+    refused({ opt_level = 'O0', keep_batchnorm_fp32 = true }, 'keep_batchnorm_fp32', 'O0', 'O2')
+  end)
+  it('values are named', function()
+    refused({ opt_level = 'O4' }, 'opt_level', 'O3', 'O4')
+    refused({ opt_level = '02' }, 'letter O')
+    refused({ opt_level = 2 }, 'opt_level', '2')
+    refused({ opt_levle = 'O2' }, 'opt_levle', 'opt_level')
+    refused({ cast_model_type = 'int8', opt_level = 'O2' }, 'cast_model_type', 'int8')
+    refused({ loss_scale = 'static' }, 'loss_scale', 'dynamic', 'static')
+    refused({ loss_scale = -1 }, 'loss_scale', '-1')
+    refused({ num_losses = 0 }, 'num_losses', '0')
+    refused({ min_loss_scale = 4, max_loss_scale = 2 }, 'min_loss_scale', 'max_loss_scale')
+    refused({ keep_fp32 = 3, opt_level = 'O2' }, 'keep_fp32')
+    refused({ enabled = 1 }, 'enabled')
+    refused({ verbosity = true }, 'verbosity')
+    refused({ master_weights = 'yes', opt_level = 'O2' }, 'master_weights')
+  end)
+  it('models and optimizers: what is none, twice, in half', function()
+    local net = mlp()
+    H.fails_here(function() init(3) end, 'module', '3')
+    H.fails_here(function() init { net, net } end, 'twice')
+    H.fails_here(function() init(net, 3) end, 'optimizer', '3')
+    local opt = sgd(net:parameters())
+    H.fails_here(function() init(net, { opt, opt }) end, 'twice')
+    H.fails_here(function() init(mlp():half()) end, 'float16', '1.weight', 'float32')
+    init(net, opt, { opt_level = 'O2' })
+    H.fails_here(function() init(net, opt, { opt_level = 'O2' }) end, 'before', 'SGD')
+    amp.deactivate()
+  end)
+  it('not inside a region', function()
+    H.fails(function() amp.autocast(function() init(mlp()) end) end, 'region')
+    H.fails(function() amp.autocast(function() amp.init {} end) end, 'region')
+    init(mlp())
+    H.fails(function() amp.autocast(amp.deactivate) end, 'region')
+    amp.deactivate()
+  end)
+end)
+
+describe('a model at O2', function()
+  it('casts float inputs in nested tables and gives float32, integers as they are', function()
+    local seen = {}
+    local Net = nn.Module:extend 'Net'
+    function Net:init() self.w = amp.ones(2, { requires_grad = true }) end
+    function Net:forward(t, n)
+      seen = { t.x[1].dtype, t.i.dtype, n }
+      return { y = t.x[1] * self.w, deep = { t.x[1] } }, t.i, 'text'
+    end
+    local net = Net()
+    init(net, sgd(net:parameters()), { opt_level = 'O2' })
+    local x = { x = { amp.ones(2) }, i = amp.ones(2):long() }
+    local y, i, text = net(x, 7)
+    assert.same({ 'float16', 'int64', 7 }, seen)
+    assert.equal('float32 float32 int64', dtypes { y.y, y.deep[1], i })
+    assert.equal('text', text)
+    assert.equal('float32', x.x[1].dtype)
+    assert.equal('float32', net:forward(x, 7).y.dtype) -- forward itself as well
+    amp.deactivate()
+  end)
+  it('cast_model_outputs says otherwise, also at O1', function()
+    local net = mlp()
+    init(net, nil, { opt_level = 'O2', cast_model_outputs = 'float16' })
+    assert.equal('float16', net(amp.randn(2, 4)).dtype)
+    net = mlp()
+    init(net, nil, { opt_level = 'O1', cast_model_outputs = 'float32' })
+    assert.equal('float32', net(amp.randn(2, 4)).dtype)
+    amp.deactivate()
+  end)
+  it('gradients reach a float32 input in float32', function()
+    local net = mlp()
+    init(net, nil, { opt_level = 'O2' })
+    local x = amp.randn(2, 4, { requires_grad = true })
+    net(x):sum():backward()
+    assert.equal('float32', x.grad.dtype)
+    amp.deactivate()
+  end)
+  it('packed sequences are cast', function()
+    local net = nn.LSTM(3, 4)
+    init(net, nil, { opt_level = 'O2' })
+    local rnn = nn.utils.rnn
+    local packed = rnn.pack_padded_sequence(amp.randn(5, 2, 3), { 5, 3 })
+    local y, state = net(packed)
+    assert.equal('float32', y.data.dtype)
+    assert.equal('float32', state[1].dtype)
+    amp.deactivate()
+  end)
+  it('state dicts have no half tensors under any level; those of parts neither', function()
+    levels(function(level)
+      local net = mlp()
+      init(net, sgd(net:parameters()), { opt_level = level })
+      for name, t in pairs(net:state_dict()) do assert.is_true(t.dtype == 'float32' or t.dtype == 'int64', level .. name) end
+      assert.equal('float32', net[1]:state_dict().weight.dtype)
+    end)
+  end)
+  it('state dicts are the masters, and loading writes masters and model', function()
+    local net = One()
+    local opt = sgd(net:parameters())
+    init(net, opt, { opt_level = 'O2', max_loss_scale = 64 })
+    local v = 1 + 2 ^ -20
+    net:load_state_dict { w = amp.tensor { v, 2 } }
+    eq(amp.master_params(opt)[1]:detach(), { v, 2 })
+    eq(net.w:detach(), { 1, 2 })
+    eq(net:state_dict().w, { v, 2 })
+    amp.scale_loss((net.w * 0.5):sum(), opt, back)
+    opt:step()
+    eq(net:state_dict().w, { v - 0.5, 1.5 })
+    eq(net.w:detach(), { 0.5, 1.5 })
+    local other = One()
+    other:load_state_dict(net:state_dict()) -- an ordinary module
+    eq(other.w:detach(), { v - 0.5, 1.5 })
+    amp.deactivate()
+  end)
+  it('casts no weight in a step: the optimizer writes the low copies', function()
+    local net = mlp()
+    local opt = amp.optim.Adam(net:parameters(), { lr = 0.01 })
+    init(net, opt, { opt_level = 'O2' })
+    local x = amp.randn(5, 4)
+    local casts
+    for i = 1, 3 do
+      casts = amp.counters().casts
+      amp.scale_loss(net(x):square():mean(), opt, back)
+      opt:step():zero_grad()
+      if i > 1 then assert.equal(casts, amp.counters().casts) end
+    end
+    for i, m in ipairs(amp.master_params(opt)) do
+      H.same(m:detach():to(net:parameters()[i].dtype), net:parameters()[i]:detach())
+    end
+    amp.deactivate()
+  end)
+end)
+
+describe('masters', function()
+  local function made(o)
+    local net = One()
+    local opt = sgd(net:parameters())
+    o = o or { max_loss_scale = 64 } -- at 65536 the gradient of a half sum is Inf
+    o.opt_level = 'O2'
+    init(net, opt, o)
+    return net, opt, amp.master_params(opt)[1]
+  end
+  it('gradients arrive at the model in half, at masters in float32, unscaled', function()
+    local net, opt, m = made { loss_scale = 128 }
+    amp.scale_loss((net.w * 0.5):sum(), opt, back)
+    assert.equal('float16', net.w.grad.dtype)
+    eq(net.w.grad, { 64, 64 })
+    assert.equal('float32', m.grad.dtype)
+    eq(m.grad, { 0.5, 0.5 })
+    opt:step()
+    eq(m:detach(), { 0.5, 0.5 })
+    eq(net.w:detach(), { 0.5, 0.5 })
+    amp.deactivate()
+  end)
+  it('small updates are not lost: 100 of 2^-12 add up', function()
+    local net, opt, m = made()
+    opt.param_groups[1].lr = 2 ^ -12
+    for _ = 1, 100 do
+      amp.scale_loss(net(amp.ones(2)):sum(), opt, back)
+      opt:step()
+      opt:zero_grad()
+    end
+    eq(m:detach(), { 1 - 100 / 4096, 1 - 100 / 4096 })
+    H.same(m:detach():half(), net.w:detach())
+    amp.deactivate()
+  end)
+  it('a list that is iterated and clipped', function()
+    local net = mlp()
+    local opt = sgd(net:parameters())
+    init(net, opt, { opt_level = 'O2', max_loss_scale = 64 })
+    local n = 0
+    for p in amp.master_params(opt) do
+      n = n + 1
+      assert.equal('float32', p.dtype)
+    end
+    assert.equal(6, n)
+    assert.equal(6, #amp.master_params(opt))
+    amp.scale_loss(net(amp.randn(5, 4)):sum() * 100, opt, back)
+    nn.utils.clip_grad_norm_(amp.master_params(opt), 0.5)
+    local sum = 0
+    for p in amp.master_params(opt) do sum = sum + p.grad:square():sum():item() end
+    assert.is_true(math.abs(math.sqrt(sum) - 0.5) < 1e-4)
+    amp.deactivate()
+  end)
+  it('are cleared with the optimizer\'s gradients, and by its step', function()
+    local net, opt, m = made()
+    amp.scale_loss(net.w:sum(), opt, back)
+    opt:zero_grad()
+    assert.is_nil(m.grad)
+    assert.is_nil(net.w.grad)
+    amp.scale_loss(net.w:sum(), opt, back)
+    opt:step()
+    assert.is_nil(m.grad)
+    net:zero_grad() -- is enough then
+    amp.scale_loss(net.w:sum(), opt, back)
+    eq(m.grad, { 1, 1 })
+    amp.deactivate()
+  end)
+  it('a step with no gradients is a no-op at every level; a second step, too', function()
+    levels(function(level)
+      local net = mlp()
+      local opt = amp.optim.SGD(net:parameters(), { lr = 1, momentum = 0.9, weight_decay = 0.1 })
+      init(net, opt, { opt_level = level, max_loss_scale = 64 })
+      local before = amp.master_params(opt)[1]:detach():clone()
+      opt:step()
+      H.same(amp.master_params(opt)[1]:detach(), before)
+      if level == 'O2' then
+        amp.scale_loss(net(amp.randn(5, 4)):sum(), opt, back)
+        opt:step()
+        before = amp.master_params(opt)[1]:detach():clone()
+        opt:step()
+        H.same(amp.master_params(opt)[1]:detach(), before)
+      end
+    end)
+  end)
+  it('a plain backward steps as well, unscaled', function()
+    local net, opt, m = made();
+    (net.w * 0.25):sum():backward()
+    opt:step()
+    eq(m:detach(), { 0.75, 0.75 })
+    amp.deactivate()
+  end)
+  it('state that an optimizer had before goes on', function()
+    local net, plain = One(), One()
+    local opt, control = amp.optim.Adam(net:parameters(), { lr = 0.1 }), amp.optim.Adam(plain:parameters(), { lr = 0.1 });
+    (net.w * 2):sum():backward()
+    opt:step():zero_grad()
+    init(net, opt, { opt_level = 'O2', max_loss_scale = 64 });
+    (plain.w * 2):sum():backward()
+    control:step():zero_grad()
+    for _ = 1, 3 do
+      amp.scale_loss((net.w * 2):sum(), opt, back)
+      opt:step():zero_grad();
+      (plain.w * 2):sum():backward()
+      control:step():zero_grad()
+    end
+    H.close(amp.master_params(opt)[1], plain.w, { rtol = 1e-6, atol = 1e-7 })
+    assert.equal(4, opt:state_dict().state[1].step)
+    amp.deactivate()
+  end)
+  it('optimizer states are saved and loaded', function()
+    local function run(stop)
+      local net = One()
+      local opt = amp.optim.Adam(net:parameters(), { lr = 0.1 })
+      init(net, opt, { opt_level = 'O2', max_loss_scale = 64 })
+      for i = 1, 6 do
+        if i == stop then
+          local path = H.tmp 'o2'
+          amp.save(path, { net = net:state_dict(), opt = opt:state_dict(), amp = amp.state_dict() })
+          net = One()
+          opt = amp.optim.Adam(net:parameters(), { lr = 0.1 })
+          init(net, opt, { opt_level = 'O2', max_loss_scale = 64 })
+          local s = amp.load(path)
+          net:load_state_dict(s.net)
+          opt:load_state_dict(s.opt)
+          amp.load_state_dict(s.amp)
+        end
+        amp.scale_loss((net.w * (i == 2 and INF or i / 8)):sum(), opt, back)
+        opt:step():zero_grad()
+      end
+      return amp.master_params(opt)[1]:detach():clone(), scale()
+    end
+    local whole, s = run()
+    for stop = 2, 5 do
+      local got, t = run(stop)
+      H.same(got, whole)
+      assert.equal(s, t)
+    end
+    amp.deactivate()
+  end)
+  it('groups added later get masters', function()
+    local net = Bag()
+    net.a, net.b = amp.ones(2, { requires_grad = true }), amp.ones(2, { requires_grad = true })
+    local opt = sgd { net.a }
+    init(net, opt, { opt_level = 'O2', max_loss_scale = 64 })
+    assert.equal('float16', net.b.dtype)
+    opt:add_param_group { params = { net.b }, lr = 0.5 }
+    assert.equal('float32 float32', dtypes(amp.master_params(opt)))
+    amp.scale_loss((net.a * 0.25 + net.b * 0.5):sum(), opt, back)
+    opt:step()
+    eq(net.a:detach(), { 0.75, 0.75 })
+    eq(net.b:detach(), { 0.75, 0.75 })
+    H.fails(function() opt:add_param_group { params = { net.b } } end, 'already')
+    H.fails(function() opt:add_param_group { params = { net.a }, lr = 'x' } end)
+    amp.deactivate()
+  end)
+  it('a parameter of two optimizers has one master', function()
+    local net = One()
+    local a, b = sgd(net:parameters(), 1), sgd(net:parameters(), 0.5)
+    init(net, { a, b }, { opt_level = 'O2', max_loss_scale = 64 })
+    assert.is_true(amp.master_params(a)[1] == amp.master_params(b)[1])
+    amp.scale_loss((net.w * 0.25):sum(), a, back)
+    a:step()
+    net:zero_grad()
+    amp.scale_loss((net.w * 0.25):sum(), b, back)
+    b:step()
+    eq(net.w:detach(), { 0.625, 0.625 })
+    amp.deactivate()
+  end)
+  it('a user\'s own optimizer steps masters', function()
+    local net = One()
+    local calls = 0
+    local own = { param_groups = { { params = net:parameters() } }, step = function(self)
+      calls = calls + 1
+      assert.is_false(amp.is_autocast_enabled())
+      amp.no_grad(function()
+        for _, p in ipairs(self.param_groups[1].params) do
+          if p.grad then p:sub_(p.grad) end
+        end
+      end)
+    end, zero_grad = function(self)
+      for _, p in ipairs(self.param_groups[1].params) do p.grad = nil end
+    end, add_param_group = function(self, g) table.insert(self.param_groups, g) end }
+    init(net, own, { opt_level = 'O2', max_loss_scale = 64 })
+    assert.equal('float32', amp.master_params(own)[1].dtype)
+    for _, g in ipairs { 0.5, INF, 0.25 } do
+      amp.scale_loss((net.w * g):sum(), own, back)
+      own:step()
+      own:zero_grad()
+      assert.is_nil(net.w.grad)
+    end
+    eq(net.w:detach(), { 0.25, 0.25 })
+    assert.equal(2, calls)
+    own:add_param_group { params = { amp.ones(2, { dtype = 'float16', requires_grad = true }) } }
+    assert.equal('float32 float32', dtypes(amp.master_params(own)))
+    amp.deactivate()
+  end)
+  it('LARC under O1 and O2 keeps going', function()
+    for _, level in ipairs { 'O1', 'O2' } do
+      local net = mlp()
+      local opt = amp.optim.LARC(amp.optim.SGD(net:parameters(), { lr = 0.1, momentum = 0.9, weight_decay = 1e-3 }))
+      init(net, opt, { opt_level = level, max_loss_scale = 64 })
+      local x, y = amp.randn(16, 4), amp.randint(1, 4, { 16 })
+      local first, last
+      for i = 1, 30 do
+        local loss = F.cross_entropy(net(x), y)
+        last = loss:item()
+        first = first or last
+        amp.scale_loss(i == 3 and loss * INF or loss, opt, back)
+        opt:step():zero_grad()
+      end
+      assert.is_true(last < first * 0.9, level .. ': ' .. last .. ' of ' .. first)
+      assert.equal(32, scale())
+      amp.deactivate()
+    end
+  end)
+  it('what is thrown away is freed', function()
+    local function run()
+      local net = mlp()
+      local opt = sgd(net:parameters(), 0.01)
+      init(net, opt, { opt_level = 'O2', max_loss_scale = 64 })
+      amp.scale_loss(net(amp.randn(5, 4)):square():mean(), opt, back)
+      opt:step()
+      amp.deactivate()
+    end
+    run()
+    collectgarbage() collectgarbage()
+    local live = H.live()
+    for _ = 1, 5 do run() end
+    collectgarbage() collectgarbage()
+    assert.is_true(H.live() <= live)
+  end)
+end)
+
+describe('amp.scale_loss', function()
+  it('hands a float32 loss times the scale to fn, and gives what fn returns', function()
+    local net = One()
+    local opt = sgd(net:parameters())
+    init(net, opt, { opt_level = 'O1', max_loss_scale = 64 })
+    local loss = (net.w * 3):sum()
+    local a, b = amp.scale_loss(loss:half(), opt, { loss_id = 1, model = net }, function(s)
+      assert.equal('float32', s.dtype)
+      assert.equal(6 * 64, s:item())
+      s:backward()
+      eq(net.w.grad, { 192, 192 })
+      return 'a', nil
+    end)
+    assert.equal('a', a)
+    assert.is_nil(b)
+    eq(net.w.grad, { 3, 3 })
+    amp.deactivate()
+  end)
+  it('without a scale (O0, O3) the loss is the loss', function()
+    for _, level in ipairs { 'O0', 'O3' } do
+      local net = One()
+      local opt = sgd(net:parameters())
+      init(net, opt, { opt_level = level })
+      amp.scale_loss((net.w * 3):sum(), opt, function(s)
+        assert.equal('float32', s.dtype)
+        assert.equal(6, s:item())
+        s:backward()
+      end)
+      H.close(net.w.grad, { 3, 3 }, 1)
+      amp.deactivate()
+    end
+  end)
+  it('O3 with a scale: half parameters are the exception', function()
+    local net = One()
+    local opt = sgd(net:parameters())
+    init(net, opt, { opt_level = 'O3', loss_scale = 'dynamic', max_loss_scale = 16 })
+    for _, g in ipairs { 0.5, INF, 0.25 } do
+      amp.scale_loss((net.w * g):sum(), opt, back)
+      opt:step()
+      opt:zero_grad()
+    end
+    eq(net.w:detach(), { 0.25, 0.25 })
+    assert.equal(8, scale())
+    amp.deactivate()
+  end)
+  it('an overflow: the step does nothing, once; the scale halves; state and step counts stay', function()
+    for _, level in ipairs { 'O1', 'O2' } do
+      for _, bad in ipairs { INF, 0 / 0 } do
+        local net, control = One(), One()
+        local opt, plain = amp.optim.Adam(net:parameters(), { lr = 0.5 }), amp.optim.Adam(control:parameters(), { lr = 0.5 })
+        init(net, opt, { opt_level = level, max_loss_scale = 16 })
+        for i, g in ipairs { 0.5, bad, 0.25, 0.5 } do
+          amp.scale_loss((net.w * g):sum(), opt, back)
+          opt:step()
+          opt:zero_grad()
+          if g == g and g < INF then
+            (control.w * g):sum():backward()
+            plain:step():zero_grad()
+          end
+          assert.equal(i < 2 and 16 or 8, scale())
+        end
+        H.close(amp.master_params(opt)[1], control.w, { rtol = 1e-5, atol = 1e-6 })
+        assert.equal(3, opt:state_dict().state[1].step)
+        amp.deactivate()
+      end
+    end
+  end)
+  it('an Inf put into a half or float32 gradient inside the block is found', function()
+    for _, name in ipairs { 'a', 'b' } do
+      local net = Bag()
+      net.a = amp.ones(2, { requires_grad = true })
+      net.b = amp.ones(2, { dtype = 'float16', requires_grad = true })
+      local opt = sgd(net:parameters())
+      init(net, opt, { opt_level = 'O2', cast_model_type = false, max_loss_scale = 4 })
+      for i = 1, 3 do
+        amp.scale_loss(net.a:sum() * 0.25 + net.b:float():sum() * 0.25, opt, function(s)
+          s:backward()
+          if i == 2 then net[name].grad[1] = INF end
+        end)
+        opt:step()
+        opt:zero_grad()
+      end
+      eq(net.a:detach(), { 0.5, 0.5 })
+      eq(net.b:detach(), { 0.5, 0.5 })
+      assert.equal(2, scale())
+      amp.deactivate()
+    end
+  end)
+  it('tells of it at verbosity 1', function()
+    local net = One()
+    local opt = sgd(net:parameters())
+    local lines = logged(function()
+      init(net, opt, { opt_level = 'O1', num_losses = 2, verbosity = 1 })
+      amp.scale_loss((net.w * INF):sum(), opt, { loss_id = 2 }, back)
+      opt:step()
+    end)
+    assert.equal(2, #lines)
+    assert.is_true(lines[2]:find 'loss 2' ~= nil and lines[2]:find '65536' ~= nil and lines[2]:find '32768' ~= nil, lines[2])
+    amp.deactivate()
+  end)
+  it('starts at min(65536, max_loss_scale), grows after 2000 clean exits, within the bounds', function()
+    local net = One(1)
+    local opt = sgd(net:parameters(), 0)
+    init(net, opt, { opt_level = 'O1', max_loss_scale = 2 ^ 17, min_loss_scale = 2 ^ 16, num_losses = 2 })
+    local function block(g, id)
+      amp.scale_loss((net.w * g):sum(), opt, { loss_id = id }, back)
+      opt:step():zero_grad()
+    end
+    block(INF)
+    assert.equal(65536, scale()) -- the floor
+    for _ = 1, 1999 do block(1) end
+    assert.equal(65536, scale())
+    assert.equal(1999, amp.state_dict().loss_scaler1.unskipped)
+    block(1, 2)
+    assert.equal(65536, scale())
+    block(1)
+    assert.equal(131072, scale())
+    assert.equal(0, amp.state_dict().loss_scaler1.unskipped)
+    assert.same({ loss_scale = 65536, unskipped = 1 }, amp.state_dict().loss_scaler2)
+    amp.load_state_dict { loss_scaler1 = { loss_scale = 131072, unskipped = 1999 }, loss_scaler2 = { loss_scale = 2 ^ 16, unskipped = 0 } }
+    block(1)
+    assert.equal(131072, scale()) -- the ceiling
+    amp.deactivate()
+  end)
+  it('a number is a static scale; checks and skips nevertheless', function()
+    local net = One()
+    local opt = sgd(net:parameters())
+    init(net, opt, { opt_level = 'O1', loss_scale = 128 })
+    for _, g in ipairs { 0.5, INF, 0.25 } do
+      amp.scale_loss((net.w * g):sum(), opt, back)
+      opt:step():zero_grad()
+      assert.equal(128, scale())
+    end
+    eq(net.w:detach(), { 0.25, 0.25 })
+    amp.deactivate()
+  end)
+  it('never waits for the device', function()
+    for _, level in ipairs { 'O0', 'O1', 'O2', 'O3' } do
+      local net = mlp()
+      local opt = amp.optim.Adam(net:parameters(), { lr = 0.01 })
+      init(net, opt, { opt_level = level })
+      local x, waits = amp.randn(5, 4), amp.counters().host_waits
+      for _ = 1, 3 do
+        amp.scale_loss(net(x):float():square():mean(), opt, back)
+        nn.utils.clip_grad_norm_(amp.master_params(opt), 1)
+        opt:step():zero_grad()
+      end
+      assert.equal(waits, amp.counters().host_waits)
+      amp.deactivate()
+    end
+  end)
+  it('drops casts at the end that the program would keep', function()
+    local net = One()
+    local opt = sgd(net:parameters())
+    init(net, opt, { opt_level = 'O1' })
+    local w = amp.randn(2, 2, { requires_grad = true })
+    local y = amp.matmul(w, w)
+    amp.scale_loss((net.w * 1):sum() + y:sum(), opt, back)
+    local casts = amp.counters().casts
+    amp.matmul(w, w)
+    assert.equal(casts + 1, amp.counters().casts)
+    amp.deactivate()
+  end)
+end)
+
+describe('several blocks, losses and optimizers', function()
+  for _, level in ipairs { 'O0', 'O1', 'O2', 'O3' } do
+    it(level .. ': blocks of several losses add up in one optimizer, each with its own scale', function()
+      local net = One()
+      local opt = sgd(net:parameters())
+      init(net, opt, { opt_level = level, num_losses = 2 })
+      if level == 'O1' or level == 'O2' then
+        amp.load_state_dict { loss_scaler1 = { loss_scale = 4, unskipped = 0 }, loss_scaler2 = { loss_scale = 16, unskipped = 0 } }
+      end
+      for i = 1, 3 do
+        amp.scale_loss((net.w * 0.125):sum(), opt, { loss_id = 1 }, back)
+        amp.scale_loss((net.w * 0.0625):sum(), opt, { loss_id = 2 }, back)
+        amp.scale_loss((net.w * 0.0625):sum(), opt, { loss_id = i % 2 + 1 }, back)
+        eq(amp.master_params(opt)[1].grad:float(), { 0.25, 0.25 })
+        opt:step()
+        opt:zero_grad()
+      end
+      eq(net.w:detach():float(), { 0.25, 0.25 })
+      amp.deactivate()
+    end)
+  end
+  it('an Inf in either block, in any iteration, skips just that step and lowers just that scale', function()
+    for _, level in ipairs { 'O1', 'O2' } do
+      for which = 1, 2 do
+        for at = 1, 3 do
+          local net = One()
+          local opt = sgd(net:parameters())
+          init(net, opt, { opt_level = level, num_losses = 2, max_loss_scale = 8 })
+          for i = 1, 3 do
+            for id = 1, 2 do
+              amp.scale_loss((net.w * (i == at and id == which and INF or 0.125)):sum(), opt, { loss_id = id }, back)
+            end
+            opt:step()
+            opt:zero_grad()
+          end
+          eq(net.w:detach(), { 0.5, 0.5 })
+          assert.equal(4, scale(which))
+          assert.equal(8, scale(3 - which))
+          amp.deactivate()
+        end
+      end
+    end
+  end)
+  it('an overflow holds back the optimizers passed with that loss only, all of them', function()
+    for _, level in ipairs { 'O1', 'O2' } do
+      local a, b, c = One(), One(), One()
+      local oa, ob, oc = sgd(a:parameters()), sgd(b:parameters()), sgd(c:parameters())
+      init({ a, b, c }, { oa, ob, oc }, { opt_level = level, num_losses = 2, max_loss_scale = 8 })
+      for i = 1, 2 do
+        amp.scale_loss((a.w * (i == 1 and INF or 0.5)):sum() + (b.w * 0.5):sum(), { oa, ob }, { loss_id = 1 }, back)
+        amp.scale_loss(b.w:float():sum() * 0.25 + (c.w * 0.25):sum(), { ob, oc }, { loss_id = 2 }, back)
+        for _, o in ipairs { oa, ob, oc } do
+          o:step()
+          o:zero_grad()
+        end
+      end
+      eq(a.w:detach(), { 0.5, 0.5 })
+      eq(b.w:detach(), { 0.25, 0.25 }) -- its own gradients were finite in both losses
+      eq(c.w:detach(), { 0.5, 0.5 })
+      amp.deactivate()
+    end
+  end)
+  it('also an optimizer none of whose parameters the loss reached', function()
+    local a, b = One(), One()
+    local oa, ob = sgd(a:parameters()), sgd(b:parameters())
+    init({ a, b }, { oa, ob }, { opt_level = 'O1', num_losses = 2 })
+    amp.scale_loss((b.w * 0.5):sum(), ob, { loss_id = 2 }, back)
+    amp.scale_loss((a.w * INF):sum(), { oa, ob }, { loss_id = 1 }, back)
+    oa:step()
+    ob:step()
+    eq(b.w:detach(), { 1, 1 })
+    ob:step() -- held back once
+    eq(b.w:detach(), { 0.5, 0.5 })
+    amp.deactivate()
+  end)
+  it('delay_unscale and repeated blocks accumulate as one big batch', function()
+    for _, level in ipairs { 'O0', 'O1', 'O2', 'O3' } do
+      for _, delay in ipairs { true, false } do
+        local net = One()
+        local opt = sgd(net:parameters())
+        init(net, opt, { opt_level = level, max_loss_scale = 64 })
+        for _ = 1, 2 do
+          for k = 1, 4 do
+            amp.scale_loss((net.w * 0.0625):sum(), opt, { delay_unscale = delay and k < 4 }, back)
+          end
+          opt:step()
+          opt:zero_grad()
+        end
+        eq(net.w:detach():float(), { 0.5, 0.5 })
+        if level == 'O1' then assert.equal(delay and 2 or 8, amp.state_dict().loss_scaler1.unskipped) end
+        amp.deactivate()
+      end
+    end
+  end)
+  it('delayed after unscaled ones: scaled once more; an Inf in a delayed block is found at the end', function()
+    for _, level in ipairs { 'O1', 'O2' } do
+      local net = One()
+      local opt = sgd(net:parameters())
+      init(net, opt, { opt_level = level, max_loss_scale = 8 })
+      for i = 1, 2 do
+        amp.scale_loss((net.w * 0.125):sum(), opt, back)
+        amp.scale_loss((net.w * (i == 1 and INF or 0.125)):sum(), opt, { delay_unscale = true }, back)
+        amp.scale_loss((net.w * 0.25):sum(), opt, back)
+        opt:step()
+        opt:zero_grad()
+      end
+      eq(net.w:detach(), { 0.5, 0.5 })
+      assert.equal(4, scale())
+      amp.deactivate()
+    end
+  end)
+  it('clipping by value between, gradients changed by hand step', function()
+    local net = One()
+    local opt = sgd(net:parameters())
+    init(net, opt, { opt_level = 'O2', max_loss_scale = 64 })
+    amp.scale_loss((net.w * 2):sum(), opt, back)
+    nn.utils.clip_grad_value_(amp.master_params(opt), 0.5)
+    opt:step()
+    eq(net.w:detach(), { 0.5, 0.5 })
+    opt:zero_grad()
+    amp.scale_loss((net.w * 2):sum(), opt, back)
+    amp.master_params(opt)[1].grad = amp.tensor { 0.25, 0 }
+    opt:step()
+    eq(net.w:detach(), { 0.25, 0.5 })
+    amp.deactivate()
+  end)
+end)
+
+describe('blocks as regions', function()
+  for _, level in ipairs { 'O1', 'O2' } do
+    it(level .. ': an error leaves gradients and scales as they were; the corrected block works', function()
+      local net = One()
+      local opt = sgd(net:parameters())
+      init(net, opt, { opt_level = level, max_loss_scale = 8 })
+      amp.scale_loss((net.w * 0.25):sum(), opt, back)
+      local what = {}
+      local ok, e = pcall(amp.scale_loss, (net.w * 3):sum(), opt, function(s)
+        s:backward()
+        error(what)
+      end)
+      assert.is_false(ok)
+      assert.is_true(e == what)
+      eq(amp.master_params(opt)[1].grad, { 0.25, 0.25 })
+      assert.equal(1, amp.state_dict().loss_scaler1.unskipped)
+      amp.scale_loss((net.w * 0.25):sum(), opt, back)
+      opt:step()
+      eq(net.w:detach(), { 0.5, 0.5 })
+      amp.deactivate()
+    end)
+    it(level .. ': whoever a coroutine yields to sees the gradients of before', function()
+      local net = One()
+      local opt = sgd(net:parameters())
+      init(net, opt, { opt_level = level, max_loss_scale = 8 })
+      amp.scale_loss((net.w * 0.25):sum(), opt, back)
+      local p = amp.master_params(opt)[1]
+      local co = coroutine.wrap(function()
+        return amp.scale_loss((net.w * 0.5):sum(), opt, function(s)
+          s:backward()
+          local got = coroutine.yield 'out'
+          return got
+        end)
+      end)
+      assert.equal('out', co())
+      eq(p.grad, { 0.25, 0.25 })
+      assert.equal('in', co 'in')
+      eq(p.grad, { 0.75, 0.75 })
+      opt:step()
+      eq(net.w:detach(), { 0.25, 0.25 })
+      amp.deactivate()
+    end)
+  end
+  it('a gradient tensor the user holds goes on being the gradient', function()
+    local net = One()
+    local opt = sgd(net:parameters())
+    init(net, opt, { opt_level = 'O1' })
+    amp.scale_loss((net.w * 0.25):sum(), opt, back)
+    local g = net.w.grad
+    amp.scale_loss((net.w * 0.25):sum(), opt, back)
+    assert.is_true(g == net.w.grad)
+    eq(g, { 0.5, 0.5 })
+    amp.deactivate()
+  end)
+end)
+
+describe('calls out of order', function()
+  it('before amp.initialize: an error that says what to call', function()
+    local opt = sgd { param { 1 } }
+    H.fails_here(function() amp.scale_loss(param({ 1 }):sum(), opt, back) end, 'amp.initialize', 'first')
+    H.fails_here(function() amp.state_dict() end, 'amp.initialize')
+    H.fails_here(function() amp.load_state_dict {} end, 'amp.initialize')
+    init(mlp())
+    amp.deactivate()
+    H.fails_here(function() amp.scale_loss(param({ 1 }):sum(), opt, back) end, 'amp.initialize', 'first')
+  end)
+  it('wrong arguments are named', function()
+    local net = One()
+    local opt = sgd(net:parameters())
+    init(net, opt, { num_losses = 2 })
+    local loss = net.w:sum()
+    H.fails_here(function() amp.scale_loss(3, opt, back) end, 'loss', '3')
+    H.fails_here(function() amp.scale_loss(loss, opt) end, 'function')
+    H.fails_here(function() amp.scale_loss(loss, opt, {}) end, 'argument 4', 'function')
+    H.fails_here(function() amp.scale_loss(loss, nil, back) end, 'optimizer')
+    H.fails_here(function() amp.scale_loss(loss, {}, back) end, 'optimizer')
+    H.fails_here(function() amp.scale_loss(loss, { opt, opt }, back) end, 'twice')
+    H.fails_here(function() amp.scale_loss(loss:detach(), opt, back) end, 'require grad')
+    H.fails_here(function() amp.scale_loss(amp.ones(1):long(), opt, back) end, 'float', 'int64')
+    H.fails_here(function() amp.scale_loss(loss, opt, { loss_id = 3 }, back) end, 'loss_id', '3', 'num_losses = 2')
+    H.fails_here(function() amp.scale_loss(loss, opt, { loss_id = 0 }, back) end, 'loss_id', '0')
+    H.fails_here(function() amp.scale_loss(loss, opt, { los_id = 1 }, back) end, 'los_id', 'loss_id')
+    H.fails_here(function() amp.scale_loss(loss, opt, { delay_unscale = 1 }, back) end, 'delay_unscale')
+    H.fails_here(function() amp.scale_loss(loss, sgd { param { 1 } }, back) end, 'not given to amp.initialize', 'SGD')
+    H.fails_here(function() amp.scale_loss(loss, amp.optim.LBFGS(net:parameters()), back) end, 'closure')
+    amp.scale_loss(loss, opt, back) -- and all is well
+    eq(net.w.grad, { 1, 1 })
+    amp.deactivate()
+  end)
+  it('a step or a block inside a block of the same optimizer', function()
+    for _, level in ipairs { 'O1', 'O2' } do
+      local net = One()
+      local opt = sgd(net:parameters())
+      init(net, opt, { opt_level = level, max_loss_scale = 64 })
+      amp.scale_loss((net.w * 0.5):sum(), opt, function(s)
+        s:backward()
+        H.fails_here(function() opt:step() end, 'inside a block', 'after')
+        H.fails_here(function() amp.scale_loss(net.w:sum(), opt, back) end, 'inside another block')
+      end)
+      opt:step()
+      eq(net.w:detach(), { 0.5, 0.5 })
+      amp.deactivate()
+    end
+  end)
+  it('a backward outside of blocks beside one inside', function()
+    local net = One()
+    local opt = sgd(net:parameters())
+    init(net, opt, { opt_level = 'O2', max_loss_scale = 64 })
+    amp.scale_loss((net.w * 0.5):sum(), opt, back);
+    (net.w * 0.25):sum():backward()
+    H.fails(function() opt:step() end, 'outside of amp.scale_loss', 'parameter 1')
+    net:zero_grad()
+    opt:step()
+    eq(net.w:detach(), { 0.5, 0.5 })
+    opt:zero_grad()
+    amp.scale_loss((net.w * 0.5):sum(), opt, back)
+    nn.utils.clip_grad_norm_(net:parameters(), 1e-3) -- of the wrong tensors: the masters' stay
+    net.w.grad:mul_(0)
+    eq(amp.master_params(opt)[1].grad, { 0.5, 0.5 })
+    opt:step()
+    eq(net.w:detach(), { 0.0, 0.0 })
+    amp.deactivate()
+  end)
+  it('a step while gradients are still scaled; blocks of different losses meanwhile', function()
+    for _, level in ipairs { 'O1', 'O2' } do
+      local net = One()
+      local opt = sgd(net:parameters())
+      init(net, opt, { opt_level = level, num_losses = 2, max_loss_scale = 64 })
+      amp.scale_loss((net.w * 0.25):sum(), opt, { delay_unscale = true }, back)
+      H.fails_here(function() opt:step() end, 'scaled', 'delay_unscale')
+      H.fails_here(function() amp.scale_loss(net.w:sum(), opt, { loss_id = 2 }, back) end, 'delay_unscale')
+      amp.scale_loss((net.w * 0.25):sum(), opt, back)
+      opt:step()
+      eq(net.w:detach(), { 0.5, 0.5 })
+      amp.scale_loss(net.w:sum(), opt, { delay_unscale = true }, back)
+      opt:zero_grad() -- a batch thrown away
+      opt:step()
+      eq(net.w:detach(), { 0.5, 0.5 })
+      amp.deactivate()
+    end
+  end)
+  it('state dicts that are none', function()
+    init(mlp())
+    H.fails_here(function() amp.load_state_dict(3) end, 'state_dict')
+    H.fails_here(function() amp.load_state_dict { scaler = {} } end, 'scaler', 'loss_scaler1')
+    H.fails_here(function() amp.load_state_dict { loss_scaler1 = { loss_scale = -1, unskipped = 0 } } end, 'loss_scale')
+    H.fails_here(function() amp.load_state_dict { loss_scaler1 = { loss_scale = 2, unskipped = 0.5 } } end, 'unskipped')
+    assert.equal(65536, scale())
+    amp.deactivate()
+  end)
+end)
+
+describe('amp.disable_casts', function()
+  it('runs a function without autocast at O1, and gives its results', function()
+    init(mlp())
+    local x = amp.randn(2, 2)
+    assert.equal('bfloat16', amp.matmul(x, x):to('cpu').dtype)
+    local y, n = amp.disable_casts(function(k) return amp.matmul(x, x), k end, 7)
+    assert.equal('float32', y.dtype)
+    assert.equal(7, n)
+    assert.is_true(amp.is_autocast_enabled())
+    amp.deactivate()
+    H.fails_here(function() amp.disable_casts(3) end, 'function')
+  end)
+end)
+
+describe('random programs of blocks, steps and errors', function()
+  -- What one parameter, its gradient and the scales should be, in plain numbers.
+  local function reference()
+    local r = { w = 0, scale = { 8, 8 }, clean = { 0, 0 } }
+    function r.block(id, g, delay)
+      if r.late and r.late_id ~= id then return false end
+      if delay then
+        r.late, r.late_id = (r.late or 0) + g, id
+        return true
+      end
+      local new = (r.late or 0) + g
+      r.late = nil
+      if new < INF then r.clean[id] = r.clean[id] + 1
+      else r.held, r.scale[id], r.clean[id] = true, r.scale[id] / 2, 0 end
+      r.grad = (r.grad or 0) + new
+      return true
+    end
+    function r.step()
+      if r.late then return false end
+      if r.grad and not r.held then r.w = r.w - r.grad end
+      r.held = nil
+      return true
+    end
+    function r.clear() r.grad, r.late = nil, nil end
+    return r
+  end
+
+  for _, level in ipairs { 'O1', 'O2' } do
+    it(level .. ': parameters, gradients and scales are those of the reference', function()
+      math.randomseed(11)
+      for program = 1, 60 do
+        local net = One(1)
+        net.w = amp.zeros(1, { requires_grad = true })
+        local opt = sgd(net:parameters())
+        init(net, opt, { opt_level = level, num_losses = 2, max_loss_scale = 8 })
+        local p, r, text = amp.master_params(opt)[1], reference(), { ('program %d:'):format(program) }
+        for _ = 1, 25 do
+          local what, id = math.random(10), math.random(2)
+          local g = math.random(8) == 1 and INF or math.random(4) / 8
+          if what <= 6 then
+            -- where gradients are parameters' own, delaying after an overflow would count it twice
+            local delay = what > 4 and not (r.grad and r.grad == INF)
+            text[#text + 1] = ('block %d %g %s;'):format(id, g, tostring(delay))
+            local loss = net.w:float():sum() * g
+            local ok = pcall(amp.scale_loss, loss, opt, { loss_id = id, delay_unscale = delay }, back)
+            assert.equal(r.block(id, g, delay), ok, table.concat(text, ' '))
+          elseif what == 7 then
+            text[#text + 1] = 'error;'
+            H.fails(function()
+              amp.scale_loss(net.w:float():sum(), opt, { loss_id = r.late and r.late_id or id }, function(s)
+                s:backward()
+                error 'mine'
+              end)
+            end, 'mine')
+          elseif what <= 9 then
+            text[#text + 1] = 'step;'
+            local ok = pcall(opt.step, opt)
+            assert.equal(r.step(), ok, table.concat(text, ' '))
+            if ok then
+              opt:zero_grad()
+              r.clear()
+            end
+          else
+            text[#text + 1] = 'clear;'
+            opt:zero_grad()
+            r.clear()
+          end
+          local where = table.concat(text, ' ')
+          assert.equal(r.w, p:item(), where)
+          if not r.late then
+            local grad = p.grad and p.grad:item()
+            if r.grad == INF then assert.is_true(grad == INF or grad ~= grad, where) else assert.equal(r.grad, grad, where) end
+          end
+          local state = amp.state_dict()
+          for i = 1, 2 do assert.same({ loss_scale = r.scale[i], unskipped = r.clean[i] }, state['loss_scaler' .. i], where) end
+        end
+        H.same(net.w:detach(), p:detach():to(net.w.dtype))
+        amp.deactivate()
+      end
+    end)
+  end
+end)
+
+describe('training at every level', function()
+  it('ends near the float32 control, over a forced overflow', function()
+    local function train(level, dtype)
+      amp.manual_seed(5)
+      local net = nn.Sequential(nn.Linear(2, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 2))
+      local opt = amp.optim.SGD(net:parameters(), { lr = 0.2, momentum = 0.9 })
+      local x = amp.randn(64, 2)
+      local y = (x[{ {}, 1 }] * x[{ {}, 2 }]):gt(0):long() + 1
+      if level then init(net, opt, { opt_level = level, cast_model_type = dtype }) end
+      local last
+      for i = 1, 40 do
+        local loss = F.cross_entropy(net(x), y)
+        last = loss:item()
+        if level then amp.scale_loss(i == 5 and (level == 'O1' or level == 'O2') and loss * INF or loss, opt, back) else loss:backward() end
+        opt:step():zero_grad()
+      end
+      amp.deactivate()
+      return last
+    end
+    local control = train()
+    for _, case in ipairs { { 'O0' }, { 'O1' }, { 'O2' }, { 'O2', 'bfloat16' }, { 'O3' }, { 'O3', 'bfloat16' } } do
+      local loss = train(unpack(case))
+      assert.is_true(loss < 2.5 * control + 0.05, ('%s %s: %g against %g'):format(case[1], tostring(case[2]), loss, control))
+    end
+  end)
+end)
