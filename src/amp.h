@@ -335,7 +335,7 @@ AMP_API int amp_check_tensor(amp_state *S, amp_ref *out, amp_check *k, int devic
 AMP_API int amp_check_found(amp_state *S, amp_check *k);  /* waits: 1, 0, <0 error */
 AMP_API int amp_scaler_update(amp_state *S, amp_scaler *s, amp_check *const *k, int n); /* on the device; the next iteration begins */
 AMP_API void amp_scaler_next(amp_scaler *s); /* the next iteration begins, with the scale as it is */
-/* Gradients laid aside: it exchanges the gradient records of n leaves for its own, empty at first. */
+/* Gradients laid aside: swapping exchanges the records of n leaves for those held, empty at first. */
 typedef struct amp_aside amp_aside;
 AMP_API amp_aside *amp_aside_new(amp_state *S, amp_tensor *const *leaf, int n); /* counts the leaves */
 AMP_API void amp_aside_free(amp_aside *k);

@@ -39,30 +39,16 @@ static int vector_norm(amp_call *c) {
 int amp__comp_norm(amp_call *c) { return vector_norm(c); }
 int amp__comp_vector_norm(amp_call *c) { return vector_norm(c); }
 
-/* An op that a plug-in's rows may bring; -1: this library has none */
-static int find_op(const char *name) {
-  for (int i = 0; i < AMP_OP_COUNT; i++)
-    if (strcmp(amp__ops[i].info.name, name) == 0) return i;
-  return -1;
-}
-
 /* Singular values of the matrices in dimensions d0, d1, as a new last dimension */
 static amp_tensor *singular_values(amp_tensor *x, int d0, int d1) {
   int64_t order[AMP_MAX_DIM];
-  int n = 0, values = find_op("svdvals"), whole = find_op("svd");
-  amp_tensor *out[AMP_MAX_OUT];
-  if (values < 0 && whole < 0) {
-    amp__fail(AMP_E_UNSUPPORTED, "this norm needs singular values, and this library has no svd; Frobenius, 1 and infinity norms need none");
-    return NULL;
-  }
+  int n = 0;
   for (int d = 0; d < x->ndim; d++) if (d != d0 && d != d1) order[n++] = d + 1;
   order[n++] = d0 + 1;
   order[n++] = d1 + 1;
   amp_sl s = amp__sl();
   amp__sl_list(&s, n, order);
-  x = amp__x(AMP_OP_permute, &s, 1, &x);
-  if (values >= 0) return amp__x(values, NULL, 1, &x);
-  return amp__xs(whole, NULL, 1, &x, out) < 0 ? NULL : out[1];
+  return X1(svdvals, amp__x(AMP_OP_permute, &s, 1, &x));
 }
 
 int amp__comp_matrix_norm(amp_call *c) { /* ord dim keepdim dtype */

@@ -298,7 +298,7 @@ typedef struct amp_grad {     /* a leaf's gradient, maybe 16-bit, maybe with a f
   amp_check *check;           /* last check of this value, counted; NULL: none */
   uint32_t version;           /* of value's storage when checked */
   uint8_t visible;            /* value has been handed to the user */
-  uint8_t given;              /* a master has had it: a new one takes its place (amp_master.c) */
+  uint8_t given;              /* a master has had it, a new one takes its place; 2: it has it still (amp_master.c) */
 } amp_grad;
 
 /* Autograd side of a tensor. */

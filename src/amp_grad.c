@@ -228,6 +228,20 @@ int amp_grad_defined(const amp_ref *a)
   return a && a->t && a->t->ag && a->t->ag->grad.value != NULL && !amp__grad_dropped(a->t, false);
 }
 
+/* A value that a master has as well (amp_master.c) is copied before anybody changes it. */
+static int unshare(amp_grad *g)
+{
+  if (g->given < 2 || (g->value->flags & AMP_T_HISTORY)) return 0;
+  if (g->value->refs > 1) {
+    amp_tensor *own = amp__raw_clone(g->value);
+    if (own == NULL) return amp__S->err.code;
+    amp__free(g->value);
+    g->value = own;
+  }
+  g->given = 1;
+  return 0;
+}
+
 int amp_grad_get(amp_state *S, amp_ref *out, const amp_ref *a)
 {
   AMP_ENTER(S);
@@ -235,16 +249,9 @@ int amp_grad_get(amp_state *S, amp_ref *out, const amp_ref *a)
   out->t = NULL;
   if (a->t->ag == NULL || a->t->ag->grad.value == NULL) return 0;
   if (amp__grad_dropped(a->t, true)) { amp__grad_clear(a->t); return 0; }
-  int rc = amp__grad_materialize(a->t);
-  if (rc < 0) return rc;
-  amp_grad *g = &a->t->ag->grad;
-  if (g->given && !g->visible && g->value->refs > 1 && !(g->value->flags & AMP_T_HISTORY)) { /* the user's is not the master's */
-    amp_tensor *own = amp__raw_clone(g->value);
-    if (own == NULL) return S->err.code;
-    amp__free(g->value);
-    g->value = own;
-  }
-  g->visible = 1;
+  int rc = unshare(&a->t->ag->grad);
+  if (rc < 0 || (rc = amp__grad_materialize(a->t)) < 0) return rc;
+  a->t->ag->grad.visible = 1;
   out->t = a->t->ag->grad.value;
   amp__retain(out->t);
   return 0;

@@ -34,14 +34,14 @@ static int give(amp_tensor *master, amp_tensor *model, int i)
   amp_ag *ag = amp__ag(master);
   if (!ag) return amp__S->err.code;
   amp_tensor *v = from->value;
-  if (v->dtype == master->dtype || from->visible) { /* whose values may be changed in place */
-    if (!(v = amp__raw_clone(v))) return amp__S->err.code;
-  } else amp__retain(v);
+  bool own = v->dtype == master->dtype || from->visible; /* values that may be changed in place are not shared */
+  if (!own) amp__retain(v);
+  else if (!(v = amp__raw_clone(v))) return amp__S->err.code;
   if (from->factor) amp__retain(from->factor);
   ag->grad.value = v;
   ag->grad.factor = from->factor;
   ag->grad.visible = 0;
-  from->given = 1;
+  from->given = own ? 1 : 2;
   return 0;
 }
 

@@ -6,7 +6,9 @@
 ** chunks (master, shadow, gradient with its pending factor, state, step count)
 ** a group. The found-inf cells of the gradients' checks go along: if any is set
 ** the device changes nothing, and nobody waits to know. A gradient changed since
-** its check is checked again here; one without a check just steps.
+** its check is checked again here; one without a check just steps. A guard is a
+** check that the next step looks at besides: of a loss whose overflow may lie in
+** another optimizer's gradients.
 **
 ** Who owns what: the optimizer counts its parameters and owns their state and
 ** step cells; memory may lie in an arena (amp_arena.c). Afterwards a stepped

@@ -61,12 +61,15 @@ static double scale_of(int type, const void *a, int64_t n) {
 
 /* -- Singular values --------------------------------------------------------------------- */
 
-/* Columns of g (m x n) become orthogonal; v (n x n or NULL) takes the rotations */
-static int orthogonal(int64_t m, int64_t n, double *g, double *v, double *square) {
+#define ROUNDING (16 * DBL_EPSILON)
+
+/* Columns of g (m x n) become orthogonal; v (n x n or NULL) takes the rotations. *loose: those whose length is up to
+** ROUNDING of the longest one are not */
+static int orthogonal(int64_t m, int64_t n, double *g, double *v, double *square, bool *loose) {
   bool again = true;
   for (int sweep = 0; again; sweep++) {
     if (sweep == MAX_SWEEPS) return 1;
-    again = false;
+    again = *loose = false;
     for (int64_t j = 0; j < n; j++) square[j] = dot(g + j * m, g + j * m, m);
     for (int64_t i = 0; i < n; i++)
       for (int64_t j = i + 1; j < n; j++) {
@@ -74,7 +77,7 @@ static int orthogonal(int64_t m, int64_t n, double *g, double *v, double *square
         if (!(fabs(q) > 4 * DBL_EPSILON * sqrt(square[i]) * sqrt(square[j])) || fabs(q) < DBL_MIN) continue;
         /* a column that is rounding error of the other one (the rank is less than n) never gets orthogonal */
         double least = square[i] < square[j] ? square[i] : square[j], most = square[i] < square[j] ? square[j] : square[i];
-        if (sweep >= RANK_SWEEPS && sqrt(least) <= 16 * DBL_EPSILON * sqrt(most)) continue;
+        if (sweep >= RANK_SWEEPS && sqrt(least) <= ROUNDING * sqrt(most)) { *loose = true; continue; }
         double t = tangent(square[i], q, square[j]), c = 1 / sqrt(1 + t * t), s = c * t;
         again = true;
         rotate(x, y, c, s, m);
@@ -101,7 +104,8 @@ static int complete(int64_t m, int64_t have, int64_t count, double *u) {
 /* Sizes m >= n: s, left vectors u (m x nu), right ones v (n x n); u, v NULL: none */
 static int tall(int64_t m, int64_t n, int64_t nu, double *g, double *s, double *u, double *v, int64_t *order) {
   for (int64_t i = 0; v && i < n * n; i++) v[i] = i % (n + 1) == 0;
-  int rc = orthogonal(m, n, g, v, s);
+  bool loose = false;
+  int rc = orthogonal(m, n, g, v, s, &loose);
   if (rc) return rc;
   for (int64_t j = 0; j < n; j++) {
     s[j] = sqrt(dot(g + j * m, g + j * m, m));
@@ -111,7 +115,8 @@ static int tall(int64_t m, int64_t n, int64_t nu, double *g, double *s, double *
   }
   if (!u) return 0;
   int64_t have = 0;
-  for (; have < n && s[order[have]] > 1e-290; have++)
+  double least = n > 0 && loose ? 2 * ROUNDING * s[order[0]] : 0; /* shorter columns have no direction of their own */
+  for (; have < n && s[order[have]] > fmax(least, 1e-290); have++)
     for (int64_t i = 0; i < m; i++) u[i + have * m] = g[i + order[have] * m] / s[order[have]];
   return complete(m, have, nu, u);
 }

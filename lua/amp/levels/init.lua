@@ -209,6 +209,7 @@ end
 function M.load_state_dict(dict)
   local op = 'load_state_dict'
   local scalers = scalers_of(op)
+  if not program.current.enabled then return end
   if type(dict) ~= 'table' then err.throw(op, 'takes a table that amp.state_dict gave, got %s', util.show(dict)) end
   local given = 0
   for k, v in pairs(dict) do

@@ -55,8 +55,7 @@ local function run(self, fused)
   else
     self.optimizer:step()
   end
-  if fused then self.optimizer:clear_grad()
-  else for _, p in ipairs(params(self)) do p.grad = nil end end
+  if fused then self.optimizer:clear_grad() else self:zero_grad() end
 end
 
 --- Update the parameters with gradients of a batch.
@@ -76,6 +75,13 @@ function Trainer:step(batch_size)
 end
 
 Trainer.update = Trainer.step
+
+--- Gradients become nil; step does it as well.
+-- @return self
+function Trainer:zero_grad()
+  for _, p in ipairs(params(self)) do p.grad = nil end
+  return self
+end
 
 --- Gradients of several processes; there is one.
 function Trainer:allreduce_grads() return self end
