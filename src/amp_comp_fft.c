@@ -74,6 +74,7 @@ enum kind { COMPLEX, INVERSE, REAL, HALF };
 typedef struct plan { int count, dim[AMP_MAX_DIM]; int64_t n[AMP_MAX_DIM]; } plan;
 
 static int want_length(int64_t n, int dim) {
+  if (n > INT64_C(1) << 38) return amp__fail(AMP_E_MEMORY, "%lld values along dimension %d are more than any memory holds", LL(n), dim + 1);
   if (n >= 1) return 0;
   return amp__fail(AMP_E_ARGUMENT, "%lld values along dimension %d: a transform needs at least 1", LL(n), dim + 1);
 }

@@ -33,7 +33,7 @@ for line in io.lines(here .. '/ops.tsv') do
   local name, kind, lua = line:match '^([%w_]+)\t(%w)\t([^\t]+)\t'
   if name and name:find(pattern) then
     local train = lua:sub(1, 1) == '+'
-    local code = train and ('local o = %s o:sum():backward()'):format(lua:sub(2)) or collected and 'local _ = ' .. lua
+    local code = train and ('local o = %s o:sum():backward()'):format(lua:sub(2)) or (collected or lua:find ':%w+_%(') and 'local _ = ' .. lua
       or ('local o, p = %s o:free() if p then p:free() end'):format(lua)
     for k, size in ipairs(kinds[kind]) do
       local run = assert(loadstring(('return function(m) for _ = 1, m do %s end end'):format(code), name))

@@ -11,6 +11,7 @@
 ** 16-bit data is computed in float32. Large matrices go to LAPACK, if its
 ** plug-in is there; which size is large was measured against OpenBLAS.
 */
+#include <pthread.h>
 #include <float.h>
 #include <math.h>
 #include <stdio.h>
@@ -105,6 +106,8 @@ static void add(job *k, const amp_tensor *t, int core) {
   k->t[k->n++] = t;
 }
 
+static pthread_mutex_t first_bad = PTHREAD_MUTEX_INITIALIZER;
+
 static void body(void *ctx, int64_t begin, int64_t end, int thread) {
   job *k = ctx;
   amp__nn_pos pos;
@@ -114,8 +117,9 @@ static void body(void *ctx, int64_t begin, int64_t end, int thread) {
     for (int j = 0; j < k->n; j++) p[j] = (char *)k->v[j].p + pos.off[j] * (int64_t)size_of(k);
     int why = k->one(k, p, scratch);
     if (why == 0) continue;
-#pragma omp critical(amp_linalg)
+    pthread_mutex_lock(&first_bad); /* a named critical section would be a symbol that the library exports */
     if (k->bad < 0 || i < k->bad) { k->bad = i; k->why = why; }
+    pthread_mutex_unlock(&first_bad);
     return;
   }
 }

@@ -114,14 +114,24 @@ local function close(rec)
   end
 end
 
-kind.leave = function() end
+-- Give back what is laid aside still: after an error what the block left, else nothing anybody needs.
+local function release(rec)
+  for i = 1, #rec do
+    for _, name in ipairs { 'plain', 'master', 'model' } do
+      local k = rec[i][name]
+      if k then C.amp_aside_free(ffi.gc(k, nil)) end
+      rec[i][name] = nil
+    end
+  end
+end
+
+kind.leave = release
 kind.finish = function(k, rec, ...)
   k.push(rec)
   local ok, message = pcall(close, rec)
-  if not ok then
-    k.pop(rec)
-    error(message, 0)
-  end
+  if not ok then k.pop(rec) end
+  release(rec)
+  if not ok then error(message, 0) end
   for i = 1, #rec do rec[i].side.inside = rec[i].side.inside - 1 end
   if S.autocast_on ~= 0 and S.autocast_depth == 0 then C.amp_autocast_leave(S) end
   return ...
