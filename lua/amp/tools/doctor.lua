@@ -80,7 +80,7 @@ end
 
 local function measure(fn, o)
   local m = {
-    wall = 0, lua = 0, library = 0, spans = 0, issued = 0, waited = 0, steps = 0, backwards = 0, optimizer = 0, lost = 0,
+    wall = 0, lua = 0, inside = 0, spans = 0, issued = 0, waited = 0, steps = 0, backwards = 0, optimizer = 0, lost = 0,
     dims = {}, waits = {}, cast_bytes = 0, cast_spans = {}, weight_casts = 0, lower = { [FLOAT16] = 0, [BFLOAT16] = 0 }, full = 0,
   }
   local dims, waits = {}, {}
@@ -91,7 +91,7 @@ local function measure(fn, o)
 
   function listener.span(s, name, line)
     m.spans = m.spans + 1
-    if s.depth == 0 then m.library = m.library + s.total end
+    if s.depth == 0 then m.inside = m.inside + s.total end
     if s.op == -2 then
       m.backwards, looked = m.backwards + 1, false
     elseif s.op == -3 then
@@ -149,7 +149,7 @@ local function measure(fn, o)
   if not looked then grads.look(m.scale) end -- what fn left behind
   m.casts, m.cached_casts = tonumber(S.casts) - casts, tonumber(S.cached_casts) - cached
   m.cycles = call.cycles - cycles
-  m.lua = math.max(m.wall - m.library - m.waited, 0)
+  m.lua = math.max(m.wall - m.inside - m.waited, 0)
   m.underflow = grads.finish()
   m.gpu = gpu
   return m
@@ -180,8 +180,8 @@ return function(fn, given)
   if o.steps > 1 then fn(1) end
   local m = measure(fn, o)
   local wall = math.max(m.wall, 1e-12)
-  local calls = math.min(m.spans * dispatch, m.library)
-  m.kernels, m.calls = math.max(m.library - calls, 0) / wall, calls / wall
+  local calls = math.min(m.spans * dispatch, m.inside)
+  m.kernels, m.calls = math.max(m.inside - calls, 0) / wall, calls / wall
   local busy = m.gpu and m.waited / wall > 0.2 -- the queue was full when the step was issued
   m.bound = m.gpu and (busy and 'gpu' or 'host') or (m.kernels < 0.6 and 'host' or 'kernels')
   m.half = {}
