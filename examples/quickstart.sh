@@ -39,6 +39,7 @@ has make || has ninja || need="$need make"
 has_library libz.so.1 || need="$need zlib"
 want='' # makes it faster
 [ -e /usr/include/dnnl.h ] || [ -e /usr/include/oneapi/dnnl/dnnl.h ] || [ -e /usr/local/include/dnnl.h ] || want='onednn'
+has_library libopenblas.so || has_library liblapack.so || want="$want lapack"
 
 # -- How this system calls and installs it -----------------------------------------
 if has apt-get; then
@@ -57,6 +58,10 @@ package() { # what -> packages of this system
     apt-get:compiler) echo 'gcc libc6-dev' ;;
     apt-get:zlib) echo zlib1g ;;
     apt-get:onednn) echo libdnnl-dev ;;
+    apt-get:lapack) echo libopenblas-dev ;;
+    dnf:lapack) echo openblas-devel ;;
+    apk:lapack) echo openblas-dev ;;
+    pacman:lapack) echo openblas ;;
     dnf:compiler) echo 'gcc glibc-devel' ;;
     dnf:onednn) echo onednn-devel ;;
     apk:compiler) echo 'gcc musl-dev' ;;
@@ -108,15 +113,19 @@ if [ -n "$need" ]; then
     exit 1
   fi
 fi
-if [ -n "$want" ]; then
-  name=$(package "$want")
+for what in $want; do
+  name=$(package "$what")
+  case $what in
+    onednn) gain='oneDNN makes products and convolutions faster' lack="oneDNN ($name)" ;;
+    *) gain='LAPACK makes the factors of large matrices faster' lack="LAPACK ($name)" ;;
+  esac
   if [ "$can_install" = yes ]; then
-    say 'oneDNN makes products and convolutions faster'
+    say "$gain"
     install_packages "$name" || say "$name could not be installed; going on without it, slower"
   else
-    say "oneDNN ($name) is not installed; going on without it, slower"
+    say "$lack is not installed; going on without it, slower"
   fi
-fi
+done
 
 # -- Build -----------------------------------------------------------------------
 if [ "$log" = /dev/null ]; then

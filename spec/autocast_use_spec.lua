@@ -272,6 +272,44 @@ describe('the cache', function()
 end)
 
 describe('functions of the user\'s', function()
+  it('derivatives of derivatives go through what cast_inputs cast, saved or kept in ctx', function()
+    for _, keep in ipairs {
+      function(ctx, x) ctx:save_for_backward(x) end, function(ctx, x) ctx.x = x end,
+    } do
+      local cube = amp.Function {
+        forward = amp.custom_fwd(function(ctx, x)
+          keep(ctx, x)
+          return x * x * x
+        end, { cast_inputs = 'float32' }),
+        backward = amp.custom_bwd(function(ctx, g)
+          local x = ctx.x or ctx.saved_tensors[1]
+          return 3 * x * x * g
+        end),
+      }
+      local w = H.make({ 3 }, { 1 })
+      w.requires_grad = true
+      local h = w * 2
+      local y = region('float16', function() return cube(h:half()) end) -- 8 w^3
+      assert.equal('float32', y.dtype)
+      local first = amp.grad({ y }, { w }, { create_graph = true })[1]
+      H.close(first, { 216 }, H.exact)
+      H.close(amp.grad({ first }, { w }, { retain_graph = true })[1], { 144 }, H.exact)
+    end
+    local square = amp.Function {
+      forward = amp.custom_fwd(function(ctx, x)
+        ctx:save_for_backward(x)
+        return x * x
+      end, { cast_inputs = 'float32' }),
+      backward = amp.custom_bwd(function(ctx, g) return 2 * ctx.saved_tensors[1] * g end),
+    }
+    local w = H.make({ 3 }, { 1 })
+    w.requires_grad = true
+    local low = (w * 1):half()
+    local y = region('float16', function() return square(low) end)
+    amp.no_grad(function() low:add_(1) end)
+    H.fails(function() amp.grad({ y }, { w }, { create_graph = true }) end, 'changed in place', 'float16')
+    H.close(amp.grad({ y }, { w })[1], { 6 }, H.exact)
+  end)
   it('custom_fwd casts nested tables, takes its options on either side, and says what is wrong', function()
     local f = amp.Function {
       forward = amp.custom_fwd({ cast_inputs = 'float32' }, function(ctx, t)

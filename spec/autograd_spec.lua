@@ -530,6 +530,20 @@ describe('gradcheck', function()
 end)
 
 describe('scope', function()
+  it('leaves a Function what it keeps in fields of ctx', function()
+    local square = amp.Function {
+      forward = function(ctx, x)
+        ctx.x = x
+        return x * x
+      end,
+      backward = function(ctx, g) return 2 * ctx.x * g end,
+    }
+    local w = H.make({ 3 }, { 1 })
+    w.requires_grad = true
+    local y = amp.scope(function() return square(w * 2) end)
+    y:backward()
+    H.close(w.grad, { 24 })
+  end)
   it('frees what was made inside except what is returned', function()
     local before = H.live()
     local inner, outer

@@ -6,7 +6,8 @@ local amp = require 'amp'
 local core = require 'amp.ffi'
 local C, S = core.C, core.S
 
-local H = { root = '.', build = 'build' }
+--- device: where the walk over the ops is taken (spec/op_walk.lua), nil for the CPU.
+local H = { root = '.', build = 'build', device = os.getenv 'AMP_SPEC_DEVICE' }
 
 H.floats = { 'float64', 'float32', 'float16', 'bfloat16' }
 H.integers = { 'int64', 'int32', 'int16', 'int8', 'uint8' }
@@ -57,7 +58,8 @@ H.numel = numel
 -- @tparam table values flat, C order
 -- @tparam table shape
 -- @tparam ?string dtype default float32
-function H.make(values, shape, dtype)
+-- @tparam ?string device default H.device
+function H.make(values, shape, dtype, device)
   local n = numel(shape)
   local data = ffi.new('double[?]', math.max(n, 1))
   for i = 1, n do data[i - 1] = values[i] end
@@ -65,7 +67,8 @@ function H.make(values, shape, dtype)
   local out = core.ref_t()
   local code = C.amp_from_double(S, out, data, #shape, sizes, H.dtype_id(dtype or 'float32'))
   if code ~= 0 then error(ffi.string(S.err.message), 2) end
-  return out
+  device = device or H.device
+  return (device and device ~= 'cpu') and out:to(device) or out
 end
 
 local ids = {}
@@ -96,9 +99,9 @@ function H.version(t) return tonumber(C.amp_tensor_version(t)) end
 
 function H.dtype(t) return ffi.string(C.amp_dtype_name(t.ptr_.dtype)) end
 
---- A fixture's tensor; floats in `dtype` if given.
-function H.tensor(f, dtype)
-  return H.make(f.v, f.s, (dtype and f.d == 'float64') and dtype or f.d)
+--- A fixture's tensor; floats in `dtype` if given, on H.device unless one is given.
+function H.tensor(f, dtype, device)
+  return H.make(f.v, f.s, (dtype and f.d == 'float64') and dtype or f.d, device)
 end
 
 -- -- Comparison --------------------------------------------------------------
@@ -154,10 +157,29 @@ end
 
 -- -- Errors ------------------------------------------------------------------
 
+local elsewhere = H.device ~= nil and H.device ~= 'cpu'
+
+-- What is wrong with values, a device may find later than the call, or not at all. Whether fn's error is
+-- of that kind shows on the CPU, which fn's tensors come to when it runs once more.
+local function on_the_cpu(fn)
+  local device, default = H.device, amp.get_default_device()
+  H.device = nil
+  amp.set_default_device 'cpu'
+  local ok, err = pcall(fn)
+  H.device = device
+  amp.set_default_device(default)
+  return ok, err, not ok and type(err) == 'table' and (err.code == 'value' or err.code == 'index')
+end
+
 --- Call fn; it must raise an error whose text has every given piece (plain text).
 -- @return the error
 function H.fails(fn, ...)
   local ok, err = pcall(fn)
+  if ok and elsewhere then ok, err = pcall(amp.cuda.synchronize, H.device) end
+  if elsewhere then
+    local fine, why, by_value = on_the_cpu(fn)
+    if by_value then ok, err = fine, why end
+  end
   if ok then error('no error was raised; expected one with "' .. table.concat({ ... }, '", "') .. '"', 2) end
   local text = tostring(err)
   for _, piece in ipairs { ... } do

@@ -145,6 +145,19 @@ describe('amp.scale_loss', function()
     eq(net.w:detach(), { 0.25, 0.25 })
     amp.deactivate()
   end)
+  it('a scale of 1 checks and skips as well, unless all is plain float32', function()
+    for level, want in pairs { O1 = 0.25, O2 = 0.25, O3 = 0.25, O0 = -INF } do
+      local net = One()
+      local opt = sgd(net:parameters())
+      init(net, opt, { opt_level = level, loss_scale = 1 })
+      for _, g in ipairs { 0.5, INF, 0.25 } do
+        amp.scale_loss((net.w * g):sum(), opt, back)
+        opt:step():zero_grad()
+      end
+      eq(amp.master_params(opt)[1]:detach(), { want, want })
+      amp.deactivate()
+    end
+  end)
   it('never waits for the device', function()
     for _, level in ipairs { 'O0', 'O1', 'O2', 'O3' } do
       local net = mlp()

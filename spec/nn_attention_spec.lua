@@ -52,7 +52,8 @@ describe('MultiheadAttention', function()
       names(nn.MultiheadAttention(8, 2, { kdim = 3, vdim = 4, bias = false, add_bias_kv = true })))
   end)
   it('prints', function()
-    assert.equal('nn.MultiheadAttention(8, 2 heads, dropout 0.1, batch first\n  (out_proj): nn.Linear(8 -> 8)\n)',
+    assert.equal('nn.MultiheadAttention(8, 2 heads, dropout 0.1, batch first\n'
+      .. '  (in_proj_weight): 24x8  192 parameters\n  (in_proj_bias): 24  24 parameters\n  (out_proj): nn.Linear(8 -> 8)  72 parameters\n)  288 parameters',
       tostring(nn.MultiheadAttention(8, 2, { dropout = 0.1, batch_first = true })))
   end)
   it('drops weights in training only', function()

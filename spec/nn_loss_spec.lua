@@ -161,6 +161,12 @@ describe('nn.utils', function()
     H.close(a.grad, { 0.6, 0 })
     H.close(b.grad, { 0.8 })
     H.fails_here(function() nn.utils.get_total_norm({ a }, -1) end, 'norm_type', '-1')
+    a.grad, b.grad = amp.full_like(a, 4), nil
+    local c = a:detach():clone()
+    c.requires_grad = true
+    c.grad = a.grad -- one gradient of two parameters
+    nn.utils.clip_grads_with_norm_({ a, c }, 1, 2)
+    H.close(a.grad, amp.full_like(a, 2))
     H.fails_here(function() nn.utils.clip_grads_with_norm_({ a }, 1, 'x') end, 'total_norm', 'x')
   end)
 end)

@@ -221,19 +221,57 @@ describe('printing', function()
     local net = nn.Sequential(nn.Conv2d(1, 8, 3, { padding = 1 }), nn.ReLU(), nn.Sequential(nn.Flatten(), nn.Linear(8, 2, false)))
     assert.equal([[
 nn.Sequential(
-  (1): nn.Conv2d(1 -> 8, 3x3, padding 1x1)
+  (1): nn.Conv2d(1 -> 8, 3x3, padding 1x1)  80 parameters
   (2): nn.ReLU()
   (3): nn.Sequential(
     (1): nn.Flatten()
-    (2): nn.Linear(8 -> 2, no bias)
-  )
-)]], tostring(net))
+    (2): nn.Linear(8 -> 2, no bias)  16 parameters
+  )  16 parameters
+)  96 parameters]], tostring(net))
     assert.equal([[
 Net(
-  (first): nn.Linear(3 -> 4)
-  (norm): nn.BatchNorm1d(4)
-  (last): nn.Linear(4 -> 2)
-)]], tostring(Net(4)))
+  (scale): 1  1 parameter
+  (first): nn.Linear(3 -> 4)  16 parameters
+  (norm): nn.BatchNorm1d(4)  8 parameters
+  (last): nn.Linear(4 -> 2)  10 parameters
+)  35 parameters]], tostring(Net(4)))
+  end)
+  it('counts shared parameters once, and says which are frozen', function()
+    local one = nn.Linear(2, 2)
+    local net = nn.Sequential(one, nn.ReLU(), one, nn.Linear(2, 1))
+    net[4]:requires_grad_(false)
+    assert.equal([[
+nn.Sequential(
+  (1): nn.Linear(2 -> 2)  6 parameters
+  (2): nn.ReLU()
+  (3): nn.Linear(2 -> 2)  6 parameters
+  (4): nn.Linear(2 -> 1)  3 parameters, frozen
+)  9 parameters, 3 of them frozen]], tostring(net))
+  end)
+  it('puts equal neighbours on one line, and leaves out the middle of a long list', function()
+    local list = nn.ModuleList()
+    for _ = 1, 12 do list:add(nn.Sequential(nn.Linear(2, 2), nn.ReLU())) end
+    list:add(nn.Linear(2, 1))
+    assert.equal([[
+nn.ModuleList(
+  (1-12): 12 x nn.Sequential(
+    (1): nn.Linear(2 -> 2)  6 parameters
+    (2): nn.ReLU()
+  )  6 parameters each
+  (13): nn.Linear(2 -> 1)  3 parameters
+)  75 parameters]], tostring(list))
+    local long = nn.Sequential()
+    for i = 1, 1000 do long:add(nn.Linear(i, 1)) end
+    local text = tostring(long)
+    local _, n = text:gsub('\n', '\n')
+    assert.is_true(n < 50, n .. ' lines')
+    assert.is_true(text:find('... 970 more', 1, true) ~= nil, text)
+    assert.is_true(text:find('(1000): nn.Linear(1000 -> 1)', 1, true) ~= nil, text)
+  end)
+  it('of a module that contains itself comes to an end', function()
+    local net = Net(4)
+    net.again = net
+    assert.is_true(tostring(net):find('(again): Net(...)', 1, true) ~= nil, tostring(net))
   end)
   it('shows every kind of layer on one line', function()
     for made, text in pairs {

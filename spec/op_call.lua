@@ -167,28 +167,25 @@ end
 
 -- -- Layouts -------------------------------------------------------------------
 
---- The same values in another layout: 'transposed' (dimensions stored backwards)
--- or 'sliced' (every second element of a larger storage). nil where there is none.
+--- What `relayout` knows.
+M.layouts = { 'transposed', 'sliced', 'shifted', 'channels_last' }
+
+--- The same values in another layout: 'transposed' (dimensions stored backwards), 'sliced' (every second
+-- element of a larger storage), 'shifted' (contiguous, but off by an element), 'channels_last' (of
+-- four dimensions the second stored last). nil where there is none.
 function M.relayout(t, how)
   local shape, values = H.shape(t), H.values(t)
   local n, nd = values.n, #shape
-  if nd == 0 or n == 0 or (how == 'transposed' and nd < 2) then return nil end
-  local stride, offset = {}, 0
-  local size
-  if how == 'transposed' then
-    local s = 1
-    for d = 1, nd do
-      stride[d] = s
-      s = s * shape[d]
-    end
-    size = n
-  else
-    local s = 2
-    for d = nd, 1, -1 do
-      stride[d] = s
-      s = s * shape[d]
-    end
-    size, offset = 2 * n + 3, 1
+  if nd == 0 or n == 0 or (how == 'transposed' and nd < 2) or (how == 'channels_last' and nd ~= 4) then return nil end
+  local order = {} -- dimensions, the one stored last first
+  for d = 1, nd do order[d] = how == 'transposed' and d or nd + 1 - d end
+  if how == 'channels_last' then order = { 2, 4, 3, 1 } end
+  local offset, step = (how == 'sliced' or how == 'shifted') and 1 or 0, how == 'sliced' and 2 or 1
+  local size = step * n + (offset > 0 and 3 or 0)
+  local stride, s = {}, step
+  for _, d in ipairs(order) do
+    stride[d] = s
+    s = s * shape[d]
   end
   local base = {}
   for i = 1, size do base[i] = -77 end
@@ -207,7 +204,7 @@ function M.relayout(t, how)
       d = d - 1
     end
   end
-  local whole = H.make(base, { size }, H.dtype(t))
+  local whole = H.make(base, { size }, H.dtype(t), t.device)
   return M.raw('as_strided', { whole }, { size = shape, stride = stride, offset = offset })[1]
 end
 

@@ -269,6 +269,9 @@ M.wrong = {
 }
 M.wrong['repeat'] = { { { { 2, 3 } }, { repeats = { 2 } }, { '2x3', '1' } } }
 
+--- Ops whose gradient has jumps where 16 bits round to: the largest of differences that are equal then
+M.kinked = { pairwise_distance = true }
+
 --- Ops of the class special that a region treats as those of the class lower
 M.lowering = {}
 

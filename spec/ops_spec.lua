@@ -6,153 +6,18 @@ local amp = require 'amp'
 local H = require 'spec.helper'
 local ops = require 'spec.op_call'
 local samples = require 'spec.op_samples'
+local walk = require 'spec.op_walk'
 
-local cases = {}
-local function gather(file)
-  for _, c in ipairs(H.fixture(file)) do
-    cases[c.op] = cases[c.op] or {}
-    table.insert(cases[c.op], c)
-  end
-end
-gather 'ops.txt'
-for _, family in ipairs(samples.families) do gather('ops_' .. family .. '.txt') end
 local policy = H.policy_list()
 local sanitized = os.getenv 'AMP_SPEC_SANITIZED'
-
--- -- From a case to a call ------------------------------------------------------
-
-local function is_tensor(x) return type(x) == 'table' and x.d ~= nil end
-
--- visit every tensor of a fixture's arguments (those of lists too): f(fixture, place) -> value
-local function map(inp, f)
-  local out, place = {}, 0
-  for i, x in ipairs(inp) do
-    if is_tensor(x) then
-      place = place + 1
-      out[i] = f(x, place)
-    elseif type(x) == 'table' and x.list then
-      local l = {}
-      for j, y in ipairs(x.list) do
-        place = place + 1
-        l[j] = f(y, place)
-      end
-      out[i] = { list = l }
-    else
-      out[i] = x
-    end
-  end
-  return out, place
-end
-
--- the same over made tensors
-local function remap(inp, f)
-  local out = {}
-  for i, x in ipairs(inp) do
-    if type(x) == 'cdata' then out[i] = f(x)
-    elseif type(x) == 'table' and x.list then
-      local l = {}
-      for j, y in ipairs(x.list) do l[j] = f(y) end
-      out[i] = { list = l }
-    else
-      out[i] = x
-    end
-  end
-  return out
-end
-
-local function arguments(c, dtype)
-  local inp = map(c.inp, function(x) return H.tensor(x, dtype) end)
-  if c.aux then
-    local from = ops.raw(c.aux.op, map(c.aux.inp, function(x) return H.tensor(x, dtype) end), c.aux.attrs)
-    for i, x in ipairs(inp) do
-      if type(x) == 'table' and x.aux then inp[i] = from[x.aux] end
-    end
-  end
-  return inp
-end
-
-local function label(c) return c.op .. ' (' .. c.tag .. ')' end
-
-local function check_results(c, out, dtype, what)
-  local factor = c.tol or 1
-  for k, want in ipairs(c.out) do
-    local t = out[k]
-    if t == nil then error(('%s: %s: result %d is missing'):format(label(c), what, k), 0) end
-    local expected = want.d
-    if expected == 'float64' and dtype and not c.attrs.dtype then expected = dtype end
-    local got = H.dtype(t)
-    if got ~= expected then error(('%s: %s: result %d is %s, not %s'):format(label(c), what, k, got, expected), 0) end
-    local tol = H.tolerance[expected] and H.tolerance[dtype or expected] or H.exact
-    local wrong = H.difference(t, want.v, want.s, tol, factor)
-    if wrong then error(('%s: %s: result %d: %s'):format(label(c), what, k, wrong), 0) end
-  end
-end
-
-local function check_after(c, inp, dtype, what)
-  for i, want in pairs(c.after or {}) do
-    local wrong = H.difference(inp[i], want.v, want.s, H.tolerance[dtype], (c.tol or 1))
-    if wrong then error(('%s: %s: argument %d afterwards: %s'):format(label(c), what, i, wrong), 0) end
-  end
-end
-
--- arguments that derivatives are taken in
-local function differentiable(row, c, inp)
-  local list = {}
-  for i, x in ipairs(inp) do
-    local name = row.args[i].name
-    local constant = samples.constant[row.name]
-    if type(x) == 'cdata' and H.is_float[H.dtype(x)] and not (c.after and c.after[i]) and not (constant and constant[name]) then
-      list[#list + 1] = { i }
-    elseif type(x) == 'table' and x.list then
-      for j, y in ipairs(x.list) do
-        if H.is_float[H.dtype(y)] then list[#list + 1] = { i, j } end
-      end
-    end
-  end
-  return list
-end
-
-local function float_results(row, out)
-  local list = {}
-  for k = 1, ((row.flags.nodiff_out1 or row.flags.aux) and 1 or #out) do
-    if H.is_float[H.dtype(out[k])] then list[#list + 1] = out[k] end
-  end
-  return list
-end
-
-local function no_derivative(row) return row.kind == 'N' or row.flags.create or row.flags.only_inplace end
-
--- -- Autocast -------------------------------------------------------------------
-
-local width = { float64 = 4, float32 = 3, float16 = 2, bfloat16 = 2 }
-local function widest(list)
-  local w
-  for _, d in ipairs(list) do
-    if w == nil then w = d
-    elseif width[d] > width[w] then w = d
-    elseif width[d] == width[w] and d ~= w then w = 'float32' end
-  end
-  return w
-end
-
--- dtype that the floats of a call are cast to in a region, or nil (left alone)
-local function target(class, low, dts, attrs)
-  if class == 'lower' then return low end
-  if class == 'fp32' then return 'float32' end
-  if class == 'fp32_unless_dtype' then return not attrs.dtype and 'float32' or nil end
-  if class == 'promote' then return widest(dts) end
-  if class == 'banned' then return 'float32' end
-end
-
-local function in_region(low, f)
-  return amp.autocast({ dtype = low }, f)
-end
+local elsewhere = walk.device ~= 'cpu'
+local label, arguments, check_results, check_after = walk.label, walk.arguments, walk.check_results, walk.check_after
 
 -- -- The walk --------------------------------------------------------------------
 
 for _, row in ipairs(ops.rows) do
   local name = row.name
-  local list = cases[name] or {}
+  local list = walk.cases[name] or {}
   local private = row.flags.private
 
   describe('amp.' .. name, function()
@@ -194,10 +59,10 @@ for _, row in ipairs(ops.rows) do
         for _, c in ipairs(list) do
           for _, dt in ipairs { 'float64', 'float32', 'bfloat16' } do
             if dt ~= 'bfloat16' or (c.half ~= false and row.dtypes[dt]) then
-              for _, how in ipairs { 'transposed', 'sliced' } do
+              for _, how in ipairs(ops.layouts) do
                 local inp = arguments(c, dt)
                 local changed = 0
-                local other = remap(inp, function(t)
+                local other = walk.remap(inp, function(t)
                   local u = ops.relayout(t, how)
                   if u then changed = changed + 1 end
                   return u or t
@@ -215,111 +80,57 @@ for _, row in ipairs(ops.rows) do
         end
       end)
 
-      if not no_derivative(row) then
-        it('has the first derivative that finite differences give', function()
+      if not walk.no_derivative(row) then
+        local oracle = elsewhere and 'the CPU gives' or 'finite differences give'
+        it('has the first derivative that ' .. oracle, function()
           local done, floats = 0, false
           for _, c in ipairs(list) do
             local inp = arguments(c, 'float64')
-            local xs = differentiable(row, c, inp)
-            local function run(values)
-              local args = remap(inp, function(t) return t end)
-              for k, at in ipairs(xs) do
-                if at[2] then args[at[1]].list[at[2]] = values[k] else args[at[1]] = values[k] end
+            local f = walk.as_function(row, c, inp)
+            floats = floats or c.out[1].d == 'float64'
+            if f then
+              local got, w = walk.first(f)
+              if got then done = done + 1 end
+              if elsewhere and got then
+                walk.check_near(c, got, walk.first(walk.as_function(row, c, walk.wide(inp))), 'gradient')
               end
-              for i in pairs(c.after or {}) do args[i] = args[i]:clone() end
-              return float_results(row, ops.call(name, args, c.attrs))
-            end
-            if c.grad ~= false and #xs > 0 then
-              local leaves = {}
-              for k, at in ipairs(xs) do
-                local t = at[2] and inp[at[1]].list[at[2]] or inp[at[1]]
-                leaves[k] = H.make(H.values(t), H.shape(t), 'float64')
-                leaves[k].requires_grad = true
-              end
-              local out = run(leaves)
-              floats = floats or #out > 0
-              if #out > 0 then
-                done = done + 1
-                local w, gw = H.weights(out), {}
-                for o = 1, #out do gw[o] = H.make(w[o], H.shape(out[o]), 'float64') end
-                local g = amp.grad(out, leaves, { grad_outputs = gw, allow_unused = true })
-                for k = 1, #leaves do
-                  local plain = {}
-                  for j = 1, #leaves do plain[j] = leaves[j]:detach() end
-                  local want = H.numeric_grad(run, plain, k, w)
-                  local shape = H.shape(leaves[k])
-                  local got = g[k] or H.make(H.ramp(H.numel(shape), 0), shape, 'float64')
-                  local wrong = H.difference(got, want, shape, { rtol = 2e-5, atol = 2e-6 })
-                  if wrong then error(('%s: gradient in argument %d: %s'):format(label(c), xs[k][1], wrong), 0) end
-                end
+              for k = 1, (got and not elsewhere) and #got or 0 do
+                local wrong = H.difference(got[k], H.numeric_grad(f.run, f.start, k, w), H.shape(f.start[k]), { rtol = 2e-5, atol = 2e-6 })
+                if wrong then error(('%s: gradient in argument %d: %s'):format(label(c), f.at[k][1], wrong), 0) end
               end
             end
           end
-          if not private and name ~= 'copy' then assert.is_true(done > 0 or not floats or row.policy == 'banned', 'no case was differentiated') end
+          assert.is_true(done > 0 or not floats or private, 'no case was differentiated')
         end)
 
-        it('has the second derivative that finite differences give', function()
+        it('has the second derivative that ' .. oracle, function()
           if row.flags.first then return end
           for _, c in ipairs(list) do
             local inp = arguments(c, 'float64')
-            local xs = differentiable(row, c, inp)
-            if c.grad ~= false and #xs > 0 then
-              local start = {}
-              for k, at in ipairs(xs) do
-                local t = at[2] and inp[at[1]].list[at[2]] or inp[at[1]]
-                start[k] = H.make(H.values(t), H.shape(t), 'float64')
+            local f = walk.as_function(row, c, inp)
+            local got, variables, gradients, v
+            if f then got, variables, gradients, v = walk.second(f) end
+            if got and elsewhere then
+              walk.check_near(c, got, walk.second(walk.as_function(row, c, walk.wide(inp))), 'second derivative')
+            end
+            for k = 1, (got and not elsewhere) and #got or 0 do
+              local shape = H.shape(variables[k])
+              if H.numel(shape) > 0 and (not sanitized or H.numel(shape) <= 12) then
+                local wrong = H.difference(got[k], H.numeric_grad(gradients, variables, k, v), shape, { rtol = 1e-4, atol = 1e-5 })
+                if wrong then error(('%s: second derivative in variable %d: %s'):format(label(c), k, wrong), 0) end
               end
-              local function forward(values)
-                local args = remap(inp, function(t) return t end)
-                for k, at in ipairs(xs) do
-                  if at[2] then args[at[1]].list[at[2]] = values[k] else args[at[1]] = values[k] end
-                end
-                for i in pairs(c.after or {}) do args[i] = args[i]:clone() end
-                return float_results(row, ops.call(name, args, c.attrs))
-              end
-              local probe = forward(start)
-              local nout = #probe
-              if nout > 0 then
-                -- values and the gradients handed in are variables alike
-                local w = H.weights(probe)
-                local variables = {}
-                for k = 1, #start do variables[k] = start[k] end
-                for o = 1, nout do variables[#start + o] = H.make(w[o], H.shape(probe[o]), 'float64') end
-                local function gradients(values, keep)
-                  local leaves, gw = {}, {}
-                  for k = 1, #start do
-                    leaves[k] = keep and values[k] or values[k]:detach()
-                    leaves[k].requires_grad = true
-                  end
-                  for o = 1, nout do gw[o] = values[#start + o] end
-                  local g = amp.grad(forward(leaves), leaves, { grad_outputs = gw, create_graph = true, allow_unused = true })
-                  local got = {}
-                  for k = 1, #start do got[#got + 1] = g[k] or nil end
-                  return got
-                end
-                local leaves = {}
-                for k = 1, #variables do
-                  leaves[k] = H.make(H.values(variables[k]), H.shape(variables[k]), 'float64')
-                  leaves[k].requires_grad = true
-                end
-                local g = gradients(leaves, true)
-                local roots, v, rw = {}, H.weights(g), {}
-                for k = 1, #g do
-                  if g[k].requires_grad then
-                    roots[#roots + 1] = g[k]
-                    rw[#rw + 1] = H.make(v[k], H.shape(g[k]), 'float64')
-                  end
-                end
-                local gg = #roots > 0 and amp.grad(roots, leaves, { grad_outputs = rw, allow_unused = true }) or {}
-                for k = 1, #variables do
-                  local shape = H.shape(variables[k])
-                  if H.numel(shape) > 0 and (not sanitized or H.numel(shape) <= 12) then
-                    local want = H.numeric_grad(function(values) return gradients(values) end, variables, k, v)
-                    local got = gg[k] or H.make(H.ramp(H.numel(shape), 0), shape, 'float64')
-                    local wrong = H.difference(got, want, shape, { rtol = 1e-4, atol = 1e-5 })
-                    if wrong then error(('%s: second derivative in variable %d: %s'):format(label(c), k, wrong), 0) end
-                  end
-                end
+            end
+          end
+        end)
+
+        it('has gradients in float32, float16 and bfloat16 near those in float64', function()
+          for _, c in ipairs(list) do
+            for _, dt in ipairs { 'float32', 'float16', 'bfloat16' } do
+              if dt == 'float32' or (c.half ~= false and row.dtypes[dt] and not samples.kinked[name]) then
+                local inp = arguments(c, dt)
+                local f = walk.as_function(row, c, inp)
+                local got = f and walk.first(f)
+                if got then walk.check_near(c, got, walk.first(walk.as_function(row, c, walk.wide(inp))), dt .. ' gradient') end
               end
             end
           end
@@ -327,71 +138,13 @@ for _, row in ipairs(ops.rows) do
       end
 
       if not private then
-        it('gives the dtype of its policy class under autocast, and the same bits as by hand', function()
+        it('gives the dtype of its policy class under autocast, and the same as by hand', function()
           for _, c in ipairs(list) do
-            local _, places = map(c.inp, function() end)
-            local is_float = {}
-            map(c.inp, function(x, place) is_float[place] = x.d == 'float64' end)
-            local plans = {}
-            for _, d in ipairs { 'float32', 'float16', 'bfloat16' } do
-              local all = {}
-              for p = 1, places do all[p] = d end
-              plans[#plans + 1] = all
-              if d ~= 'float32' and places > 1 then
-                for odd = 1, places do
-                  if is_float[odd] then
-                    local one = {}
-                    for p = 1, places do one[p] = p == odd and d or 'float32' end
-                    plans[#plans + 1] = one
-                  end
-                end
-              end
-            end
-            for _, plan in ipairs(c.half ~= false and c.aux == nil and plans or {}) do
-              for _, low in ipairs { 'bfloat16', 'float16' } do
-                local dts = {}
-                local function make()
-                  dts = {}
-                  return (map(c.inp, function(x, place)
-                    if is_float[place] then dts[#dts + 1] = plan[place] end
-                    return H.tensor(x, plan[place])
-                  end))
-                end
-                local inp = make()
-                local what = ('%s: %s in a %s region'):format(label(c), table.concat(dts, ', '), low)
-                -- number / tensor and number ^ tensor are ops of their own, rdiv and rpow
-                local class = type(c.inp[1]) == 'number' and policy['r' .. name] or row.policy
-                if samples.lowering[name] then class = 'lower' end
-                local to = #dts > 0 and target(class, low, dts, c.attrs) or nil
-                if row.policy == 'banned' and low == 'float16' then
-                  H.fails(function() in_region(low, function() return ops.user(name, inp, c.attrs) end) end, name, 'bce_with_logits')
-                elseif class == 'special' then
-                  local out = in_region(low, function() return ops.user(name, inp, c.attrs) end)
-                  if H.dtype(out[1]) ~= dts[1] then error(('%s: %s'):format(what, H.dtype(out[1])), 0) end
-                else
-                  local hand = make()
-                  if to then
-                    hand = remap(hand, function(t)
-                      return (H.is_float[H.dtype(t)] and H.dtype(t) ~= to) and ops.raw('cast', { t }, { dtype = to })[1] or t
-                    end)
-                  end
-                  local ok, want = pcall(ops.user, name, hand, c.attrs)
-                  local ok2, got = pcall(in_region, low, function() return ops.user(name, inp, c.attrs) end)
-                  if ok ~= ok2 then
-                    error(('%s: by hand %s, in the region %s'):format(what, ok and 'fine' or tostring(want), ok2 and 'fine' or tostring(got)), 0)
-                  end
-                  for k = 1, ok and #c.out or 0 do
-                    if to and c.out[k].d == 'float64' and H.dtype(got[k]) ~= to then
-                      error(('%s: result is %s, not %s'):format(what, H.dtype(got[k]), to), 0)
-                    end
-                    if H.dtype(want[k]) ~= H.dtype(got[k]) then
-                      error(('%s: by hand %s, in the region %s'):format(what, H.dtype(want[k]), H.dtype(got[k])), 0)
-                    end
-                    local wrong = H.difference(got[k], H.values(want[k]), H.shape(want[k]), H.exact)
-                    if wrong then error(what .. ': ' .. wrong, 0) end
-                  end
-                end
-              end
+            local _, places = walk.floats(c)
+            for _, d in ipairs(c.half ~= false and c.aux == nil and { 'float32', 'float16', 'bfloat16' } or {}) do
+              local plan = {}
+              for p = 1, places do plan[p] = d end
+              for _, low in ipairs { 'bfloat16', 'float16' } do walk.check_region(row, c, plan, low) end
             end
           end
         end)
@@ -404,8 +157,8 @@ for _, row in ipairs(ops.rows) do
           for _, c in ipairs(list) do
             local x = c.inp[1]
             local want = c.out[1]
-            if is_tensor(x) and x.d == want.d and table.concat(x.s, 'x') == table.concat(want.s, 'x') then
-              for _, how in ipairs { 'contiguous', 'transposed', 'sliced' } do
+            if walk.is_tensor(x) and x.d == want.d and table.concat(x.s, 'x') == table.concat(want.s, 'x') then
+              for _, how in ipairs { 'contiguous', unpack(ops.layouts) } do
                 local inp = arguments(c)
                 if how ~= 'contiguous' then inp[1] = ops.relayout(inp[1], how) or inp[1] end
                 local before = H.version(inp[1])
@@ -433,7 +186,7 @@ for _, row in ipairs(ops.rows) do
           if not allowed and not private then
             local c = list[1]
             local changed = false
-            local inp = map(c.inp, function(x)
+            local inp = walk.map(c.inp, function(x)
               if not changed and x.d == 'float64' then
                 changed = true
                 local v = {}
@@ -490,12 +243,14 @@ for _, row in ipairs(ops.rows) do
           for i = 1, #s do shape[i] = s[i] end
           local v = {}
           for i = 1, H.numel(shape) do v[i] = s.fill or 1 end
-          return H.make(v, shape, s.dtype)
+          return H.make(v, shape, s.dtype, (walk.host_integers[name] and s.dtype == 'int64') and 'cpu' or nil)
         end
         for _, w in ipairs(samples.wrong[name]) do
-          local inp = {}
-          for i, s in ipairs(w[1]) do inp[i] = make(s) end
-          H.fails(function() ops.user(name, inp, w[2]) end, 'amp.' .. name, unpack(w[3]))
+          H.fails(function()
+            local inp = {}
+            for i, s in ipairs(w[1]) do inp[i] = make(s) end
+            ops.user(name, inp, w[2])
+          end, 'amp.' .. name, unpack(w[3]))
         end
       end)
     end
@@ -504,7 +259,7 @@ end
 
 describe('the op table', function()
   it('is covered by this spec and nothing else is', function()
-    for op in pairs(cases) do assert.is_table(ops.by_name[op], 'fixtures know an op that is gone: ' .. op) end
+    for op in pairs(walk.cases) do assert.is_table(ops.by_name[op], 'fixtures know an op that is gone: ' .. op) end
     for op in pairs(samples.closed) do assert.is_table(ops.by_name[op], op) end
     for op in pairs(samples.wrong) do assert.is_table(ops.by_name[op], op) end
   end)

@@ -564,6 +564,31 @@ describe('clipping', function()
     H.close(amp.nn.utils.clip_grad_norm_(c, 2), { 8 })
     H.close(c.grad, { 2 })
   end)
+  it('a gradient that parameters share counts for each, and is multiplied once', function()
+    for _, check in ipairs { false, true } do
+      local a, b, c = param { 1, 1 }, param { 1, 1 }, param { 1 }
+      local g = H.make({ 3, 3 }, { 2 })
+      a.grad, b.grad, c.grad = g, g, H.make({ 3 }, { 1 })
+      local scaler, opt = amp.GradScaler { init_scale = 1 }, amp.optim.SGD({ a, b, c }, { lr = 1 })
+      if check then scaler:unscale_(opt) end
+      H.close(amp.nn.utils.clip_grad_norm_({ a, b, c }, 1), { 45 ^ 0.5 })
+      H.close(a.grad, { 3 / 45 ^ 0.5, 3 / 45 ^ 0.5 })
+      H.close(c.grad, { 3 / 45 ^ 0.5 })
+      assert.is_true(a.grad == b.grad and a.grad == g)
+      if check then
+        scaler:step(opt):update()
+        H.close(b:detach(), { 1 - 3 / 45 ^ 0.5, 1 - 3 / 45 ^ 0.5 })
+      end
+    end
+  end)
+  it('gradients that partly lie in one another are parted first', function()
+    local all = H.make({ 3, 3, 3 }, { 3 })
+    local a, b = param { 1, 1 }, param { 1, 1 }
+    a.grad, b.grad = all[{ { 1, 2 } }], all[{ { 2, 3 } }]
+    H.close(amp.nn.utils.clip_grad_norm_({ a, b }, 3), { 6 })
+    H.close(a.grad, { 1.5, 1.5 })
+    H.close(b.grad, { 1.5, 1.5 })
+  end)
   it('in a region is as outside', function()
     local a = param { 0, 0 }
     a.grad = amp.tensor { 3, 4.0009765625 }

@@ -55,4 +55,65 @@ describe('printing', function()
     tostring(t * 2)
     assert.equal(before, H.version(t))
   end)
+  it('shows the right elements at both ends of every dimension', function()
+    local t = amp.arange(0, 20 * 30 * 40, { dtype = 'float64' }):view(20, 30, 40)
+    local s = tostring(t)
+    assert.is_true(s:find('(1,.,.) =', 1, true) ~= nil and s:find('(20,.,.) =', 1, true) ~= nil)
+    assert.is_nil(s:find('(4,.,.) =', 1, true))
+    for _, i in ipairs { 1, 3, 18, 20 } do
+      for _, j in ipairs { 1, 3, 28, 30 } do
+        for _, k in ipairs { 1, 3, 38, 40 } do
+          local v = (i - 1) * 1200 + (j - 1) * 40 + k - 1
+          assert.is_true(s:find('%f[%d]' .. v .. '%f[%D]') ~= nil, tostring(v))
+        end
+      end
+    end
+    for _, v in ipairs { 120, 3 * 1200, 36 } do assert.is_nil(s:find('%f[%d]' .. v .. '%f[%D]'), tostring(v)) end
+    -- and of a view that is not contiguous
+    local turned = tostring(amp.arange(0, 10000, { dtype = 'float64' }):view(100, 100):t())
+    assert.equal('     0   100   200   ...  9700  9800  9900', turned:match '[^\n]+')
+  end)
+  it('of many dimensions is short', function()
+    for _, n in ipairs { { 10, 10, 10, 10, 10, 10 }, { 6, 6, 6, 6, 6, 6, 6, 6 }, { 2, 7, 7, 7, 7, 7, 7 }, { 3, 3, 3, 3, 3, 3, 3, 7 } } do
+      local l = lines(amp.zeros(n))
+      assert.is_true(#l < 700, table.concat(n, 'x') .. ': ' .. #l .. ' lines')
+    end
+  end)
+  it('shows every digit of large integers', function()
+    local big = amp.full({ 2 }, 2, { dtype = 'int64' }):pow(60) + 1
+    assert.is_true(tostring(big):find('1152921504606846977', 1, true) ~= nil, tostring(big))
+    assert.is_true(tostring(amp.tensor({ -5, 12 }, { dtype = 'int64' })):find('-5  12', 1, true) ~= nil)
+  end)
+  it('takes 5 ms or less for a million elements', function()
+    for _, n in ipairs { { 1000, 1000 }, { 1000000 }, { 1, 1000000 }, { 100, 100, 100 }, { 10, 10, 10, 10, 10, 10 } } do
+      local t, best = amp.zeros(n), math.huge
+      for _ = 1, 5 do
+        local start = amp.clock()
+        tostring(t)
+        best = math.min(best, amp.clock() - start)
+      end
+      assert.is_true(best <= (os.getenv 'AMP_SPEC_SANITIZED' and 0.1 or 0.005), table.concat(n, 'x') .. ': ' .. best * 1e3 .. ' ms')
+    end
+  end)
+  it('copies only what is shown from another device, in one wait', function()
+    local out, status = H.child([[
+      local mock = require 'spec.mock.device'
+      local t = amp.arange(0, 1e6, { dtype = 'float64' }):view(1000, 1000)
+      local there, text = t:to 'cuda', tostring(t)
+      local live, reads, waits = amp.memory('cpu').live, mock.reads(), amp.counters().host_waits
+      amp.reset_peak_memory 'cpu'
+      local s = tostring(there)
+      print(mock.reads() - reads, amp.counters().host_waits - waits, amp.memory('cpu').peak - live)
+      print(s:gsub('cuda:1', 'cpu') == text)
+      reads = mock.reads()
+      tostring(there:long())
+      print(mock.reads() - reads)
+    ]], nil, 'AMP_MOCK=' .. H.quote(H.absolute(H.build) .. '/mock'))
+    assert.equal(0, status, out)
+    local reads, waits, bytes, rest = out:match '^(%d+)%s+(%d+)%s+(%d+)%s(.*)$'
+    assert.equal('1', reads)
+    assert.equal('1', waits)
+    assert.is_true(tonumber(bytes) <= 4096, bytes .. ' bytes')
+    assert.equal('true\n1\n', rest)
+  end)
 end)

@@ -112,4 +112,14 @@ describe('recipe', function()
     assert.equal(losses[1], losses[2])
     assert.equal(losses[1], losses[3])
   end)
+  it('workflows: each one trains in 16 bits as its control does, over a forced overflow', function()
+    local steps = os.getenv 'AMP_SPEC_SANITIZED' and 5 or 20
+    local r, text = run('bench/workflows', '--steps', tostring(steps), '--seeds', '1')
+    assert.equal(16, #r.rows)
+    for _, row in ipairs(r.rows) do -- within 0.7 points after 255 steps: the guide has the table; here the loss still falls steeply
+      assert.is_truthy(text:find('| ' .. row.name .. ' |', 1, true), text)
+      for _, dtype in ipairs { 'float32', 'float16', 'bfloat16' } do assert.is_true(steps < 20 or row[dtype] > 35, text) end
+      assert.is_true(steps < 20 or row.distance < 25, text)
+    end
+  end)
 end)

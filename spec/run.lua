@@ -11,7 +11,6 @@ package.cpath = ('%s/?.so;%s'):format(build, package.cpath)
 package.loaded['busted.luajit'] = function() end
 require 'ffi'
 require 'amp'
-require 'amp.custom' -- loaded at need, and kept in two places: a second copy would not know what the first registered
 local helper = require 'spec.helper'
 helper.root, helper.build = root, build
 

@@ -2,7 +2,7 @@
 # Everything that shows amp works: set-up, build, C tests, specs, lint, manual.
 #
 #   sh spec/run.sh                    all of it
-#   sh spec/run.sh STAGE...           setup build ctest specs asan fuzz lint snippets kernels
+#   sh spec/run.sh STAGE...           setup build ctest specs asan tsan fuzz lint snippets kernels
 #   sh spec/run.sh spec/x_spec.lua    one file (in the release build)
 #
 # Ends with `N passed, N failed`; non-zero if anything failed or did not run.
@@ -51,13 +51,17 @@ missing() {
 }
 install_command() { # $1 is 'sudo ' or nothing
   if command -v apt-get >/dev/null 2>&1; then
-    dnnl=' libdnnl-dev' # left out only where the package lists are there and do not know it
-    apt-cache show gcc >/dev/null 2>&1 && ! apt-cache show libdnnl-dev >/dev/null 2>&1 && dnnl=''
-    printf '%s' "$1apt-get update; $1apt-get install -y --no-install-recommends luajit lua5.1 lua-busted lua-check luarocks cmake make gcc libc6-dev zlib1g$dnnl"
+    # left out only where the package lists are there and do not know them: libraries that make amp faster, and
+    # what the specs of C programs compile with
+    more=''
+    for package in libdnnl-dev libopenblas-dev libluajit-5.1-dev pkg-config g++ git; do
+      if ! apt-cache show gcc >/dev/null 2>&1 || apt-cache show "$package" >/dev/null 2>&1; then more="$more $package"; fi
+    done
+    printf '%s' "$1apt-get update; $1apt-get install -y --no-install-recommends luajit lua5.1 lua-busted lua-check luarocks cmake make gcc libc6-dev zlib1g$more"
   elif command -v dnf >/dev/null 2>&1; then
-    printf '%s' "$1dnf install -y luajit compat-lua luarocks cmake make gcc libasan libubsan zlib onednn-devel && $1luarocks --lua-version=5.1 install busted && $1luarocks --lua-version=5.1 install luacheck"
+    printf '%s' "$1dnf install -y luajit compat-lua luarocks cmake make gcc gcc-c++ libasan libubsan libtsan zlib onednn-devel openblas-devel luajit-devel pkgconf git && $1luarocks --lua-version=5.1 install busted && $1luarocks --lua-version=5.1 install luacheck"
   elif command -v pacman >/dev/null 2>&1; then
-    printf '%s' "$1pacman -S --needed --noconfirm luajit lua51 lua51-busted luacheck luarocks cmake make gcc onednn"
+    printf '%s' "$1pacman -S --needed --noconfirm luajit lua51 lua51-busted luacheck luarocks cmake make gcc onednn openblas pkgconf git"
   else
     printf '%s' '(no known package manager; needed: luajit lua5.1 busted luacheck luarocks cmake make and a C compiler)'
   fi
@@ -157,7 +161,7 @@ stage_asan() {
   asan=$(cc -print-file-name=libasan.so)
   for file in spec/*_spec.lua; do
     case $file in
-      */memory_spec.lua | */quickstart_spec.lua | */install_spec.lua | */print_spec.lua | */policy_spec.lua) continue ;; # nothing new there
+      */memory_spec.lua | */quickstart_spec.lua | */install_spec.lua | */embed_spec.lua | */extend_spec.lua | */print_spec.lua | */policy_spec.lua) continue ;; # nothing new there
     esac
     AMP_BUILD=build-asan AMP_SPEC_SANITIZED=1 LD_PRELOAD="$asan" \
       ASAN_OPTIONS=detect_leaks=0:halt_on_error=1:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1 \
@@ -166,6 +170,39 @@ stage_asan() {
     grep -vE '^[0-9]+ passed, [0-9]+ failed$|AddressSanitizer failed to allocate' "$log"
     tally "$file (sanitized)" "$status"
   done
+}
+stage_tsan() { # states in several threads: of the C tests, and the example's Lua states against an installed library
+  say 'threads under ThreadSanitizer'
+  dir=build-tsan
+  printf 'int main(void) { return 0; }\n' | cc -fsanitize=thread -x c - -o "$log.exe" 2>"$log" && "$log.exe" >>"$log" 2>&1
+  status=$?
+  rm -f "$log.exe"
+  if [ $status -ne 0 ]; then # no library for it, or an address space that it can't handle
+    printf 'ThreadSanitizer does not work here: %s\n' "$(tail -n 1 "$log")"
+    return 0
+  fi
+  [ -f $dir/CMakeCache.txt ] && ! grep -qxF "CMAKE_HOME_DIRECTORY:INTERNAL=$(pwd -P)" $dir/CMakeCache.txt && rm -rf $dir
+  gen=''
+  [ -f $dir/CMakeCache.txt ] || gen=$(generator)
+  # shellcheck disable=SC2086
+  if ! { cmake -S . -B $dir $gen -DAMP_SANITIZE=THREAD -DAMP_TESTS=ON -DAMP_ONEDNN=OFF -DAMP_LAPACK=OFF -DAMP_CUDA=OFF &&
+         cmake --build $dir -j "$jobs" --target amp test_states && cmake --install $dir --prefix $dir/installed; } >"$log" 2>&1; then
+    tail -n 60 "$log"
+    add 0 1
+    return
+  fi
+  if $dir/test_states >"$log" 2>&1; then add 1 0; else cat "$log"; add 0 1; fi
+  pc=$(find "$(pwd -P)/$dir/installed" -name amp.pc)
+  if ! pkg-config --exists luajit 2>/dev/null; then
+    printf 'no luajit library or pkg-config: two_states.c not built\n'
+    return
+  fi
+  # shellcheck disable=SC2046
+  cc -std=gnu11 -g -O1 -fsanitize=thread examples/embed/two_states.c $(PKG_CONFIG_PATH="${pc%/*}" pkg-config --cflags --libs amp luajit) \
+    -pthread -lm -o $dir/two_states >"$log" 2>&1 &&
+    LUA_PATH="$dir/installed/share/lua/5.1/?.lua;$dir/installed/share/lua/5.1/?/init.lua;;" \
+      LUA_CPATH="$(dirname "$(dirname "$(find $dir/installed -name libamp.so)")")/?.so;;" $dir/two_states >>"$log" 2>&1
+  if [ $? -eq 0 ]; then add 1 0; else cat "$log"; add 0 1; fi
 }
 stage_fuzz() { # random calls, plain and under the sanitizers; more of them: luajit spec/fuzz.lua CALLS SEED
   build_release
@@ -215,7 +252,7 @@ stage_kernels() { # CUDA kernels compile wherever there is a compiler for them
 }
 
 setup
-[ $# -eq 0 ] && set -- ctest specs asan fuzz lint snippets kernels
+[ $# -eq 0 ] && set -- ctest specs asan tsan fuzz lint snippets kernels
 for what in "$@"; do
   case $what in
     setup) ;;
@@ -223,12 +260,13 @@ for what in "$@"; do
     ctest) stage_ctest ;;
     specs) stage_specs ;;
     asan) stage_asan ;;
+    tsan) stage_tsan ;;
     fuzz) stage_fuzz ;;
     lint) stage_lint ;;
     snippets) stage_snippets ;;
     kernels) stage_kernels ;;
     *_spec.lua) build_release; run_spec "$what" ;;
-    *) printf 'no stage %s: setup build ctest specs asan fuzz lint snippets kernels, or a spec file\n' "$what"; add 0 1 ;;
+    *) printf 'no stage %s: setup build ctest specs asan tsan fuzz lint snippets kernels, or a spec file\n' "$what"; add 0 1 ;;
   esac
 done
 finish

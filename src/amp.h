@@ -21,6 +21,7 @@
 #ifndef AMP_CDEF
 #include <stddef.h>
 #include <stdint.h>
+#define AMP_VERSION "0.1.0" /* of this header; amp_version() is the library's */
 #ifndef AMP_API
 #define AMP_API __attribute__((visibility("default")))
 #endif
@@ -30,6 +31,20 @@ extern "C" {
 #else
 #define AMP_API
 #endif
+
+/* -- Rules ---------------------------------------------------------------- */
+/* Errors: an int result is 0, or what is said, or a negative enum amp_status; a pointer is NULL. S->err then holds the
+** code, the op, the argument's place and the message, until the next failure; results are not to be read. Functions
+** without a state can't fail, or say how. Nothing ends the process.
+**
+** Ownership: an amp_ref that is written must be empty before (it is not released) and owns one count then: give it
+** to amp_release. Const handles and arrays of amp_tensor * are borrowed for the call; what is kept is counted. Texts
+** are not the caller's to free. What a function named _new or _begin gives goes back by the one named _free or _end.
+**
+** Threads: a state is used by one thread at a time; different states at once. A tensor may be read by many threads
+** and released by any of them. Writing to one that others use (in place, backward into its gradient, a step) needs
+** the caller's lock, as do scalers, checks, optimizers and engines, which belong to one thread at a time. What takes
+** no state may be called from any thread; where it changes the whole process, it says so. */
 
 /* -- Types ---------------------------------------------------------------- */
 
@@ -191,33 +206,65 @@ enum amp_call_flag { /* added to an op's number */
 
 /* -- Library -------------------------------------------------------------- */
 
+/* The version, "0.1.0"; equal to AMP_VERSION of the header that belongs to the library. Static. */
 AMP_API const char *amp_version(void);
-AMP_API double amp_clock(void); /* wall time in seconds, from an arbitrary start; never runs backward */
+/* Wall time in seconds, from an arbitrary start; never runs backward. */
+AMP_API double amp_clock(void);
+/* AMP_ABI of the library that is loaded; a program compares it with the one it was compiled with. */
 AMP_API int amp_abi_version(void);
-AMP_API const char *amp_cdef(void);        /* this text, for ffi.cdef */
-AMP_API uint64_t amp_table_hash(void);     /* of the op table; plug-ins must agree */
-AMP_API amp_state *amp_state_new(void);    /* NULL: no memory */
+/* The declarations of this header for ffi.cdef. Static. */
+AMP_API const char *amp_cdef(void);
+/* A hash of the op table. A plug-in with another one is refused; numbers of ops are only the same where it is. */
+AMP_API uint64_t amp_table_hash(void);
+/* A new state: recording, float32 on the CPU by default, no region, a seed of its own. NULL: no memory. The caller
+** frees it. */
+AMP_API amp_state *amp_state_new(void);
+/* Frees a state that no thread is using; NULL is harmless. Tensors made with it stay valid, its engines and observer do
+** not. */
 AMP_API void amp_state_free(amp_state *S);
+/* Bytes of an element, 0 where there is no such dtype. */
 AMP_API int amp_dtype_size(int dtype);
+/* "float32" and so on; "no dtype" for a number that is none. Static. */
 AMP_API const char *amp_dtype_name(int dtype);
+/* "cpu" or "cuda"; "no device" for a number that is none. Static. */
 AMP_API const char *amp_device_name(int device);
-AMP_API int amp_set_threads(int n);        /* 0: ask only; gives the number in force */
-AMP_API int amp_device_available(int device);       /* number of devices */
-AMP_API const char *amp_device_reason(int device);  /* why there is none; plug-in's description */
-AMP_API const char *amp_plugin_info(const char *name); /* "onednn": version and path, or why not */
+/* How many threads a kernel may use, in the whole process; gives the number in force. n <= 0 only asks. At most
+** 1024. */
+AMP_API int amp_set_threads(int n);
+/* How many devices of a type there are; the first call for AMP_CUDA looks for its plug-in. 0: none, or no such type. */
+AMP_API int amp_device_available(int device);
+/* Why there are none of that type, or what serves it (a plug-in's version). Static, "" where there is nothing to
+** say. */
+AMP_API const char *amp_device_reason(int device);
+/* Of "onednn", "lapack" or "cuda": version and path, or why it is not in use. Loads it at the first call. Static. */
+AMP_API const char *amp_plugin_info(const char *name);
+/* The folder in which plug-ins are looked for, copied; NULL or "": AMP_PLUGIN_DIR, else that of the library. In force
+** for plug-ins not asked for so far, in the whole process. */
 AMP_API void amp_set_plugin_dir(const char *dir);
-AMP_API int amp_synchronize(amp_state *S, int device, int index); /* waits until the device has done its work */
-AMP_API void amp_interrupt(amp_state *S);  /* safe in a signal handler */
+/* Waits until a device has done its work; index from 0. Errors: AMP_E_DEVICE where there is none, and what the work
+** itself ran into. */
+AMP_API int amp_synchronize(amp_state *S, int device, int index);
+/* The next op of S, or the next step of its backward, fails with AMP_E_INTERRUPTED. Safe in a signal handler and from
+** any thread; NULL is harmless. */
+AMP_API void amp_interrupt(amp_state *S);
 
 /* -- Op table ------------------------------------------------------------- */
 
+/* How many rows the table has: numbers of ops are 0 to that less 1. */
 AMP_API int amp_op_count(void);
-AMP_API const amp_op_info *amp_op_get(int op);  /* NULL: no such number */
-AMP_API int amp_op_find(const char *name);      /* -1: no such name */
+/* An op's row; NULL: no such number. Static. */
+AMP_API const amp_op_info *amp_op_get(int op);
+/* An op's number by its name, -1: no such name. In C, AMP_OP_name is the same without a search. */
+AMP_API int amp_op_find(const char *name);
+/* The name of an autocast class, NULL: no such number. Static. */
 AMP_API const char *amp_policy_name(int policy);
+/* The autocast class in force for an op (enum amp_policy), AMP_E_ARGUMENT where there is no such op. */
 AMP_API int amp_policy_get(int op);
-AMP_API int amp_policy_set(int op, int policy);   /* whole process; policy -1: as built. Ends a condition */
-/* fp32 where the attribute in `slot` has one of n <= 8 values, else untouched; n 0 ends it. */
+/* Gives an op another class, in the whole process; -1: the one it was built with. Ends a condition. Safe while others
+** run ops. */
+AMP_API int amp_policy_set(int op, int policy);
+/* fp32 where the attribute in `slot` has one of n <= 8 values, else untouched; n 0 ends it. Whole process; call it
+** while no other thread runs the op. */
 AMP_API int amp_policy_condition(int op, int slot, const amp_slot *value, int n);
 
 /* -- Calls ---------------------------------------------------------------- */
@@ -225,38 +272,72 @@ AMP_API int amp_policy_condition(int op, int slot, const amp_slot *value, int n)
 ** AMP_INPLACE no result is given back. Missing arguments are NULL. `attrs` has
 ** the op's nslot slots, or NULL for the schema's defaults. */
 
+/* An op of one tensor with its default attributes: *o1 = op(a). */
 AMP_API int amp_op1(amp_state *S, int op, amp_ref *o1, const amp_ref *a);
+/* An op of two tensors with its default attributes: *o1 = op(a, b). */
 AMP_API int amp_op2(amp_state *S, int op, amp_ref *o1, const amp_ref *a, const amp_ref *b);
+/* An op of a tensor and a number, which is weak in promotion; number_first swaps them: *o1 = op(number, a). */
 AMP_API int amp_op2n(amp_state *S, int op, amp_ref *o1, const amp_ref *a, double number, int number_first);
+/* The general call for up to five tensors and three results. Results that are NULL are dropped. */
 AMP_API int amp_opx(amp_state *S, int op, amp_ref *o1, amp_ref *o2, amp_ref *o3,
                     const amp_ref *a, const amp_ref *b, const amp_ref *c,
                     const amp_ref *d, const amp_ref *e, const amp_slot *attrs);
-/* n tensors, the op's fixed arguments first, then its list */
+/* n tensors as an array, the op's fixed arguments first, then its list; nothing in a list may be NULL. Also for ops of
+** more than five tensors. */
 AMP_API int amp_opl(amp_state *S, int op, amp_ref *o1, amp_ref *o2, amp_ref *o3,
                     amp_tensor *const *in, int n, const amp_slot *attrs);
 
 /* -- Tensors -------------------------------------------------------------- */
 
-AMP_API void amp_release(amp_ref *r);  /* never fails, never waits; twice is harmless */
-AMP_API void amp_collect(amp_ref *r);  /* the same, called by a garbage collector: told apart in amp_memory's counts */
-AMP_API void amp_retain(amp_ref *out, const amp_ref *a);  /* another handle of the same tensor */
+/* Gives a count back and empties the handle; the last one frees the tensor. Never fails, never waits; an empty handle
+** is harmless. Any thread. */
+AMP_API void amp_release(amp_ref *r);
+/* The same, called by a garbage collector: told apart in amp_memory's counts. */
+AMP_API void amp_collect(amp_ref *r);
+/* Another handle of the same tensor, with a count of its own: what hands a tensor to other threads and states. Any
+** thread that holds a count. */
+AMP_API void amp_retain(amp_ref *out, const amp_ref *a);
+/* A CPU tensor of `ndim` sizes from values in C order, which are copied and rounded to `dtype`. AMP_E_VALUE where an
+** integer dtype can't hold one. */
 AMP_API int amp_from_double(amp_state *S, amp_ref *out, const double *data, int ndim, const int64_t *size, int dtype);
-AMP_API int amp_from_bytes(amp_state *S, amp_ref *out, const void *data, int64_t bytes, int ndim, const int64_t *size, int dtype); /* copies */
-AMP_API int amp_from_ptr(amp_state *S, amp_ref *out, void *data, int ndim, const int64_t *size, int dtype);  /* borrows: data must outlive it */
-AMP_API int64_t amp_from_ptr_id(amp_state *S, const amp_ref *a); /* what amp_dead_next tells once nothing uses the memory; 0: not borrowed */
-AMP_API int amp_number(amp_state *S, amp_ref *out, double value);  /* a wrapped number, weak in promotion */
-AMP_API int amp_item(amp_state *S, const amp_ref *a, double *out);  /* waits */
-AMP_API int amp_read(amp_state *S, const amp_ref *a, double *out, int64_t n); /* all elements in C order; waits */
-AMP_API int amp_get1(amp_state *S, const amp_ref *a, const int64_t *index, double *out); /* one element, indices from 0 */
-AMP_API void *amp_data_ptr(amp_state *S, const amp_ref *a);  /* marks the storage as exposed */
+/* The same from raw elements of `dtype` in C order; `bytes` must be what the shape takes, else AMP_E_SHAPE. */
+AMP_API int amp_from_bytes(amp_state *S, amp_ref *out, const void *data, int64_t bytes, int ndim, const int64_t *size, int dtype);
+/* A tensor over memory of the caller, in C order, aligned to its elements: borrowed, it must outlive every tensor that
+** uses it (amp_from_ptr_id tells). */
+AMP_API int amp_from_ptr(amp_state *S, amp_ref *out, void *data, int ndim, const int64_t *size, int dtype);
+/* What amp_dead_next tells once nothing uses the borrowed memory any more; 0: it is not borrowed. */
+AMP_API int64_t amp_from_ptr_id(amp_state *S, const amp_ref *a);
+/* A wrapped number: a float64 scalar that is weak in promotion, as a number beside a tensor is. */
+AMP_API int amp_number(amp_state *S, amp_ref *out, double value);
+/* The value of a tensor of one element; AMP_E_SHAPE if it has more. Waits for the device. Every NaN comes as the same
+** one. */
+AMP_API int amp_item(amp_state *S, const amp_ref *a, double *out);
+/* All n elements in C order, whatever dtype, layout and device; n must be the tensor's numel. Waits for the device. */
+AMP_API int amp_read(amp_state *S, const amp_ref *a, double *out, int64_t n);
+/* One element by ndim indices, here from 0; AMP_E_INDEX where one is out of range. Waits for the device. */
+AMP_API int amp_get1(amp_state *S, const amp_ref *a, const int64_t *index, double *out);
+/* Address of the first element (on its device), NULL: the handle is empty. Strides as in amp_tensor. Valid while a
+** count is held. Its storage counts as exposed from then on: autocast keeps no copy of it past a region. */
+AMP_API void *amp_data_ptr(amp_state *S, const amp_ref *a);
+/* Grows with every write to the storage; 0 for an empty handle. */
 AMP_API uint32_t amp_tensor_version(const amp_ref *a);
-AMP_API uint32_t amp_tensor_flags(const amp_ref *a); /* enum amp_tensor_flag; a view has looked whether its base got or lost a history */
+/* enum amp_tensor_flag; a view has looked whether its base got or lost a history. Read them by this, not from the
+** field. */
+AMP_API uint32_t amp_tensor_flags(const amp_ref *a);
+/* Another tensor on the same storage without history: writes are seen in both, gradients flow into neither. */
 AMP_API int amp_detach(amp_state *S, amp_ref *out, const amp_ref *a);
+/* 1: both lie in the same storage; 0 else, and for empty handles. */
 AMP_API int amp_same_storage(const amp_ref *a, const amp_ref *b);
-AMP_API int amp_set_data(amp_state *S, const amp_ref *a, const amp_ref *b); /* a takes b's storage and shape, keeps its identity */
+/* a takes b's storage, shape, dtype and device, and keeps its identity, handles and gradient. AMP_E_AUTOGRAD where a
+** was made by a recorded op. */
+AMP_API int amp_set_data(amp_state *S, const amp_ref *a, const amp_ref *b);
+/* Counts of a device (index from 0), NULL: no such device. They live for ever and change under the reader; rw fields
+** are for a collector's pacing. */
 AMP_API amp_memory_stats *amp_memory(int device, int index);
+/* Gives cached memory of a device type back to the system; -1: of all. Any thread. */
 AMP_API void amp_empty_cache(int device);
-AMP_API void amp_fail_allocation(int64_t n); /* tests: the n-th allocation from now fails once; -1: none */
+/* For tests: the n-th allocation from now fails once, in the whole process; -1: none. */
+AMP_API void amp_fail_allocation(int64_t n);
 
 /* -- Autograd ------------------------------------------------------------- */
 
@@ -276,33 +357,60 @@ typedef struct amp_engine { /* head of a running backward; read it between steps
   int64_t id;          /* of the function or hook */
 } amp_engine;
 
+/* Makes a leaf ask for gradients, or no longer. AMP_E_DTYPE for integers, AMP_E_AUTOGRAD to switch off what an op
+** made. */
 AMP_API int amp_requires_grad(amp_state *S, const amp_ref *a, int on);
-AMP_API int amp_grad_get(amp_state *S, amp_ref *out, const amp_ref *a);  /* out empty if none; materialises */
-AMP_API int amp_grad_set(amp_state *S, const amp_ref *a, const amp_ref *grad); /* NULL: none */
-AMP_API int amp_grad_check_hold(const amp_ref *a);  /* 1: a scaler's check stands, of the values as they are; 2: of scaled ones */
-AMP_API void amp_grad_check_keep(const amp_ref *a); /* it stands for the changed ones, too */
-AMP_API int amp_grad_defined(const amp_ref *a); /* does not wait: yes where only the device knows that an overflow hides it */
-AMP_API int64_t amp_hook(amp_state *S, const amp_ref *a);  /* the id under which Lua keeps a's hooks; <0 error */
-/* Tie outputs to inputs by a function that lives in Lua: a node with this id. */
+/* A leaf's gradient as an own handle, in the leaf's dtype; empty: there is none. Applies a pending factor (so it may
+** launch work), and waits where an overflow is to hide it. */
+AMP_API int amp_grad_get(amp_state *S, amp_ref *out, const amp_ref *a);
+/* Gives a leaf a gradient of its own shape, dtype and device, counted, not copied; NULL: none. */
+AMP_API int amp_grad_set(amp_state *S, const amp_ref *a, const amp_ref *grad);
+/* 1: a scaler's check of the gradient stands for its values as they are; 2: for scaled ones; 0: none does. */
+AMP_API int amp_grad_check_hold(const amp_ref *a);
+/* The check that was made stands for the values as they are now, too: for a caller who changed them and knows they
+** stayed finite. */
+AMP_API void amp_grad_check_keep(const amp_ref *a);
+/* 1: there is a gradient. Does not wait: 1 also where only the device knows that an overflow hides it. */
+AMP_API int amp_grad_defined(const amp_ref *a);
+/* The id under which the caller keeps hooks of a's gradient; backward then stops with AMP_R_HOOK and that id. <0:
+** error, such as a tensor that needs no gradient. */
+AMP_API int64_t amp_hook(amp_state *S, const amp_ref *a);
+/* Ties outputs to inputs by a derivative of the caller's own: backward stops with AMP_R_FUNCTION and *id. *id 0:
+** nothing is recorded, no input needs a gradient. Inputs and outputs may be NULL or no floats; up to 1024 and 255. The
+** id lives until amp_dead_next gives it. */
 AMP_API int amp_function(amp_state *S, amp_tensor *const *in, int nin, amp_tensor *const *out, int nout, int64_t *id);
-AMP_API int64_t amp_dead_next(amp_state *S);  /* next id whose node is gone, 0: none */
-/* inputs == NULL: into every leaf reached. Returns NULL on error. */
+/* The next id of this state (of a function, hook or borrowed memory) that nothing uses any more, 0: none. */
+AMP_API int64_t amp_dead_next(amp_state *S);
+/* Starts a backward from nroot tensors with the gradients given (grad or one NULL: ones, for a scalar). input NULL:
+** into every leaf reached, else into the ninput tensors. The engine is the caller's until amp_backward_end; NULL on
+** error. All calls with it are made by the state that began it. */
 AMP_API amp_engine *amp_backward_begin(amp_state *S, amp_tensor *const *root, amp_tensor *const *grad, int nroot,
                                        amp_tensor *const *input, int ninput, int flags);
-AMP_API int amp_backward_run(amp_state *S, amp_engine *e);  /* 0 done, 1 see e->request, <0 error */
-AMP_API int amp_backward_arg(amp_state *S, amp_ref *out, amp_engine *e, int i);  /* i from 0; empty: no gradient came */
-AMP_API int amp_backward_supply(amp_state *S, amp_engine *e, int i, const amp_ref *g); /* NULL: none */
+/* 0: done. 1: see e->request, answer with amp_backward_supply, and run again. <0: error; only amp_backward_end may
+** follow. */
+AMP_API int amp_backward_run(amp_state *S, amp_engine *e);
+/* While a request is open: gradient i (from 0, of e->n) that came to it, an own handle; empty: none came. */
+AMP_API int amp_backward_arg(amp_state *S, amp_ref *out, amp_engine *e, int i);
+/* The answer: gradient i (from 0, of e->wanted), counted; NULL: none. */
+AMP_API int amp_backward_supply(amp_state *S, amp_engine *e, int i, const amp_ref *g);
+/* After the end: the gradient of input i (from 0), an own handle. None came: empty with AMP_B_ALLOW_UNUSED, else
+** AMP_E_AUTOGRAD. */
 AMP_API int amp_backward_result(amp_state *S, amp_ref *out, amp_engine *e, int i);
-AMP_API void amp_backward_end(amp_state *S, amp_engine *e);  /* always, also after an error */
-/* Leaves that the graph of n roots reaches: their number; the first `cap` as handles in out. */
+/* Frees the engine; always, also after an error. Not NULL. */
+AMP_API void amp_backward_end(amp_state *S, amp_engine *e);
+/* How many leaves the graph of n roots reaches; the first `cap` of them as own handles in out. */
 AMP_API int amp_graph_leaves(amp_state *S, amp_tensor *const *root, int n, amp_ref *out, int cap);
-AMP_API const char *amp_node_name(const amp_ref *a);  /* op that made it, NULL: a leaf */
+/* The op that made a, NULL: a is a leaf or plain. Static. */
+AMP_API const char *amp_node_name(const amp_ref *a);
 
 /* -- Autocast ------------------------------------------------------------- */
 
-AMP_API void amp_autocast_leave(amp_state *S);  /* outermost region ended: drop casts no optimizer owns */
+/* To be called when the outermost region of S has ended: drops the copies in lower precision that no optimizer owns. */
+AMP_API void amp_autocast_leave(amp_state *S);
+/* Drops all such copies of S, also inside a region. */
 AMP_API void amp_clear_autocast_cache(amp_state *S);
-AMP_API const char *amp_log_next(amp_state *S); /* next line of verbose output, NULL: none */
+/* The next waiting line of verbose output, NULL: none. It lives until the next call for S. */
+AMP_API const char *amp_log_next(amp_state *S);
 
 /* -- Loss scaling --------------------------------------------------------- */
 /* Scale, growth tracker and hysteresis live in device cells; a check holds the
@@ -316,37 +424,60 @@ typedef struct amp_scaler_options {
   int64_t growth_interval, hysteresis;
 } amp_scaler_options;
 
+/* A scaler, the caller's; the options are copied. NULL: AMP_E_VALUE says which one is out of range, or no memory. */
 AMP_API amp_scaler *amp_scaler_new(amp_state *S, const amp_scaler_options *o);
+/* Drops the caller's count; checks keep the scaler as long as they live. NULL is harmless. */
 AMP_API void amp_scaler_free(amp_scaler *s);
-AMP_API int amp_scaler_set(amp_state *S, amp_scaler *s, const amp_scaler_options *o); /* constants; not the scale */
-AMP_API int amp_scaler_scale_tensor(amp_state *S, amp_ref *out, amp_scaler *s, int device, int index); /* float32 cell, a copy */
-AMP_API int amp_scaler_get(amp_state *S, amp_scaler *s, double *scale, int64_t *tracker, int64_t *hysteresis_left); /* waits */
-AMP_API int amp_scaler_put(amp_state *S, amp_scaler *s, double scale, int64_t tracker, int64_t hysteresis_left); /* -1: as it is */
+/* Other constants; init_scale is ignored (amp_scaler_put changes the scale). */
+AMP_API int amp_scaler_set(amp_state *S, amp_scaler *s, const amp_scaler_options *o);
+/* The scale as a float32 scalar on a device (index from 0), a copy: what a backward of the scaled loss starts from. */
+AMP_API int amp_scaler_scale_tensor(amp_state *S, amp_ref *out, amp_scaler *s, int device, int index);
+/* Reads scale, steps since the last change and overflows left before a backoff; each may be NULL. Waits for the
+** device. */
+AMP_API int amp_scaler_get(amp_state *S, amp_scaler *s, double *scale, int64_t *tracker, int64_t *hysteresis_left);
+/* Sets them; -1 leaves a count as it is. AMP_E_VALUE where the scale or 1 over it is no positive float32 number. */
+AMP_API int amp_scaler_put(amp_state *S, amp_scaler *s, double scale, int64_t tracker, int64_t hysteresis_left);
+/* A check of this iteration, the caller's: found-inf 0 and a snapshot of 1/scale at first use on each device. NULL: no
+** memory. */
 AMP_API amp_check *amp_check_new(amp_state *S, amp_scaler *s);
-AMP_API void amp_check_free(amp_check *k);  /* drops one count */
-/* Check the gradients of n leaves; leave 1/scale pending on them (unscale != 0). A gradient already checked
-** under k and unchanged since is not looked at again; one that another check of this iteration unscaled is not
-** unscaled again. Add to unscale: 2 to allow float16 parameters, 4 to let the user see no gradients on overflow,
-** 8 where somebody else will unscale. */
+/* Drops a count; gradients that refer to the check keep it. NULL is harmless. */
+AMP_API void amp_check_free(amp_check *k);
+/* Looks at the gradients of n leaves for Inf and NaN, and with unscale 1 leaves 1/scale pending on them. One already
+** checked under k and unchanged since is not looked at again; one that another check of this iteration unscaled is not
+** unscaled again. Add to unscale: 2 to allow float16 parameters, 4 to let the user see no gradients on overflow, 8
+** where somebody else will unscale. Does not wait. */
 AMP_API int amp_check_grads(amp_state *S, amp_check *k, amp_tensor *const *leaf, int n, int unscale);
-AMP_API int amp_check_holds(const amp_check *k, amp_tensor *const *leaf, int n); /* gradients, all checked in k's iteration and unchanged; else -1 */
-AMP_API int amp_check_devices(const amp_check *k);  /* bit 1 << device type: has looked there */
-AMP_API int amp_check_tensor(amp_state *S, amp_ref *out, amp_check *k, int device, int index); /* found-inf, a copy: 0 or more */
-AMP_API int amp_check_found(amp_state *S, amp_check *k);  /* waits: 1, 0, <0 error */
-AMP_API int amp_scaler_update(amp_state *S, amp_scaler *s, amp_check *const *k, int n); /* on the device; the next iteration begins */
-AMP_API void amp_scaler_next(amp_scaler *s); /* the next iteration begins, with the scale as it is */
+/* How many of the leaves have gradients, if all of them were checked in k's iteration and are unchanged; else -1. */
+AMP_API int amp_check_holds(const amp_check *k, amp_tensor *const *leaf, int n);
+/* Bit 1 << device type for each type on which k has looked. */
+AMP_API int amp_check_devices(const amp_check *k);
+/* Found-inf summed up as a float32 scalar on a device, a copy: 0, or more on overflow. Does not wait. */
+AMP_API int amp_check_tensor(amp_state *S, amp_ref *out, amp_check *k, int device, int index);
+/* 1: an overflow was found; 0: none; <0 error. Waits for the device. */
+AMP_API int amp_check_found(amp_state *S, amp_check *k);
+/* Grows or backs the scale off by what n checks found, on the device, without waiting; the next iteration begins. */
+AMP_API int amp_scaler_update(amp_state *S, amp_scaler *s, amp_check *const *k, int n);
+/* The next iteration begins, with the scale as it is. */
+AMP_API void amp_scaler_next(amp_scaler *s);
 /* Gradients laid aside: swapping exchanges the records of n leaves for those held, empty at first. */
 typedef struct amp_aside amp_aside;
-AMP_API amp_aside *amp_aside_new(amp_state *S, amp_tensor *const *leaf, int n); /* counts the leaves */
+/* An empty place for the gradients of n leaves, which it counts; the caller's. NULL on error. */
+AMP_API amp_aside *amp_aside_new(amp_state *S, amp_tensor *const *leaf, int n);
+/* Frees it with the gradients it holds. NULL is harmless. */
 AMP_API void amp_aside_free(amp_aside *k);
+/* Exchanges the leaves' gradients for those held: nothing is read, converted or copied. */
 AMP_API int amp_aside_swap(amp_state *S, amp_aside *k);
-AMP_API int amp_aside_count(const amp_aside *k);             /* leaves whose gradient it holds */
-AMP_API int amp_aside_merge(amp_state *S, amp_aside *k);     /* held gradients are added to the leaves'; it is empty then */
-/* float32 masters of 16-bit parameters. give: a master without a gradient gets its model's, as it lies. refresh:
-** models take their masters' values where the step did not write them; the masters' gradients are cleared. */
+/* How many leaves' gradients it holds. */
+AMP_API int amp_aside_count(const amp_aside *k);
+/* Adds the held gradients to the leaves'; it is empty then. */
+AMP_API int amp_aside_merge(amp_state *S, amp_aside *k);
+/* float32 masters of n 16-bit parameters, pair by pair of equal shape: a master without a gradient gets its model's, as
+** it lies. */
 AMP_API int amp_masters_give(amp_state *S, amp_tensor *const *master, amp_tensor *const *model, int n);
+/* Models take their masters' values where the step did not write them; the masters' gradients are cleared. */
 AMP_API int amp_masters_refresh(amp_state *S, amp_tensor *const *master, amp_tensor *const *model, int n);
-/* Total norm of unscaled gradients (p-norm; p = infinity allowed) into *norm, then, if max_norm >= 0, multiply them. */
+/* The total p-norm of unscaled gradients (p > 0, infinity allowed) as a float32 scalar into *norm; then, if max_norm >=
+** 0, multiplies them by what brings it down to that. Does not wait. */
 AMP_API int amp_clip_grad_norm(amp_state *S, amp_ref *norm, amp_tensor *const *leaf, int n, double max_norm, double p);
 
 /* -- Optimizers ----------------------------------------------------------- */
@@ -362,20 +493,35 @@ typedef struct amp_hyper {  /* of a group, at each step */
   double rescale;  /* gradients are multiplied by it in the step; 0: they are not */
 } amp_hyper;
 
+/* An optimizer without parameters, the caller's. kind: enum amp_optim_kind. NULL on error. */
 AMP_API amp_optim *amp_optim_new(amp_state *S, int kind);
+/* Frees it with its state, and drops the counts of its parameters. NULL is harmless. */
 AMP_API void amp_optim_free(amp_optim *o);
-AMP_API int amp_optim_add_group(amp_state *S, amp_optim *o, amp_tensor *const *param, int n); /* number from 0, or <0 */
-/* Step every group, unless a gradient's check found an overflow (then nothing changes). hyper: one a group. */
+/* Adds n float leaves as a group, which are counted; gives its number, from 0. <0: one was made by an op, or is in the
+** optimizer already. */
+AMP_API int amp_optim_add_group(amp_state *S, amp_optim *o, amp_tensor *const *param, int n);
+/* Steps every group, with one amp_hyper for each; parameters without a gradient are left alone. If a gradient's check
+** or a guard found an overflow, nothing changes (and 0 comes back). Does not wait. */
 AMP_API int amp_optim_step(amp_state *S, amp_optim *o, const amp_hyper *hyper, int ngroup);
-/* The next step looks at this check besides those of its gradients; may be given many times, counted. */
+/* The next step looks at this check besides those of its gradients; counted, and dropped by that step. The same one
+** twice is harmless. */
 AMP_API int amp_optim_guard(amp_state *S, amp_optim *o, amp_check *k);
-AMP_API int amp_optim_set_param(amp_state *S, amp_optim *o, int group, int param, const amp_ref *t); /* another tensor, the state stays */
+/* Another leaf of the same shape takes a parameter's place (both from 0); the state stays. */
+AMP_API int amp_optim_set_param(amp_state *S, amp_optim *o, int group, int param, const amp_ref *t);
+/* Drops the gradients of all parameters; to_zero keeps them as zeros. */
 AMP_API int amp_optim_clear_grad(amp_state *S, amp_optim *o, int to_zero);
+/* How many state tensors a parameter has under a kind. */
 AMP_API int amp_optim_state_count(int kind);
+/* The name of one (from 0), such as "exp_avg"; NULL: no such one. Static. */
 AMP_API const char *amp_optim_state_name(int kind, int which);
-AMP_API int amp_optim_state(amp_state *S, amp_ref *out, amp_optim *o, int group, int param, int which); /* empty: none yet */
+/* A parameter's state tensor: an own handle that shares the optimizer's memory. Empty: no step has made it. AMP_E_INDEX
+** where there is none such. */
+AMP_API int amp_optim_state(amp_state *S, amp_ref *out, amp_optim *o, int group, int param, int which);
+/* Sets it to a copy of v, of the parameter's shape; NULL: none. */
 AMP_API int amp_optim_state_set(amp_state *S, amp_optim *o, int group, int param, int which, const amp_ref *v);
+/* How many steps a parameter has made. Waits for the device. */
 AMP_API int amp_optim_get_steps(amp_state *S, amp_optim *o, int group, int param, double *steps);
+/* Sets that number, 0 or more. */
 AMP_API int amp_optim_set_steps(amp_state *S, amp_optim *o, int group, int param, double steps);
 
 /* -- Observing ------------------------------------------------------------ */
@@ -427,12 +573,41 @@ typedef struct amp_observer {
   amp_anomaly anomaly;
 } amp_observer;
 
-AMP_API amp_observer *amp_observe(amp_state *S, int flags); /* 0: off; -1: a pause. The same observer at every call; NULL: no memory */
-AMP_API int64_t amp_observe_node(amp_state *S); /* newest node recorded: those up to it are older than what comes */
+/* Switches observing S on, by enum amp_observe_flag; 0: off, -1: a pause. The same observer at every call, S's; NULL:
+** no memory. */
+AMP_API amp_observer *amp_observe(amp_state *S, int flags);
+/* The newest node recorded: those up to it are older than what comes. */
+AMP_API int64_t amp_observe_node(amp_state *S);
+
+/* -- Prompts -------------------------------------------------------------- */
+/* For programs with a prompt; of the process, which has one terminal. Handlers only set fields of amp_tty. */
+
+enum amp_tty_mode {
+  AMP_TTY_OFF,   /* SIGINT does what it did before */
+  AMP_TTY_NOTE,  /* it is counted */
+  AMP_TTY_STOP,  /* S's next op fails with AMP_E_INTERRUPTED, too; the third one ends the process */
+  AMP_TTY_HOST   /* the same, and what handled it before is called; the second one ends the process */
+};
+
+typedef struct amp_tty { int32_t interrupts, resized, resumed; } amp_tty; /* rw: readers clear what they saw */
+
+/* Takes SIGINT over, by enum amp_tty_mode, for S (which may be NULL). Gives the process's amp_tty; NULL: no such
+** mode. */
+AMP_API amp_tty *amp_tty_watch(amp_state *S, int mode);
+/* Standard input key by key with pastes in brackets, or as it was; signals that end or stop the process put it back.
+** -1: no terminal. */
+AMP_API int amp_tty_raw(int on);
+/* Bytes of standard input; 0: none within `seconds` (<0: waits), -1: end or error, -2: a signal came. */
+AMP_API int amp_tty_read(char *buffer, int n, double seconds);
+/* 1: the file descriptor is a terminal. */
+AMP_API int amp_tty_is(int fd);
+/* Rows and columns of standard output's terminal; -1: it is none. */
+AMP_API int amp_tty_size(int *rows, int *columns);
 
 /* -- Files ---------------------------------------------------------------- */
 
-AMP_API uint32_t amp_crc32(uint32_t crc, const void *data, size_t n); /* start with 0 */
+/* The CRC-32 of n bytes, going on from `crc`; start with 0. */
+AMP_API uint32_t amp_crc32(uint32_t crc, const void *data, size_t n);
 
 #ifndef AMP_CDEF
 enum amp_op_id {

@@ -126,7 +126,7 @@ int amp__grad_pend(amp_grad *g, amp_tensor *c, amp__product *m)
 
 /* -- Gradients that several parameters share ------------------------------------- */
 
-static bool same_place(const amp_tensor *a, const amp_tensor *b)
+bool amp__same_place(const amp_tensor *a, const amp_tensor *b)
 {
   return a->storage == b->storage && a->offset == b->offset && a->dtype == b->dtype && amp__same_size(a, b)
          && memcmp(a->stride, b->stride, sizeof(int64_t) * a->ndim) == 0;
@@ -152,7 +152,7 @@ void amp__scaler_forget(amp_scaler *s)
 static bool done_before(const amp_scaler *s, const amp_tensor *v)
 {
   for (int i = s->ndone; i-- > 0;)
-    if (same_place(s->done[i].t, v) && s->done[i].version == amp__version(v)) return true;
+    if (amp__same_place(s->done[i].t, v) && s->done[i].version == amp__version(v)) return true;
   return false;
 }
 
@@ -179,8 +179,7 @@ static int by_storage(const void *a, const void *b)
   return x < y ? -1 : x > y;
 }
 
-/* Gradients that partly lie in one another get memory of their own, as each element is to be multiplied once. */
-static int part(amp_tensor *const *leaf, int n)
+int amp__grads_part(amp_tensor *const *leaf, int n)
 {
   int m = 0, rc = 0;
   for (int i = 0; i < n; i++) m += amp__grad_of(leaf[i]) && amp__grad_at_once(amp__grad_of(leaf[i]));
@@ -195,7 +194,7 @@ static int part(amp_tensor *const *leaf, int n)
     amp_tensor *v = g[i]->value;
     if (g[first]->value->storage != v->storage) first = i;
     for (int j = first; j < i; j++) {
-      if (same_place(g[j]->value, v) || !may_overlap(g[j]->value, v)) continue;
+      if (amp__same_place(g[j]->value, v) || !may_overlap(g[j]->value, v)) continue;
       bool valid = amp__check_valid(g[i]);
       amp_tensor *own = amp__raw_clone(v);
       if (!own) { rc = amp__S->err.code; break; }
@@ -246,7 +245,7 @@ static int check_grads(amp_check *k, amp_tensor *const *leaf, int n, int unscale
   amp__plain p = amp__plain_begin();
   amp__product m = {0};
   int rc = 0;
-  if (unscale & AMP_UNSCALE) rc = part(leaf, n);
+  if (unscale & AMP_UNSCALE) rc = amp__grads_part(leaf, n);
   if (unscale & AMP_CHECK_RAW) k->raw = true;
   if (unscale & AMP_CHECK_DROP) k->drop = true;
   for (int i = 0; i < n && !rc; i++)

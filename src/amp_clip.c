@@ -3,11 +3,13 @@
 **
 ** Norms are of unscaled values: |value * pending factor|^p summed in double. The
 ** coefficient min(1, max_norm / (norm + 1e-6)) is a device cell that multiplies
-** each pending factor; only tensors the user holds are multiplied in place. A
+** each pending factor; only tensors the user holds are multiplied in place, once
+** where several parameters have one as their gradient (each counts in the norm). A
 ** check that was valid stays valid: the coefficient is finite where the norm is.
 ** On the CPU the sums are plain numbers, elsewhere they are made of ops.
 */
 #include <math.h>
+#include <stdlib.h>
 #include "amp_compose.h"
 #include "amp_scale.h"
 
@@ -134,26 +136,47 @@ static int total_norm(amp_tensor *const *leaf, int n, double p, amp_tensor **tot
 
 typedef struct place { amp_tensor *c32, *c64; } place; /* the coefficient on a device */
 
+/* Gradients multiplied in place that others may hold as well: one that several parameters have is multiplied once. */
+typedef struct shared { int n; struct { const amp_tensor *v; uint32_t before; } *done; } shared;
+
+static bool done_before(const shared *s, amp_grad *g)
+{
+  for (int i = 0; i < s->n; i++)
+    if (amp__same_place(s->done[i].v, g->value)) {
+      if (g->check && g->version == s->done[i].before) g->version = amp__version(g->value); /* its check was right, and stays so */
+      return true;
+    }
+  return false;
+}
+
 /* Multiply every gradient by the coefficient in pl[0], copied to the devices that need it. */
 static int clip_all(amp_tensor *const *leaf, int n, place *pl, int *npl, amp__product *m)
 {
-  for (int i = 0; i < n; i++) {
-    const amp_grad *g = amp__grad_of(leaf[i]);
+  int rc = amp__grads_part(leaf, n);
+  shared s = {0};
+  for (int i = 0; i < n && !rc; i++) {
+    amp_grad *g = amp__grad_of(leaf[i]);
     if (!g) continue;
-    const amp_tensor *v = g->value;
+    amp_tensor *v = g->value;
+    if (amp__grad_at_once(g) && (v->refs > 1 || atomic_load_explicit(&v->storage->refs, memory_order_relaxed) > 1)) {
+      if (!s.done && !(s.done = malloc(sizeof *s.done * (size_t)n))) { rc = amp__nomem(sizeof *s.done * (size_t)n); break; }
+      if (done_before(&s, g)) continue;
+      s.done[s.n].v = v;
+      s.done[s.n++].before = amp__version(v);
+    }
     int j = 0;
     while (j < *npl && !(pl[j].c32->device == v->device && pl[j].c32->device_index == v->device_index)) j++;
     if (j == *npl) {
-      if (j == AMP_MAX_PLACES) return amp__fail(AMP_E_UNSUPPORTED, "gradients on more than %d devices", AMP_MAX_PLACES);
+      if (j == AMP_MAX_PLACES) { rc = amp__fail(AMP_E_UNSUPPORTED, "gradients on more than %d devices", AMP_MAX_PLACES); break; }
       pl[j].c32 = amp__cell_copy(pl[0].c32, v->device, v->device_index);
       pl[j].c64 = pl[j].c32 ? amp__cell_copy(pl[0].c64, v->device, v->device_index) : NULL;
-      if (!pl[j].c64) { amp__free(pl[j].c32); return amp__S->err.code; }
+      if (!pl[j].c64) { amp__free(pl[j].c32); rc = amp__S->err.code; break; }
       (*npl)++;
     }
-    int rc = clip_one(leaf[i], v->dtype == AMP_FLOAT64 ? pl[j].c64 : pl[j].c32, m);
-    if (rc) return rc;
+    rc = clip_one(leaf[i], v->dtype == AMP_FLOAT64 ? pl[j].c64 : pl[j].c32, m);
   }
-  return 0;
+  free(s.done);
+  return rc;
 }
 
 static int clip(amp_state *S, amp_ref *norm, amp_tensor *const *leaf, int n, double max_norm, double p)

@@ -12,10 +12,23 @@
 */
 #ifndef AMP_CORE_H
 #define AMP_CORE_H
+#ifdef __cplusplus /* a device's kernels: they read these structs and count nothing */
+#include <cstring>
+#define AMP_ATOMIC(type) type
+#define AMP_THREAD __thread
+#define AMP_ALIGN(n) alignas(n)
+#else
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <string.h>
+#define AMP_ATOMIC(type) _Atomic type
+#define AMP_THREAD _Thread_local
+#define AMP_ALIGN(n) _Alignas(n)
+#endif
 #include "amp.h"
+#ifdef __cplusplus
+extern "C" {
+#endif
 
 #define amp_likely(x) __builtin_expect(!!(x), 1)
 #define amp_unlikely(x) __builtin_expect(!!(x), 0)
@@ -29,7 +42,7 @@
 /* -- State and errors (amp_state.c) --------------------------------------- */
 
 /* The state of the call in progress; set by every public function. */
-extern _Thread_local amp_state *amp__S __attribute__((tls_model("initial-exec")));
+extern AMP_THREAD amp_state *amp__S __attribute__((tls_model("initial-exec")));
 #define AMP_ENTER(S) (amp__S = (S))
 
 typedef struct amp_ag amp_ag;
@@ -46,6 +59,8 @@ struct amp_state_private {
   struct amp_watch *watch; /* observer's inside (amp_observe.c), NULL: never used */
 };
 enum { AMP_I_INTERRUPT = 1, AMP_I_OBSERVE = 2 }; /* bits of S->interrupt, so that dispatch makes one test for both */
+
+void amp__tty_forget(const amp_state *S); /* amp_tty.c: S goes, a signal must not find it */
 
 /* Set the error and return `code`. The op's name is added by whoever reads. */
 int amp__fail(int code, const char *fmt, ...) AMP_PRINTF(2, 3);
@@ -79,7 +94,7 @@ void amp__obj_free(void *p, size_t bytes);
 
 /* A piece of device memory, counted; arenas are one block with many storages. */
 typedef struct amp_block {
-  _Atomic int32_t refs;
+  AMP_ATOMIC(int32_t) refs;
   uint8_t device, index, foreign;  /* foreign: not ours to free */
   void *data;
   size_t bytes;                    /* as asked; the allocator rounds up */
@@ -96,14 +111,14 @@ enum { AMP_S_EXPOSED = 1, AMP_S_ARENA = 2, AMP_S_FOREIGN = 4 };
 /* Storage: where elements lie. `data` may move (into an arena, or out of it):
 ** every tensor reads it anew at each call. Small ones hold their bytes inline. */
 typedef struct amp_storage {
-  _Atomic int32_t refs;
+  AMP_ATOMIC(int32_t) refs;
   uint8_t device, index, flags, unused;
   uint32_t version;       /* bumped by every in-place change */
   uint32_t unused2;
   size_t bytes;
   void *data;
   amp_block *block;       /* NULL: inline */
-  _Alignas(16) char small[AMP_INLINE_BYTES];
+  AMP_ALIGN(16) char small[AMP_INLINE_BYTES];
 } amp_storage;
 amp_storage *amp__storage_new(int device, int index, size_t bytes);
 amp_storage *amp__storage_in(amp_block *b, size_t offset, size_t bytes); /* a slice of b; counts b */
@@ -160,7 +175,7 @@ typedef struct amp_op_desc {
   uint8_t nrequired;        /* tensors that must be there */
   uint8_t required;         /* bit i: argument i must be there */
   uint8_t number_ok;        /* bit i: may be a number */
-  _Atomic uint8_t policy;   /* in force */
+  AMP_ATOMIC(uint8_t) policy;   /* in force */
   int8_t dtype_slot;        /* slot of an attribute `dtype:t?`, -1: none */
   uint8_t nrule;
   struct { uint8_t slot, type, optional, most; } rule[8]; /* attributes of which few values have a meaning */
@@ -215,8 +230,22 @@ typedef struct amp_optim_chunk { /* one parameter of a fused step, contiguous in
   uint8_t shadow_dtype, grad_dtype, first, master_dtype; /* first: no momentum yet; master may be float64/16-bit too (void * then) */
 } amp_optim_chunk;
 
+/* What a plug-in may call of the core: it sees no other symbol of the library. */
+typedef struct amp_core_api {
+  amp_state *(*state)(void);               /* of the call in progress */
+  int (*fail)(int code, int arg, const char *text);
+  const char *(*shape_str)(int ndim, const int64_t *size);
+  const char *(*tensor_str)(const amp_tensor *t);
+  amp_tensor *(*tensor_make)(int dtype, int device, int index, int ndim, const int64_t *size);
+  amp_tensor *(*tensor_view)(const amp_tensor *t, int ndim, const int64_t *size, const int64_t *stride, int64_t offset);
+  void (*free)(amp_tensor *t);
+  int (*dispatch)(int op, unsigned flags, amp_tensor *const *in, int nin, amp_tensor **out, const amp_slot *attrs);
+  const amp_op_desc *ops;
+} amp_core_api;
+
 typedef struct amp_device_ops {
   int count;
+  const amp_core_api *core;      /* CPU: for plug-ins */
   const char *reason;            /* description, or why there is none */
   void *(*alloc)(int index, size_t bytes);   /* raw; amp_alloc.c pools it. NULL: none */
   void (*free)(int index, void *p, size_t bytes);
@@ -246,7 +275,7 @@ amp_tensor *amp__cast(amp_tensor *t, int dtype);  /* recorded cast, through a le
 amp_tensor *amp__shadow(amp_tensor *leaf, int dtype);
 void amp__shadow_drop(amp_ag *ag);
 int64_t amp__new_epoch(void);           /* a number for a region, unique in the process */
-extern _Atomic int amp__states;         /* how many there are */
+extern AMP_ATOMIC(int) amp__states;         /* how many there are */
 
 
 /* -- Tape (amp_tape.c) ----------------------------------------------------- */
@@ -273,7 +302,7 @@ enum { AMP_NODE_LUA = 0x7fff }; /* op of a node whose function lives in Lua */
 
 /* A recorded op. Order of backward is seq, descending. */
 struct amp_node {
-  _Atomic int32_t refs;
+  AMP_ATOMIC(int32_t) refs;
   int16_t op;
   uint8_t flags, nout;
   int32_t nin, nsaved;
@@ -383,4 +412,7 @@ struct amp_bwd {
 #include "amp_ops.def"
 #undef AMP_OP
 
+#ifdef __cplusplus
+}
+#endif
 #endif

@@ -31,6 +31,21 @@ static int cpu_copy(amp_tensor *dst, const amp_tensor *src)
 
 static int cpu_sync(int index) { return 0; }
 
+/* -- The core, for plug-ins ------------------------------------------------------- */
+
+static amp_state *present(void) { return amp__S; }
+
+static int fail_text(int code, int arg, const char *text)
+{
+  return arg > 0 ? amp__fail_arg(code, arg, "%s", text) : amp__fail(code, "%s", text);
+}
+
+static const amp_core_api core = {
+  present, fail_text, amp__shape_str, amp__tensor_str, amp__tensor_make, amp__tensor_view, amp__free, amp__dispatch, amp__ops
+};
+
+/* -- The CPU's kernels ------------------------------------------------------------ */
+
 #define AMP_KERNEL_K(name) [AMP_OP_##name] = amp__cpu_##name,
 #define AMP_KERNEL_N(name) [AMP_OP_##name] = amp__cpu_##name,
 #define AMP_KERNEL_V(name)
@@ -42,7 +57,7 @@ static const amp_kernel_fn plain[AMP_OP_COUNT] = {
 #undef AMP_OP
 
 amp_device_ops amp__devices[AMP_DEVICE_COUNT] = {
-  [AMP_CPU] = { .count = 1, .reason = "plain C kernels", .copy = cpu_copy, .sync = cpu_sync },
+  [AMP_CPU] = { .count = 1, .core = &core, .reason = "plain C kernels", .copy = cpu_copy, .sync = cpu_sync },
   [AMP_CUDA] = { .count = 0 }
 };
 
@@ -71,16 +86,24 @@ void amp_set_plugin_dir(const char *dir)
   pthread_mutex_unlock(&lock);
 }
 
-static void find_dir(char *dir, size_t n)
+/* The folders to look in, in order: AMP_PLUGIN_DIR, then the one that was set, else this library's own. */
+static const char *folder(int which, char *dir, size_t n)
 {
   const char *env = getenv("AMP_PLUGIN_DIR");
   Dl_info info;
-  if (plugin_dir[0] || (env && *env)) { snprintf(dir, n, "%s", plugin_dir[0] ? plugin_dir : env); return; }
-  snprintf(dir, n, ".");
-  if (dladdr((void *)amp__devices, &info) && info.dli_fname) {
-    const char *slash = strrchr(info.dli_fname, '/');
-    if (slash) snprintf(dir, n, "%.*s", (int)(slash - info.dli_fname), info.dli_fname);
+  if (which == 0) {
+    if (env == NULL || *env == 0) return NULL;
+    snprintf(dir, n, "%s", env);
+  } else if (plugin_dir[0]) snprintf(dir, n, "%s", plugin_dir);
+  else {
+    snprintf(dir, n, ".");
+    if (dladdr((void *)amp__devices, &info) && info.dli_fname) {
+      const char *slash = strrchr(info.dli_fname, '/');
+      if (slash) snprintf(dir, n, "%.*s", (int)(slash - info.dli_fname), info.dli_fname);
+    }
   }
+  for (size_t k = strlen(dir); k > 1 && dir[k - 1] == '/'; k--) dir[k - 1] = 0;
+  return dir;
 }
 
 /* Every message stands in p->info. */
@@ -93,10 +116,13 @@ static void load(plugin *p)
     snprintf(p->info, sizeof p->info, "switched off by %s=0", variable);
     return;
   }
-  find_dir(dir, sizeof dir);
-  for (size_t n = strlen(dir); n > 1 && dir[n - 1] == '/'; n--) dir[n - 1] = 0;
-  snprintf(path, sizeof path, "%s/libamp_%s.so", dir, p->name);
-  if (access(path, F_OK) != 0) {
+  bool there = false;
+  for (int i = 0; i < 2 && !there; i++) {
+    if (folder(i, dir, sizeof dir) == NULL) continue;
+    snprintf(path, sizeof path, "%s/libamp_%s.so", dir, p->name);
+    there = access(path, F_OK) == 0;
+  }
+  if (!there) {
     snprintf(p->info, sizeof p->info, "its plug-in libamp_%s.so is not in %.400s", p->name, dir);
     return;
   }

@@ -332,7 +332,7 @@ int amp__infer_broadcast(amp_call *c)
 {
   int dtype, rc = operand_dtype(c, 0, c->nin, &dtype);
   if (rc < 0) return rc;
-  if ((c->id == AMP_OP_add || c->id == AMP_OP_sub) && !amp__is_float(dtype) && amp_unlikely(c->a[0].f != floor(c->a[0].f)))
+  if ((c->id == AMP_OP_add || c->id == AMP_OP_sub) && !amp__is_float(dtype) && amp_unlikely(!amp__fits(c->a[0].f, AMP_INT64) || c->a[0].f != floor(c->a[0].f)))
     return amp__fail(AMP_E_VALUE, "alpha %.17g must be integral for %s operands", c->a[0].f, amp_dtype_name(dtype));
   return pointwise(c, dtype);
 }
@@ -377,6 +377,11 @@ int amp__infer_clamp(amp_call *c)
   if (!given(&c->a[0]) && !given(&c->a[1])) return amp__fail(AMP_E_ARGUMENT, "min or max must be given");
   for (int i = 0; i < 2; i++)
     if (given(&c->a[i]) && !amp__is_float(dtype) && c->a[i].f != floor(c->a[i].f)) dtype = amp__default_float();
+  for (int i = 0; i < 2 && !amp__is_float(dtype); i++) { /* a bound beyond the far end would leave nothing to be */
+    double v = given(&c->a[i]) ? c->a[i].f : 0;
+    if (isfinite(v) && (v < 0) == (i == 1) && !amp__fits(v, dtype))
+      return amp__fail(AMP_E_VALUE, "%s %.17g does not fit %s", i ? "max" : "min", v, amp_dtype_name(dtype));
+  }
   amp__like(c, 0, c->in[0], dtype);
   return 0;
 }

@@ -30,6 +30,8 @@ int amp__infer_index_add(amp_call *c)
   for (int d = 0; d < t->ndim; d++) size[d] = t->size[d];
   size[c->a[0].i] = index->numel;
   if ((rc = amp__want_shape(src, "src", t->ndim, size)) < 0) return rc;
+  if (!amp__is_float(t->dtype) && (!amp__fits(c->a[1].f, AMP_INT64) || c->a[1].f != floor(c->a[1].f)))
+    return amp__fail(AMP_E_VALUE, "alpha %.17g must be integral for %s", c->a[1].f, amp_dtype_name(t->dtype));
   amp__like(c, 0, t, t->dtype);
   return 0;
 }

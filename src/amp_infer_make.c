@@ -69,6 +69,20 @@ int amp__infer_create_int(amp_call *c)
   return c->meta[0].dtype == AMP_INT64 ? 0 : amp__value_fits((double)(high - 1), c->meta[0].dtype);
 }
 
+/* In-place draws: what their one or two numbers may be */
+int amp__infer_draw(amp_call *c)
+{
+  double a = c->a[0].f, b = c->a[1].f;
+  amp__like(c, 0, c->in[0], c->in[0]->dtype);
+  switch (c->id) {
+  case AMP_OP_uniform:
+    return a <= b && isfinite(b - a) ? 0 : amp__fail(AMP_E_VALUE, "from %g must not be above to %g, and both finite", a, b);
+  case AMP_OP_normal: return b >= 0 ? 0 : amp__fail(AMP_E_VALUE, "std %g must not be negative", b);
+  case AMP_OP_exponential: return a > 0 && isfinite(a) ? 0 : amp__fail(AMP_E_VALUE, "lambd %g must be positive and finite", a);
+  default: return a >= 0 && a <= 1 ? 0 : amp__fail(AMP_E_VALUE, "p %g is not a probability: it must lie in 0..1", a);
+  }
+}
+
 int amp__infer_arange(amp_call *c)
 {
   double start = c->a[0].f, end = c->a[1].f, step = c->a[2].f;

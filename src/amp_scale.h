@@ -49,6 +49,9 @@ int amp__scaler_cells(amp_scaler *s, int device, int index, amp_tensor **scale, 
 static inline amp_grad *amp__grad_of(const amp_tensor *leaf) { return leaf && leaf->ag && leaf->ag->grad.value ? &leaf->ag->grad : NULL; }
 /* Multiplied at once where a pending factor would not do: the user holds the tensor, or it is float64. */
 static inline bool amp__grad_at_once(const amp_grad *g) { return g->visible || g->value->dtype == AMP_FLOAT64; }
+bool amp__same_place(const amp_tensor *a, const amp_tensor *b); /* the same elements in the same order */
+/* Gradients that partly lie in one another get memory of their own, as each element is to be multiplied once. */
+int amp__grads_part(amp_tensor *const *leaf, int n);
 /* Leave *c pending on g. m keeps the last product of two factors: most gradients share theirs. */
 typedef struct amp__product { amp_tensor *a, *c, *ac; } amp__product;
 int amp__grad_pend(amp_grad *g, amp_tensor *c, amp__product *m);

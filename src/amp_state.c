@@ -18,10 +18,6 @@
 #include "amp_compose.h"
 #include "amp_hash.h"
 
-#ifndef AMP_VERSION
-#define AMP_VERSION "0.1.0"
-#endif
-
 _Thread_local amp_state *amp__S __attribute__((tls_model("initial-exec"))) = NULL;
 
 /* -- Library --------------------------------------------------------------- */
@@ -65,14 +61,15 @@ amp_state *amp_state_new(void)
     S->autocast[i].dtype = i == AMP_CUDA ? AMP_FLOAT16 : AMP_BFLOAT16;
     S->autocast[i].cache = 1;
   }
-  /* a fixed start, another one for each further state */
-  S->seed = 0x9e3779b97f4a7c15u * (atomic_fetch_add_explicit(&made, 1, memory_order_relaxed) + 1);
+  /* a fixed start, another one for each further state; below 2^53, so that a Lua number holds it */
+  S->seed = 0x9e3779b97f4a7c15u * (atomic_fetch_add_explicit(&made, 1, memory_order_relaxed) + 1) >> 11;
   return S;
 }
 
 void amp_state_free(amp_state *S)
 {
   if (S == NULL) return;
+  amp__tty_forget(S);
   amp_state *caller = amp__S;
   struct amp_state_private *p = S->priv;
   AMP_ENTER(S);

@@ -178,7 +178,6 @@ local off_words = parse('autocast', { enabled = false })
 
 --- Run fn(...) with autocast off: as amp.autocast({enabled = false}, fn, ...).
 function M.off(fn, ...)
-  if S.autocast_on == 0 then return fn(...) end
   return region.run(kind, record(off_words), fn, ...)
 end
 

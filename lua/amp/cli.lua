@@ -1,75 +1,183 @@
---- The command `amp`: runs scripts, and shows errors as amp's users want them:
--- the message with the line of their script, the modules it passed, then the trace.
+--- The command `amp`: a prompt, scripts, code on the command line, and a few commands.
+-- It reads the arguments and hands over; status 2 means that they make no sense.
+local util = require 'amp.util'
+
 local usage = [[
-usage: amp script.lua [arguments]   run a script
+usage: amp                          a prompt (from a pipe: reads and shows, line by line)
+       amp script.lua [arguments]   run a script
        amp -                        run what comes from standard input
        amp -e 'code' [arguments]    run code; `amp` is set in it
-       amp --version                version, and where amp was found
+       amp doctor                   what this machine offers, what is missing, how to get it
+       amp bench [claim...]         measure the claims on this machine (--list names them)
+       amp new DIR                  a project that trains
+options before the script:
+       -i               the prompt afterwards; the script's variables stay
+       -l module        require a module first
+       -v, --version    version, and where amp was found
+       -h, --help       this text
 ]]
 
-local function report(e)
-  local text = tostring(e)
-  local trace = type(e) == 'table' and rawget(e, 'traceback')
-  if type(trace) ~= 'string' then trace = debug.traceback('', 3) end
-  trace = trace:match('stack traceback:.*') or trace
-  -- frames of the command itself say nothing
-  trace = trace:gsub('\n[^\n]*amp/cli%.lua:[^\n]*', ''):gsub('\n[^\n]*%[C%]: in function \'xpcall\'[^\n]*', '')
-    :gsub('\n[^\n]*bin/amp:[^\n]*', ''):gsub('\n[^\n]*%[C%]: at 0x[^\n]*', '')
-  return text .. '\n' .. trace
+local function refuse(...)
+  io.stdout:flush()
+  io.stderr:write('amp: ', table.concat { ... }, "\n(usage: amp --help)\n")
+  return 2
 end
 
-local function run(chunk, why, ...)
-  if not chunk then
-    io.stderr:write('amp: ', why, '\n')
+local function version()
+  local ok, amp = pcall(require, 'amp')
+  if not ok then
+    io.stderr:write(tostring(amp), '\n')
     return 1
   end
-  local args, n = {...}, select('#', ...)
-  local ok, text = xpcall(function() return chunk(unpack(args, 1, n)) end, report)
-  if ok then return 0 end
-  io.stderr:write(text:find('^amp: ') and '' or 'amp: ', text, '\n')
+  local number, here, library = amp.version()
+  print(('amp %s (%s)\nLua files  %s\nlibrary    %s'):format(number, jit.version, here, library))
+  return 0
+end
+
+-- -- Commands ------------------------------------------------------------------------------------
+
+local commands = {
+  doctor = function(...) return require 'amp.cli.doctor'(...) end,
+  bench = function(...) return require 'amp.cli.bench'(...) end,
+  new = function(...) return require 'amp.cli.new'(...) end,
+  help = function()
+    io.stdout:write(usage)
+    return 0
+  end,
+  version = version,
+}
+
+-- -- The prompt ------------------------------------------------------------------------------------
+
+-- The prompt's module; nil, where the library is not there or does not fit, after saying so
+local function load_prompt()
+  local ok, repl = pcall(require, 'amp.repl')
+  if not ok then
+    local text = tostring(repl)
+    local symbol = text:match "missing declaration for symbol '([%w_]+)'"
+    if symbol then
+      local core = require 'amp.ffi'
+      text = ('amp: the library %s has no %s: it is older than the Lua files in %s; build again, or reinstall amp'):format(core.path, symbol, core.here)
+    end
+    io.stderr:write(text:find '^amp: ' and '' or 'amp: ', text, '\n')
+    return nil
+  end
+  return repl
+end
+
+-- -- Arguments ---------------------------------------------------------------------------------------
+
+local function exists(path)
+  local f = io.open(path, 'rb')
+  if f then f:close() end
+  return f ~= nil
+end
+
+-- A script that is not there: what may have been meant
+local function missing(path)
+  local folder, name = path:match '^(.*/)([^/]*)$'
+  name = name or path
+  local known = {}
+  local ok, files = pcall(require, 'amp.repl.files')
+  if ok then
+    for _, f in ipairs(files.list(folder or '.')) do
+      if f:find '%.lua$' then known[#known + 1] = f end
+    end
+  end
+  if not folder and not name:find('.', 1, true) then
+    for k in pairs(commands) do known[#known + 1] = k end
+    local near = util.closest(name, known) or (exists(name .. '.lua') and name .. '.lua')
+    return refuse(("there is no command '%s' and no script of that name%s"):format(path, near and (", did you mean '%s'?"):format(near) or ''))
+  end
+  local near = util.closest(name, known)
+  io.stderr:write(('amp: the script %s is not there%s\n'):format(path, near and (", did you mean '%s'?"):format((folder or '') .. near) or ''))
   return 1
 end
 
---- @tparam table arg the command line, as Lua gives it
+local known_options = { '-i', '-l', '-e', '-v', '-h', '--version', '--help' }
+
+-- Options in front of the script: {interactive, modules, code, at}, or a status
+local function read(arg)
+  local o = { modules = {}, at = 1 }
+  while true do
+    local a = arg[o.at]
+    if a == nil or a == '-' or a:sub(1, 1) ~= '-' then return o end
+    o.at = o.at + 1
+    if a == '--' then return o
+    elseif a == '-i' then o.interactive = true
+    elseif a == '-h' or a == '--help' then return nil, commands.help()
+    elseif a == '-v' or a == '--version' then return nil, version()
+    elseif a == '-e' then
+      o.code = arg[o.at]
+      if not o.code then return nil, refuse '-e needs code' end
+      o.at = o.at + 1
+      return o
+    elseif a:sub(1, 2) == '-l' then
+      local name = #a > 2 and a:sub(3) or arg[o.at]
+      if #a == 2 then o.at = o.at + 1 end
+      if not name then return nil, refuse '-l needs the name of a module' end
+      o.modules[#o.modules + 1] = name
+    else
+      return nil, refuse("unknown option '", a, "'", util.hint(a, known_options))
+    end
+  end
+end
+
+-- Give the script its arg: itself at 0, its arguments from 1, the rest below
+local function set_arg(arg, at)
+  local script = {}
+  for i = 0, #arg do script[i - at] = arg[i] end
+  rawset(_G, 'arg', script)
+  return script
+end
+
+local function require_all(modules)
+  local script = require 'amp.cli.script'
+  for i = 1, #modules do
+    local status = script.run(function() require(modules[i]) end)
+    if status ~= 0 then return status end
+  end
+  return 0
+end
+
+--- Run the command.
+-- @tparam table arg the command line, as Lua gives it
 -- @treturn number exit status
 return function(arg)
-  local first = arg[1]
-  if first == nil or first == '-h' or first == '--help' then
-    io.stdout:write(usage)
-    return 0
+  local o, status = read(arg)
+  if not o then return status end
+  local script = require 'amp.cli.script'
+  local first = arg[o.at]
+  if not o.code and first and commands[first] and not o.interactive and #o.modules == 0 then
+    return commands[first](unpack(arg, o.at + 1))
   end
-  if first == '--version' or first == '-v' then
-    local ok, amp = pcall(require, 'amp')
-    if not ok then
-      io.stderr:write(tostring(amp), '\n')
-      return 1
+  if not first and not o.code then o.interactive = true end
+  local repl = o.interactive and load_prompt() or nil
+  if o.interactive and not repl then return 1 end
+  status = require_all(o.modules)
+  if status == 0 and o.code then
+    local args = set_arg(arg, o.at - 1)
+    if o.interactive then
+      status = script.keep_code(o.code, unpack(args)) and 0 or 1
+    else
+      local chunk, why = script.code(o.code, '=(command line)')
+      status = script.run(chunk, why, unpack(args))
     end
-    local version, here, library = amp.version()
-    print(string.format('amp %s (%s)\nLua files  %s\nlibrary    %s', version, jit.version, here, library))
-    return 0
-  end
-  if first == '-e' then
-    if not arg[2] then
-      io.stderr:write('amp: -e needs code\n', usage)
-      return 1
+  elseif status == 0 and first then
+    if first ~= '-' and not exists(first) then
+      status = missing(first)
+      if status == 2 then return status end
+    else
+      local args = set_arg(arg, o.at)
+      if o.interactive and first ~= '-' then
+        status = script.keep(first, unpack(args)) and 0 or 1
+      else
+        local chunk, why = loadfile(first ~= '-' and first or nil)
+        status = script.run(chunk, why, unpack(args))
+      end
     end
-    local chunk, why = loadstring(arg[2], '=(command line)')
-    if chunk then -- its globals are the program's, and amp besides
-      setfenv(chunk, setmetatable({}, {__newindex = _G, __index = function(_, k)
-        if k == 'amp' then return require 'amp' end
-        return _G[k]
-      end}))
-    end
-    return run(chunk, why, unpack(arg, 3))
   end
-  if first:sub(1, 1) == '-' and first ~= '-' then
-    io.stderr:write("amp: unknown option '", first, "'\n", usage)
-    return 1
-  end
-  -- the script sees arg as under luajit: itself at 0, its arguments from 1
-  local script = {}
-  for i = 0, #arg do script[i - 1] = arg[i] end
-  rawset(_G, 'arg', script)
-  local chunk, why = loadfile(first ~= '-' and first or nil)
-  return run(chunk, why, unpack(script))
+  if repl then return repl.start { quiet = first ~= nil or o.code ~= nil, failed = status ~= 0 } end
+  if status == 130 then require('amp.cli.script').die_of_interrupt() end
+  return status
 end

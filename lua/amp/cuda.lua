@@ -24,11 +24,15 @@ function M.reason()
   return why ~= nil and ffi.string(why) or ''
 end
 
-local function stats(op, device)
+-- Code of a GPU that is there: 256 + its index from 0.
+local function gpu(op, device)
+  if type(device) == 'number' then device = 'cuda:' .. device end
   local code = types.device(device or 'cuda', op)
   if code < 256 then err.throw_code('device', op, "a GPU is expected, got '%s'", device) end
-  return C.amp_memory(CUDA, code % 256)
+  return code
 end
+
+local function stats(op, device) return C.amp_memory(CUDA, gpu(op, device) % 256) end
 
 --- Bytes on a GPU.
 -- @tparam ?string device default 'cuda'
@@ -51,10 +55,30 @@ end
 -- @tparam ?string device default: the first
 function M.synchronize(device)
   if device == nil and not M.is_available() then return end
-  local code = types.device(device or 'cuda', 'cuda.synchronize')
-  if code < 256 then err.throw_code('device', 'cuda.synchronize', "a GPU is expected, got '%s'", device) end
-  call.check(C.amp_synchronize(S, CUDA, code % 256), 'cuda.synchronize')
+  call.check(C.amp_synchronize(S, CUDA, gpu('cuda.synchronize', device) % 256), 'cuda.synchronize')
 end
+
+-- What a plug-in has to offer: an error that says why there is no GPU, or that its plug-in has none of it.
+local function offered(op, device)
+  gpu(op, device)
+  err.throw_code('unsupported', op, 'the plug-in in use has no %s: %s', op:match '[%w_]+$', M.reason())
+end
+
+--- What a GPU is: its name, memory and compute capability.
+-- @tparam ?string device default 'cuda'
+function M.get_device_properties(device) return offered('cuda.get_device_properties', device) end
+
+--- The stream that a GPU's work goes to.
+-- @tparam ?string device default 'cuda'
+function M.current_stream(device) return offered('cuda.current_stream', device) end
+
+--- A new stream of a GPU.
+-- @tparam ?string device default 'cuda'
+function M.Stream(device) return offered('cuda.Stream', device) end
+
+--- A mark in a stream, to be waited for or timed.
+-- @tparam ?string device default 'cuda'
+function M.Event(device) return offered('cuda.Event', device) end
 
 --- Give cached blocks back to the driver. Nothing to do without a GPU.
 function M.empty_cache()

@@ -80,10 +80,16 @@ local function make(autocast)
         ctx.autocast_state = autocast.snapshot()
         return fn(ctx, ...)
       end
+      local cast_one, casts = to(code), {}
+      rawset(ctx, '_casts', casts) -- derivatives of derivatives go on to what was cast
       return autocast.off(function(...)
         ctx.autocast_state = autocast.snapshot()
         return fn(ctx, ...)
-      end, map_all(to(code), ...))
+      end, map_all(function(t)
+        local x = cast_one(t)
+        if x ~= t then casts[#casts + 1] = { x, t } end
+        return x
+      end, ...))
     end
   end
 

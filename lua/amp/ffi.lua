@@ -43,7 +43,14 @@ M.path = find()
 -- libgomp reads its settings when it is loaded. By default its threads spin for milliseconds at
 -- barriers, which on a shared machine starves the thread they wait for (measured beside two busy
 -- processes: a training step takes 2.7 times as long); a short spin costs nothing on an idle one.
-if not (os.getenv 'GOMP_SPINCOUNT' or os.getenv 'OMP_WAIT_POLICY') then
+-- Setting a variable is only safe while nobody can be reading one: where the process has one thread.
+local function alone()
+  local f = io.open('/proc/self/stat', 'r')
+  local text = f and f:read '*a' or ''
+  if f then f:close() end
+  return text:match('.*%) ' .. ('%S+ '):rep(17) .. '(%d+)') == '1'
+end
+if not (os.getenv 'GOMP_SPINCOUNT' or os.getenv 'OMP_WAIT_POLICY') and alone() then
   ffi.cdef 'int amp_posix_setenv(const char *name, const char *value, int replace) __asm__("setenv");'
   ffi.C.amp_posix_setenv('GOMP_SPINCOUNT', '1000', 0)
 end
@@ -59,12 +66,14 @@ if not pcall(ffi.typeof, 'struct amp_state') then
   if not declared then error(('amp: the declarations in %s are not understood: %s'):format(M.path, err), 0) end
 end
 
-M.ABI = 1 -- of this Lua tree
-local abi = C.amp_abi_version()
-if abi ~= M.ABI or abi ~= tonumber(C.AMP_ABI) then
-  error(('amp: the library %s has ABI %d but the Lua files in %s expect ABI %d; '
-    .. 'two installations are mixed: reinstall amp or correct package.path and package.cpath')
-    :format(M.path, abi, here, M.ABI), 0)
+-- Of this Lua tree. The library's must be the same: it carries the op table that the wrappers here are made from.
+M.VERSION = '0.1.0'
+M.ABI = 1
+local version, abi = ffi.string(C.amp_version()), C.amp_abi_version()
+if version ~= M.VERSION or abi ~= M.ABI or abi ~= tonumber(C.AMP_ABI) then
+  error(('amp: the library %s is version %s (ABI %d), but the Lua files in %s are version %s (ABI %d); '
+    .. 'two installations are mixed: reinstall amp, or correct package.path, package.cpath or AMP_LIBRARY')
+    :format(M.path, version, abi, here, M.VERSION, M.ABI), 0)
 end
 
 --- This Lua state's amp_state: grad mode, autocast, seed, counters, last error. It goes when

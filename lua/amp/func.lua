@@ -39,6 +39,14 @@ end
 
 local Context = {}
 
+-- The argument that a tensor is a cast of, by amp.custom_fwd.
+local function source_of(ctx, t)
+  local casts = rawget(ctx, '_casts')
+  for i = 1, casts and #casts or 0 do
+    if casts[i][1].ptr_ == t.ptr_ then return { handle = hold(casts[i][2]), version = tonumber(C.amp_tensor_version(casts[i][2])) } end
+  end
+end
+
 --- Keep tensors for backward; nil may stand among them.
 function Context:save_for_backward(...)
   local saved = { n = select('#', ...) }
@@ -46,7 +54,7 @@ function Context:save_for_backward(...)
     local t = (select(i, ...))
     if istype(ref_t, t) then
       if t.ptr_ == nil then err.throw('Function', 'save_for_backward: tensor %d was freed', i) end
-      saved[i] = { handle = hold(t), version = tonumber(C.amp_tensor_version(t)) }
+      saved[i] = { handle = hold(t), version = tonumber(C.amp_tensor_version(t)), source = source_of(self, t) }
     elseif type(t) ~= 'nil' then
       err.throw('Function', 'save_for_backward takes tensors, got %s in place %d; other values are plain fields of ctx', util.show(t), i)
     end
@@ -62,9 +70,19 @@ end
 
 local tie
 
--- What was saved of a result, as it was: tied anew to the arguments where derivatives of derivatives are recorded.
+-- What was saved of a result, as it was: tied anew to the arguments where derivatives of derivatives are recorded;
+-- what was saved of a cast argument is cast anew there.
 local function again_of(s)
-  if not s.result or S.grad_mode == 0 then return s.handle end
+  if S.grad_mode == 0 then return s.handle end
+  local source = s.source
+  if source then
+    if tonumber(C.amp_tensor_version(source.handle)) ~= source.version then
+      err.throw_code('autograd', 'Function', 'an argument (%s of shape %s) was changed in place after its cast was saved', source.handle.dtype,
+        source.handle:size())
+    end
+    return source.handle:to(s.handle.dtype)
+  end
+  if not s.result then return s.handle end
   local again = detached(s.handle)
   local out = {}
   out[s.result] = again
@@ -229,10 +247,15 @@ Function.__call = function(self, ...)
   for i = 1, saved and saved.n or 0 do if saved[i] then alias(saved[i]) end end
   local own = {}
   for k, v in next, ctx do
-    if istype(ref_t, v) and v.ptr_ ~= nil then own[k] = alias { handle = v } end
+    if istype(ref_t, v) and v.ptr_ ~= nil then
+      local source = source_of(ctx, v)
+      own[k] = source and { handle = hold(v), source = source } or alias { handle = v }
+      if call.made and not own[k] then rawset(ctx, k, hold(v)) end -- the scope's end frees v
+    end
   end
   for k in next, own do rawset(ctx, k, nil) end
   rawset(ctx, '_own', own)
+  rawset(ctx, '_casts', nil)
   tie(record, out)
   if again then
     local held = {}

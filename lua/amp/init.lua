@@ -4,31 +4,35 @@
 -- @module amp
 if type(jit) ~= 'table' then error('amp needs LuaJIT; run luajit yourscript.lua', 0) end
 
--- Loaded once a Lua state, even where package.loaded is cleared (a test runner's insulation):
--- a second copy would meet the first one's C types.
+-- Each part is loaded once a Lua state, even where package.loaded is cleared (a test runner's insulation): a second copy
+-- would meet the first one's C types, and know nothing of what the first one keeps. So the parts stand in the registry
+-- as well, where a searcher finds them; it is asked for names that begin with "amp." only.
 local registry = debug.getregistry()
-local kept = registry['amp.loaded']
-if kept then
-  for name, module in pairs(kept.modules) do
-    if package.loaded[name] == nil then package.loaded[name] = module end
-  end
-  return kept.amp
+if registry['amp.loaded'] then return registry['amp.loaded'].amp end
+
+local keep = {} -- name -> module: all of amp that is loaded
+for name, module in pairs(package.loaded) do
+  if type(name) == 'string' and name:sub(1, 4) == 'amp.' then keep[name] = module end
 end
+
+table.insert(package.loaders, 2, function(name)
+  if name:sub(1, 4) ~= 'amp.' then return nil end
+  if keep[name] ~= nil then return function() return keep[name] end end
+  local path = package.searchpath(name, package.path)
+  local chunk = path and loadfile(path)
+  if not chunk then return nil end -- the next searchers say why
+  return function(...)
+    keep[name] = chunk(...)
+    return keep[name]
+  end
+end)
 
 local core = require 'amp.ffi'
 
-local keep = {} -- name -> module: all of amp that is loaded
-
 -- A part of amp. A name that the library lacks means that one of the two is older than the other.
 local function part(name)
-  for k, v in pairs(keep) do package.loaded[k] = package.loaded[k] or v end -- one copy of each
   local ok, module = pcall(require, name)
-  if ok then
-    for k, v in pairs(package.loaded) do
-      if type(k) == 'string' and k:sub(1, 4) == 'amp.' then keep[k] = v end
-    end
-    return module
-  end
+  if ok then return module end
   local symbol = tostring(module):match "missing declaration for symbol '([%w_]+)'" or tostring(module):match "undefined symbol: ([%w_]+)"
   if not symbol then error(module, 0) end
   error(('amp: the library %s has no %s, which the Lua files in %s use: they are of different ages; build again, or reinstall amp')
@@ -49,8 +53,9 @@ warn.module = M
 -- name -> module whose value it is
 local modules = {
   nn = 'amp.nn', optim = 'amp.optim', data = 'amp.data', io = 'amp.io', cuda = 'amp.cuda', metric = 'amp.metric', progress = 'amp.progress',
-  checkpoint = 'amp.checkpoint', util = 'amp.util', autocast = 'amp.autocast', GradScaler = 'amp.scaler', GradManager = 'amp.manager',
-  detect_anomaly = 'amp.tools.anomaly', doctor = 'amp.tools.doctor', profile = 'amp.tools.profile',
+  capture = 'amp.capture', checkpoint = 'amp.checkpoint', util = 'amp.util', autocast = 'amp.autocast', GradScaler = 'amp.scaler', GradManager = 'amp.manager',
+  detect_anomaly = 'amp.tools.anomaly', doctor = 'amp.tools.doctor', profile = 'amp.tools.profile', summary = 'amp.tools.summary', plot = 'amp.plot',
+  Logger = 'amp.log', torch7 = 'amp.torch7',
 }
 
 -- name -> module of which it is a field
@@ -80,6 +85,7 @@ lazy('amp.products', 'einsum tensordot chain_matmul multi_dot multi_head_attenti
 lazy('amp.losses', 'ctc_loss triplet_margin_with_distance_loss')
 lazy('amp.recurrent', 'lstm lstm_cell')
 lazy('amp.more', 'clock version set_num_threads get_num_threads is_tensor')
+lazy('amp.embed', 'from_ref')
 
 -- Functions that are methods as well and no rows of the table.
 for name in ([[allclose equal chunk split tensor_split unbind unstack tile]]):gmatch '%S+' do M[name] = tensor.methods[name] end
@@ -141,6 +147,6 @@ setmetatable(M, {
   end,
 })
 
-registry['amp.loaded'] = { amp = M, modules = keep, library = core.C }
+registry['amp.loaded'] = { amp = M, library = core.C }
 
 return M

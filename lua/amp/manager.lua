@@ -22,7 +22,10 @@ local TRACKED = 3                     -- AMP_T_REQUIRES_GRAD + AMP_T_HISTORY
 
 local Manager = {}
 Manager.__index = Manager
-Manager.__tostring = function(self) return ('amp.GradManager (%d tensors attached)'):format(#self:attached_tensors()) end
+Manager.__tostring = function(self)
+  local n = #self:attached_tensors()
+  return ('amp.GradManager (%d tensor%s attached%s)'):format(n, n == 1 and '' or 's', self._recording and ', recording' or '')
+end
 
 -- -- Tracking plain tensors while something records them ------------------------------------
 

@@ -7,43 +7,76 @@
 local core = require 'amp.ffi'
 local call = require 'amp.call'
 local ffi = require 'ffi'
+local ops = require 'amp.ops'
 local C, S = core.C, core.S
 
 local M = {}
 
-local LIMIT, EDGE, WIDTH = 1000, 3, 80
+local LIMIT, EDGE, WIDTH = 1000, 3, 80 -- elements shown whole; positions at each end; columns of text
+local SLICES = 36                      -- matrices shown of a large tensor
+local MOST = 2LL ^ 53                  -- the integers below are Lua numbers
 
 -- -- Elements -------------------------------------------------------------------------------
 
--- Positions of a dimension that are shown; false stands for the gap.
-local function shown(size, all)
+-- How many positions are shown at each end of each dimension; false: all of it. A large tensor shows
+-- EDGE of each, and of leading dimensions fewer where there would be too many slices.
+local function edges(size, nd, n)
   local list = {}
-  if all or size <= 2 * EDGE then
-    for i = 1, size do list[i] = i end
-  else
-    for i = 1, EDGE do list[i] = i end
-    list[EDGE + 1] = false
-    for i = size - EDGE + 1, size do list[#list + 1] = i end
+  for d = 1, nd do list[d] = n > LIMIT and size[d] > 2 * EDGE and EDGE end
+  if n <= LIMIT then return list end
+  for edge = EDGE, 1, -1 do
+    local slices = 1
+    for d = 1, nd - 2 do
+      if size[d] > 2 * edge then list[d] = edge end
+      slices = slices * (list[d] and 2 * list[d] or size[d])
+    end
+    if slices <= SLICES then break end
   end
   return list
 end
 
--- What is shown of a large tensor, as a small one.
-local function cut(t, places)
-  local ops, create = require 'amp.ops', require 'amp.create'
-  for d = 1, #places do
-    local list = {}
-    for _, i in ipairs(places[d]) do list[#list + 1] = i or nil end
-    if #list < t:size(d) then t = ops.get 'index_select'(t, d, create.tensor(list, { dtype = 'int64', device = t.device })) end
+-- Positions of a dimension that are shown; false stands for the gap.
+local function shown(size, edge)
+  local list = {}
+  if not edge then
+    for i = 1, size do list[i] = i end
+  else
+    for i = 1, edge do list[i] = i end
+    list[edge + 1] = false
+    for i = size - edge + 1, size do list[#list + 1] = i end
   end
-  return t
+  return list
+end
+
+-- What is shown of a large tensor, as a small one. The two ends of a dimension are windows of it, so
+-- what comes out is a view; only where 8 dimensions don't hold it are some ends joined by a copy.
+local function cut(t, size, edge)
+  local order, shape = {}, {}
+  for d = 1, #size do
+    shape[d] = edge[d] and 2 * edge[d] or size[d]
+    if edge[d] then order[#order + 1] = d end
+  end
+  if #order == 0 then return t end
+  table.sort(order, function(a, b) return size[a] > size[b] end)
+  local at = {} -- at[d]: where dimension d stands in the view
+  for d = 1, #size do at[d] = d end
+  for _, d in ipairs(order) do
+    local n, e, here = size[d], edge[d], at[d]
+    if t:dim() < 8 then
+      t = t:unfold(here, e, n - e):movedim(-1, here + 1)
+      for k = d + 1, #size do at[k] = at[k] + 1 end
+    else
+      t = ops.get 'cat'({ t:narrow(here, 1, e), t:narrow(here, n - e + 1, e) }, here)
+    end
+  end
+  return t:reshape(shape)
 end
 
 -- A reader of the shown elements (index: a table, from 1) of a detached tensor, which it reads at once.
-local function reader(t, places)
+local function reader(t, size, edge, places)
   local nd, at = #places, {} -- at[d][i]: place of index i among those shown, from 0
-  t = cut(t, places)
-  local size, n = t.shape, t:numel()
+  t = cut(t, size, edge)
+  local shape, n = t.shape, t:numel()
   for d = 1, nd do
     local k = 0
     at[d] = {}
@@ -54,18 +87,29 @@ local function reader(t, places)
       end
     end
   end
-  local data = ffi.new('double[?]', math.max(n, 1))
-  call.check(C.amp_read(S, t, data, n), 'tostring')
+  local data
+  if t.dtype == 'int64' then -- large ones have more digits than a Lua number
+    local copy = t:to('cpu'):contiguous()
+    local from = copy:data_ptr()
+    data = ffi.new('int64_t[?]', math.max(n, 1))
+    ffi.copy(data, from, 8 * n)
+  else
+    data = ffi.new('double[?]', math.max(n, 1))
+    call.check(C.amp_read(S, t, data, n), 'tostring')
+  end
   return function(index)
     local p = 0
-    for d = 1, nd do p = p * size[d] + at[d][index[d]] end
-    return data[p]
+    for d = 1, nd do p = p * shape[d] + at[d][index[d]] end
+    local v = data[p]
+    if type(v) == 'cdata' and v > -MOST and v < MOST then v = tonumber(v) end
+    return v
   end
 end
 
 -- -- Numbers ---------------------------------------------------------------------------------
 
 local function special(v)
+  if type(v) == 'cdata' then return (tostring(v):gsub('LL$', '')) end
   if v ~= v then return 'nan' end
   if v == math.huge then return 'inf' end
   if v == -math.huge then return '-inf' end
@@ -140,10 +184,10 @@ function M.tostring(t)
   local trailer = ('[amp.Tensor of size %s, %s, %s%s]'):format(t:size(), t.dtype, t.device, flags)
   if n == 0 then return trailer end
   local plain = t:detach()
-  local all = n <= LIMIT
+  local edge = edges(size, nd, n)
   local places, index, values, count = {}, {}, {}, 0
-  for d = 1, nd do places[d] = shown(size[d], all) end
-  local read = reader(plain, places)
+  for d = 1, nd do places[d] = shown(size[d], edge[d]) end
+  local read = reader(plain, size, edge, places)
   if nd == 0 then return ' ' .. format_of({ read {} }, t.dtype)(read {}) .. '\n' .. trailer end
 
   local function gather(d)

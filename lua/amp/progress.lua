@@ -38,13 +38,31 @@ local function span(seconds)
   return string.format('%d:%02d:%02d', math.floor(s / 3600), math.floor(s / 60) % 60, s % 60)
 end
 
+-- Characters of a text; a UTF-8 sequence is one.
+local function length(s) return #s:gsub('[\128-\191]', '') end
+
+-- A text on one line: what moves the cursor becomes a space.
+local function plain(s) return (s:gsub('%c', ' ')) end
+
+-- A text's first n characters.
+local function first(s, n)
+  if length(s) <= n then return s end
+  local at, count = 1, 0
+  for from in s:gmatch '()[^\128-\191]' do
+    count = count + 1
+    at = from
+    if count > n then break end
+  end
+  return s:sub(1, at - 1)
+end
+
 local function shown(v)
   if is_tensor(v) then v = v:item() end
   if type(v) == 'number' then
     if v % 1 == 0 and math.abs(v) < 1e15 then return string.format('%d', v) end
     return string.format('%.4g', v)
   end
-  return tostring(v)
+  return plain(tostring(v))
 end
 
 local Bar = {}
@@ -52,9 +70,9 @@ Bar.__index = Bar
 
 local function values_text(values)
   local names = {}
-  for name in pairs(values) do names[#names + 1] = tostring(name) end
-  table.sort(names)
-  for i, name in ipairs(names) do names[i] = name .. ' ' .. shown(values[name]) end
+  for name in pairs(values) do names[#names + 1] = name end
+  table.sort(names, function(a, b) return tostring(a) < tostring(b) end)
+  for i, name in ipairs(names) do names[i] = plain(tostring(name)) .. ' ' .. shown(values[name]) end
   return table.concat(names, '  ')
 end
 
@@ -63,7 +81,7 @@ local function draw(bar, final)
   local spent = now - bar.started
   local share = bar.total > 0 and math.min(bar.done / bar.total, 1) or 1
   local left = final and spent or (bar.done > 0 and spent / bar.done * math.max(bar.total - bar.done, 0) or math.huge)
-  local head = (bar.label ~= '' and bar.label .. ' ' or '')
+  local head = (bar.label ~= '' and plain(bar.label) .. ' ' or '')
   local tail = string.format(' %d/%d %s%s', bar.done, bar.total, final and 'in ' or 'left ', span(left))
   local values = values_text(bar.values)
   if values ~= '' then tail = tail .. '  ' .. values end
@@ -71,7 +89,7 @@ local function draw(bar, final)
     bar.file:write(string.format('%s%3d%%%s\n', head, math.floor(share * 100), tail))
   else
     local width = terminal_width(bar.file) - 1
-    local room = math.min(40, width - #head - #tail - 2)
+    local room = math.min(40, width - length(head) - length(tail) - 2)
     local line
     if room >= 5 then
       local full = math.floor(share * room)
@@ -79,9 +97,10 @@ local function draw(bar, final)
     else
       line = string.format('%s%3d%%%s', head, math.floor(share * 100), tail)
     end
-    line = line:sub(1, width)
-    bar.file:write('\r', line, (' '):rep(math.min(bar.drawn, width) - #line), final and '\n' or '')
-    bar.drawn = #line
+    line = first(line, width)
+    local n = length(line)
+    bar.file:write('\r', line, (' '):rep(math.min(bar.drawn, width) - n), final and '\n' or '')
+    bar.drawn = n
   end
   bar.file:flush()
   bar.last = now
@@ -146,6 +165,7 @@ return function(total, given)
     bar.terminal = io.type(bar.file) == 'file' and ffi.C.amp_posix_isatty(ffi.C.amp_posix_fileno(bar.file)) == 1
       and os.getenv('TERM') ~= 'dumb'
   end
+  if type(bar.label) ~= 'string' then raise('progress', 'label must be a string, got %s', util.show(bar.label)) end
   bar.interval = bar.interval or (bar.terminal and 0.1 or 1)
   bar.total, bar.done, bar.values, bar.drawn, bar.tenth = total, 0, {}, 0, 0
   bar.started = bar.clock()

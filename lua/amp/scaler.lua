@@ -256,9 +256,7 @@ end, function(rec)
   S.autocast_on, S.autocast[0].enabled, S.autocast[1].enabled = rec.on, rec.e0, rec.e1
 end)
 
-local function run_user(opt)
-  if S.autocast_on == 0 then opt:step() else region.run(plain, {}, opt.step, opt) end
-end
+local function run_user(opt) region.run(plain, {}, opt.step, opt) end
 
 local function found(k)
   local rc = C.amp_check_found(S, k)
@@ -323,7 +321,11 @@ function Scaler:step(opt, o)
       fail('step', 'no parameter of optimizer %s has a gradient: call backward first, or step(opt, {allow_empty = true}) if that is meant', describe(opt))
     end
     self._touched, s.stage = true, 'stepped'
-    if hidden then s.check, self._last[opt] = self._list_check, self._list_check end
+    if hidden then
+      s.check, self._last[opt] = self._list_check, self._list_check
+    else -- what was found before is this step's no more, but still the iteration's
+      s.before, s.check, self._last[opt] = s.check, nil, new_check(self)
+    end
     return self
   end
   local supports = opt.step_supports_amp_scaling and not optimizer.is(opt)
@@ -511,8 +513,14 @@ local mt = {
     elseif fields[k] then err.throw(nil, "GradScaler's '%s' is fixed at creation", k)
     else rawset(self, k, v) end
   end,
-  __tostring = function(self)
-    return ('amp.GradScaler (%s)'):format(self._o.enabled and 'growth_interval ' .. self._o.growth_interval or 'disabled')
+  __tostring = function(self) -- waits for the device, as printing may, and raises nothing
+    local o = self._o
+    if not o.enabled then return 'amp.GradScaler (disabled)' end
+    local ok, scale, clean = pcall(read, self)
+    if not ok then return 'amp.GradScaler (its device is in error)' end
+    if o.growth_interval == 0 then return ('amp.GradScaler (scale %.10g, static)'):format(scale) end
+    return ('amp.GradScaler (scale %.10g, %d of %d clean updates to growth by %g, backoff by %g)')
+      :format(scale, clean, o.growth_interval, o.growth_factor, o.backoff_factor)
   end,
 }
 

@@ -5,48 +5,13 @@
 local amp = require 'amp'
 local H = require 'spec.helper'
 local ops = require 'spec.op_call'
-local samples = require 'spec.op_samples'
 local mock = require 'spec.mock.device'
+local walk = require 'spec.op_walk'
 
 -- Ops whose result's size is in the data: the host has to know it.
 -- A masked_scatter's gradient is such a selection; how often matrix_exp squares depends on a norm.
 local waits = { nonzero = 1, masked_select = 1, repeat_interleave = 1, bincount = 1, one_hot = 1, unique = 1, unique_consecutive = 1,
   masked_scatter = 1, matrix_exp = 1 }
--- How many sequences have each step of a packed one stays on the host: the integers of these.
-local recurrent = { rnn = true, lstm = true, gru = true }
-
-local cases = {}
-local function gather(file)
-  for _, c in ipairs(H.fixture(file)) do
-    cases[c.op] = cases[c.op] or {}
-    table.insert(cases[c.op], c)
-  end
-end
-gather 'ops.txt'
-for _, family in ipairs(samples.families) do gather('ops_' .. family .. '.txt') end
-
-local function map(inp, f)
-  local out = {}
-  for i, x in ipairs(inp) do
-    if type(x) == 'table' and x.d then out[i] = f(x)
-    elseif type(x) == 'table' and x.list then
-      local l = {}
-      for j, y in ipairs(x.list) do l[j] = f(y) end
-      out[i] = { list = l }
-    else
-      out[i] = x
-    end
-  end
-  return out
-end
-
-local function leaf(x, device)
-  local t = H.tensor(x, 'float32')
-  if device ~= 'cpu' then t = t:to(device) end
-  if x.d == 'float64' then t.requires_grad = true end
-  return t
-end
-
 local function floats(row, out)
   local list = {}
   for k = 1, (row.flags.nodiff_out1 or row.flags.aux) and 1 or #out do
@@ -58,9 +23,12 @@ end
 -- Results and gradients of one call on one device.
 local function run(row, c, device)
   local leaves = {}
-  local inp = map(c.inp, function(x)
-    local t = leaf(x, recurrent[row.name] and x.d == 'int64' and 'cpu' or device)
-    if t.requires_grad then leaves[#leaves + 1] = t end
+  local inp = walk.map(c.inp, function(x)
+    local t = walk.tensor(c, x, 'float32', device)
+    if x.d == 'float64' then
+      t.requires_grad = true
+      leaves[#leaves + 1] = t
+    end
     return t
   end)
   for i in pairs(c.after or {}) do inp[i] = inp[i]:detach():clone() end
@@ -97,11 +65,11 @@ local from = tonumber(arg[1]) or 1
 for i = from, #ops.rows do
   local row = ops.rows[i]
   local name = row.name
-  if not row.flags.private and cases[name] then
+  if not row.flags.private and walk.cases[name] then
     io.stderr:write('at ', i, ' ', name, '\n') -- where the process ended, if it did
     local wrong
-    for _, c in ipairs(cases[name]) do
-      local label = ('%s (%s)'):format(name, c.tag)
+    for _, c in ipairs(walk.cases[name]) do
+      local label = walk.label(c)
       if not c.aux then
         local ok, e = pcall(function()
           local fine, want, wantg = pcall(run, row, c, 'cpu')

@@ -185,10 +185,13 @@ function closed.cholesky()
       H.close(upper and amp.tril(l, -1) or amp.triu(l, 1), H.values(amp.zeros(n, n)))
     end
   end
-  local bad = amp.eye(40, { dtype = 'float64' })
-  bad[{ 33, 33 }] = -1
-  H.fails(function() amp.cholesky(bad) end, 'cholesky', 'leading minor of order 33')
-  H.fails(function() amp.cholesky(amp.stack { bad:neg():neg() * 0 + amp.eye(40, { dtype = 'float64' }), bad }) end, 'matrix 2 of 2')
+  local function eye(at33)
+    local a = amp.eye(40, { dtype = 'float64' })
+    a[{ 33, 33 }] = at33
+    return a
+  end
+  H.fails(function() amp.cholesky(eye(-1)) end, 'cholesky', 'leading minor of order 33')
+  H.fails(function() amp.cholesky(amp.stack { eye(1), eye(-1) }) end, 'matrix 2 of 2')
   H.fails(function() amp.cholesky(matrix({ 1, 0 / 0, 0 / 0, 1 }, { 2, 2 })) end, 'leading minor of order 2')
 end
 

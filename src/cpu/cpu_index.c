@@ -208,10 +208,6 @@ int amp__cpu_index_add(amp_call *c)
   int64_t *index = amp__indices(c->in[1], dim, out->size[dim], &hold);
   amp_accumulator acc = { .t = NULL, .out = out };
   if (index == NULL) return amp__S->err.code;
-  if (amp__is_int(out->dtype) && a.alpha != (double)(int64_t)a.alpha) {
-    rc = amp__fail(AMP_E_VALUE, "alpha is %.14g, integer tensors need an integral one", a.alpha);
-    goto out;
-  }
   if (out != c->in[0] && (rc = amp__copy_to(out, c->in[0])) < 0) goto out;
   if ((rc = amp__accumulator(&acc, out)) < 0) goto out;
   /* the loop wants C order */
@@ -327,7 +323,7 @@ int amp__cpu_masked_scatter(amp_call *c)
   const uint8_t *m = amp__data(mask);
   for (int64_t i = 0; i < mask->numel; i++) n += m[i];
   if (n > c->in[2]->numel) {
-    rc = amp__fail(AMP_E_SHAPE, "mask is true at %lld places, source has %lld elements", (long long)n, (long long)c->in[2]->numel);
+    rc = amp__fail(AMP_E_VALUE, "mask is true at %lld places, source has %lld elements", (long long)n, (long long)c->in[2]->numel);
     goto out;
   }
   if (out != c->in[0] && (rc = amp__copy_to(out, c->in[0])) < 0) goto out;

@@ -191,7 +191,7 @@ int amp__cpu_histc(amp_call *c)
       high = p[i] > high || p[i] != p[i] ? p[i] : high;
     }
     if (!isfinite(low) || !isfinite(high)) {
-      rc = amp__fail(AMP_E_VALUE, "the elements range from %g to %g, which is not finite; give min and max", low, high);
+      rc = amp__fail(AMP_E_VALUE, "the elements range from %g to %g, which is not finite; give min and max", isnan(low) ? (double)NAN : low, isnan(high) ? (double)NAN : high);
       goto out;
     }
   }

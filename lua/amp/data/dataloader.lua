@@ -144,4 +144,9 @@ function DataLoader:load_state_dict(state)
   return self
 end
 
+function DataLoader:__tostring()
+  return string.format('data.DataLoader (%d batches of %d, %d examples%s%s)', self:size(), self.batch_size, self.dataset:size(),
+    self.shuffle and ', shuffled' or '', self.drop_last and ', the last one whole' or '')
+end
+
 return setmetatable({class = DataLoader}, {__call = new})

@@ -87,7 +87,7 @@ function M.initialize(models, optimizers, given)
   local face, stepped = { levels = true, enabled = o.enabled, options = o, scalers = {} }, nil
   if o.enabled then
     stepped = check_models(list, opts, o)
-    face.plain = o.loss_scale == 1 and not o.master_weights
+    face.plain = o.opt_level == 'O0' and o.loss_scale == 1 -- elsewhere a scale of 1 checks and skips
     local low = o.cast_model_type == 'float16' or o.cast_model_type == 'bfloat16'
     for i = 1, o.num_losses do
       face.scalers[i] = level_options.scaler(o.loss_scale, {

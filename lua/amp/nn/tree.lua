@@ -283,18 +283,7 @@ function Module:requires_grad_(on)
   return self
 end
 
--- -- Printing ---------------------------------------------------------------
-
---- The module as text: its class, its settings, its children as a tree.
-function Module:describe()
-  local lines = {}
-  for name, child in parts(self, 'module') do
-    lines[#lines + 1] = string.format('  (%s): %s', tostring(name), (tostring(child):gsub('\n', '\n  ')))
-  end
-  if #lines == 0 then return string.format('%s(%s)', self.__name, self:extra_repr()) end
-  return string.format('%s(%s\n%s\n)', self.__name, self:extra_repr(), table.concat(lines, '\n'))
-end
-
 where.install()
+require 'amp.nn.describe'
 
 return Module

@@ -104,9 +104,13 @@ function M.clip_grads_with_norm_(params, max_norm, total_norm)
   local list = tensors(op, params)
   amp.no_grad(function()
     local factor = (max_norm / (total_norm:detach():float():reshape {} + 1e-6)):clamp(nil, 1)
+    local done = {} -- a gradient that several parameters have is multiplied once
     for i = 1, #list do
       local g = list[i].grad
-      if g ~= nil then g:mul_(factor:to(g.device):to(g.dtype)) end
+      if g ~= nil and not done[g:id()] then
+        done[g:id()] = true
+        g:mul_(factor:to(g.device):to(g.dtype))
+      end
     end
   end)
 end

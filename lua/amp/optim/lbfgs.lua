@@ -250,8 +250,8 @@ local mt = {
   __index = LBFGS,
   __tostring = function(self)
     local g = self.param_groups[1]
-    return ('LBFGS (%d parameters: lr = %g, max_iter = %d, history_size = %d, line_search_fn = %s)')
-      :format(#self._params, g.lr, g.max_iter, g.history_size, tostring(g.line_search_fn))
+    return ('LBFGS (%d parameter%s: lr = %g, max_iter = %d, history_size = %d, line_search_fn = %s)')
+      :format(#self._params, #self._params == 1 and '' or 's', g.lr, g.max_iter, g.history_size, tostring(g.line_search_fn))
   end,
 }
 

@@ -10,6 +10,7 @@ return function(M)
 
   local Plateau = {}
   Plateau.__index = Plateau
+  Plateau.__tostring = Scheduler.text
   Plateau.op = 'lr_scheduler.ReduceLROnPlateau'
   Plateau.get_last_lr = Scheduler.get_last_lr
   local kept = { 'last_epoch', 'best', 'bad', 'cooling' }

@@ -117,11 +117,29 @@ function Scheduler:load_state_dict(s)
   return self
 end
 
+-- "lr_scheduler.StepLR (step 3, lr 0.1: gamma = 0.5, step_size = 10)"; long lists are cut.
+function Scheduler.text(self)
+  local function short(v)
+    if type(v) == 'function' then return 'a function' end
+    if type(v) == 'number' then return ('%.6g'):format(v) end
+    if type(v) ~= 'table' then return tostring(v) end
+    if v.op then return v.op end
+    local list = {}
+    for i = 1, math.min(#v, 6) do list[i] = short(v[i]) end
+    if #v > 6 then list[7] = '...' end
+    return '{' .. table.concat(list, ', ') .. '}'
+  end
+  local parts, rates = {}, self:get_last_lr()
+  for _, k in ipairs(util.keys(self.options)) do parts[#parts + 1] = k .. ' = ' .. short(self.options[k]) end
+  return ('%s (step %d, lr %s%s)'):format(self.op, self.last_epoch, short(#rates == 1 and rates[1] or rates),
+    #parts > 0 and ': ' .. table.concat(parts, ', ') or '')
+end
+
 -- A class: known option names, defaults, a check, and rate(self, base, step, group, index).
 -- absolute: a rate is set whatever it was before.
 local function define(name, known, defaults, setup, rate, absolute)
   local op = 'lr_scheduler.' .. name
-  local class = setmetatable({ op = op, rate = rate, absolute = absolute, __tostring = function() return op end }, Scheduler)
+  local class = setmetatable({ op = op, rate = rate, absolute = absolute, __tostring = Scheduler.text }, Scheduler)
   class.__index = class
   M[name] = setmetatable(class, {
     __index = Scheduler,

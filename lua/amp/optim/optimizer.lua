@@ -276,16 +276,33 @@ function Optimizer:describe()
   return self.name and ("'%s'"):format(self.name) or ('%s made at %s'):format(self.class.name, self.where or 'an unknown place')
 end
 
+local GROUPS, FIRST = 12, 9 -- groups printed whole; else so many, and the last two
+
+--- The optimizer as text: how many tensors and elements, the options of each group; nothing is copied.
 function M.tostring(self)
-  local out = { ('%s (%d parameters in %d groups)'):format(self.class.name, self._count, #self.param_groups) }
-  for i, g in ipairs(self.param_groups) do
-    local parts = {}
-    for _, k in ipairs(groups.names(self.class, {})) do
-      local v = rawget(g, k)
-      if type(v) == 'table' then v = ('{%s, %s}'):format(v[1], v[2]) end
-      if v ~= nil then parts[#parts + 1] = k .. ' = ' .. tostring(v) end
+  local lists, n, elements = self.param_groups, #self.param_groups, 0
+  local function size(g)
+    local m = 0
+    for _, t in ipairs(g.params) do m = m + (t.ptr_ ~= nil and t:numel() or 0) end
+    return m
+  end
+  for _, g in ipairs(lists) do elements = elements + size(g) end
+  local out = { ('%s%s (%d parameter%s of %.0f elements in %d group%s)'):format(self.class.name, self.name and " '" .. self.name .. "'" or '',
+    self._count, self._count == 1 and '' or 's', elements, n, n == 1 and '' or 's') }
+  for i, g in ipairs(lists) do
+    if n <= GROUPS or i <= FIRST or i > n - 2 then
+      local parts = {}
+      for _, k in ipairs(groups.names(self.class, {})) do
+        local v = rawget(g, k)
+        if type(v) == 'table' then v = ('{%s, %s}'):format(v[1], v[2]) end
+        if v ~= nil then parts[#parts + 1] = k .. ' = ' .. tostring(v) end
+      end
+      local name = type(g.name) == 'string' and " '" .. g.name .. "'" or ''
+      local count = n > 1 and ('%d parameter%s, '):format(#g.params, #g.params == 1 and '' or 's') or ''
+      out[#out + 1] = ('  group %d%s: %s%s'):format(i, name, count, table.concat(parts, ', '))
+    elseif i == FIRST + 1 then
+      out[#out + 1] = ('  ... %d more groups'):format(n - FIRST - 2)
     end
-    out[#out + 1] = ('  group %d: %s'):format(i, table.concat(parts, ', '))
   end
   return table.concat(out, '\n')
 end

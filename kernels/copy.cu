@@ -1,0 +1,300 @@
+/*
+** copy.cu: copy, clone, cast, fill, flip, cat, triangles and strided windows.
+**
+** Everything is a copy between two strided places (amp__cuda_copy_to and spread),
+** done by the elementwise engine in a type that holds the values exactly and
+** rounds once. Places alike go as bytes. A matrix against its transpose goes
+** through tiles of shared memory, so that both sides are read along their rows.
+*/
+#include "elementwise.cuh"
+
+namespace {
+
+template <class T> struct same { enum { flat = 1 }; __device__ __forceinline__ T of(const T *a) const { return a[0]; } };
+/* a float that an integer can't hold is noted */
+template <class T> struct checked {
+  enum { flat = 0 };
+  amp_trouble *trouble;
+  int op;
+  double low, high;
+  __device__ __forceinline__ T of(const T *a) const
+  {
+    double v = trunc((double)a[0]);
+    if (!(v >= low && v < high)) amp_note(trouble, AMP_TROUBLE_CAST, op, 0, 0, 0, (double)a[0]);
+    return a[0];
+  }
+};
+
+static bool bytes_alike(const amp_tensor *a, const amp_tensor *b)
+{
+  if (a->dtype != b->dtype || a->numel != b->numel) return false;
+  if (amp__cuda_plain(a) && amp__cuda_plain(b)) return true;
+  return (a->flags & b->flags & AMP_T_DENSE) && amp__same_size(a, b) && memcmp(a->stride, b->stride, sizeof(int64_t) * a->ndim) == 0;
+}
+
+/* -- Transposition ------------------------------------------------------------------- */
+
+enum { TILE = 32 };
+template <class T> __global__ void transpose_tiles(T *dst, int64_t dst_row, int64_t dst_batch, const T *src, int64_t src_col, int64_t src_batch, int64_t rows, int64_t cols)
+{
+  __shared__ T tile[TILE][TILE + 1];
+  int64_t r0 = (int64_t)blockIdx.y * TILE, c0 = (int64_t)blockIdx.x * TILE;
+  dst += blockIdx.z * dst_batch;
+  src += blockIdx.z * src_batch;
+  for (int k = threadIdx.y; k < TILE; k += blockDim.y) { /* src's columns are its memory's rows */
+    int64_t r = r0 + threadIdx.x, c = c0 + k;
+    if (r < rows && c < cols) tile[k][threadIdx.x] = src[c * src_col + r];
+  }
+  __syncthreads();
+  for (int k = threadIdx.y; k < TILE; k += blockDim.y) {
+    int64_t r = r0 + k, c = c0 + threadIdx.x;
+    if (r < rows && c < cols) dst[r * dst_row + c] = tile[threadIdx.x][k];
+  }
+}
+
+/* dst's innermost dimension against src's: true if done */
+static bool transposed(const amp_tensor *dst, const amp_tensor *src)
+{
+  if (dst->dtype != src->dtype || !amp__same_size(dst, src)) return false;
+  int col = -1, row = -1, batch = -1;
+  for (int d = 0; d < dst->ndim; d++) {
+    if (dst->size[d] == 1) continue;
+    if (dst->stride[d] == 1 && src->stride[d] > 1) col = d;
+    else if (src->stride[d] == 1 && dst->stride[d] > 1) row = d;
+    else if (batch < 0) batch = d;
+    else return false;
+  }
+  if (col < 0 || row < 0 || dst->size[col] < 8 || dst->size[row] < 8) return false;
+  int64_t rows = dst->size[row], cols = dst->size[col], n = batch < 0 ? 1 : dst->size[batch];
+  if ((rows + TILE - 1) / TILE > 65535 || n > 65535) return false;
+  dim3 grid((unsigned)((cols + TILE - 1) / TILE), (unsigned)((rows + TILE - 1) / TILE), (unsigned)n), block(TILE, 8);
+  int64_t db = batch < 0 ? 0 : dst->stride[batch], sb = batch < 0 ? 0 : src->stride[batch];
+#define TRANSPOSE(T) AMP_LAUNCH((transpose_tiles<T>), grid, block, 0, (T *)amp__data(dst), dst->stride[row], db, (const T *)amp__data(src), src->stride[col], sb, rows, cols)
+  switch (amp__dtype_size[dst->dtype]) {
+  case 8: TRANSPOSE(uint64_t); break;
+  case 4: TRANSPOSE(uint32_t); break;
+  case 2: TRANSPOSE(uint16_t); break;
+  default: TRANSPOSE(uint8_t);
+  }
+  return true;
+}
+
+/* -- Copies ------------------------------------------------------------------------------ */
+
+static int copy_as(amp_tensor *dst, amp_tensor *src, int op)
+{
+  int from = amp_ew_class_of_dtype(src->dtype), to = amp_ew_class_of_dtype(dst->dtype);
+  if (from != AMP_EW_I64 && amp__is_int(dst->dtype)) {
+    static const double low[] = { -0x1p63, -0x1p31, -32768, -128, 0 }, high[] = { 0x1p63, 0x1p31, 32768, 128, 256 };
+    int k = dst->dtype - AMP_INT64;
+    if (from == AMP_EW_F64) { checked<double> f = { amp_trouble_cell(), op, low[k], high[k] }; return amp_ew_run<double, double, 1>(dst, &src, f); }
+    checked<float> f = { amp_trouble_cell(), op, low[k], high[k] };
+    return amp_ew_run<float, float, 1>(dst, &src, f);
+  }
+  if (from == AMP_EW_I64 && to == AMP_EW_I64) return amp_ew_run<int64_t, int64_t, 1>(dst, &src, same<int64_t>());
+  if (from == AMP_EW_F64 || (from == AMP_EW_I64 && dst->dtype != AMP_FLOAT32)) return amp_ew_run<double, double, 1>(dst, &src, same<double>());
+  return amp_ew_run<float, float, 1>(dst, &src, same<float>());
+}
+
+static int copy_for(amp_tensor *dst, const amp_tensor *src, int op)
+{
+  if (dst->numel == 0) return 0;
+  if (bytes_alike(dst, src)) {
+    if (amp__data(dst) == amp__data(src)) return 0;
+    return amp__cuda_check(cudaMemcpyAsync(amp__data(dst), amp__data(src), (size_t)dst->numel * amp__dtype_size[dst->dtype], cudaMemcpyDeviceToDevice, amp__cuda_stream()), "a copy");
+  }
+  if (transposed(dst, src)) return 0;
+  return copy_as(dst, (amp_tensor *)src, op);
+}
+
+/* A view of t's memory that need not be a tensor's: its strides may be negative */
+static amp_tensor place(const amp_tensor *t, amp_storage *s, int64_t offset, int ndim, const int64_t *size, const int64_t *stride)
+{
+  amp_tensor v = *t;
+  memset((void *)s, 0, sizeof *s);
+  s->data = t->storage->data;
+  s->device = t->storage->device;
+  v.storage = s;
+  v.offset = offset;
+  v.ndim = (uint8_t)ndim;
+  v.numel = 1;
+  v.flags = 0;
+  for (int d = 0; d < ndim; d++) { v.size[d] = size[d]; v.stride[d] = stride[d]; v.numel *= size[d]; }
+  return v;
+}
+
+/* -- Filling ---------------------------------------------------------------------------------- */
+
+template <class T> struct value { enum { flat = 1 }; T v; __device__ __forceinline__ T of(const T *) const { return v; } };
+
+template <class T> __global__ void sum_at(T *o, const amp_arg in, int64_t offset, const amp_arg view)
+{
+  AMP_FOR(i, in.numel) {
+    T v = amp_load<T>(in.p, in.dtype, amp_offset(in, i));
+    atomicAdd(o + offset + amp_offset(view, i), v);
+  }
+}
+
+/* zero where column - row is beyond k on one side */
+__global__ void zero_side(char *p, int es, int64_t matrices, int nd, const amp_arg a, int64_t k, int lower)
+{
+  int64_t rows = a.size[nd - 2], cols = a.size[nd - 1];
+  AMP_FOR(i, matrices * rows * cols) {
+    int64_t c = i % cols, r = i / cols % rows;
+    if (lower ? c - r <= k : c - r >= k) continue;
+    char *q = p + amp_offset(a, i) * es;
+    if (es == 8) *(uint64_t *)q = 0;
+    else if (es == 4) *(uint32_t *)q = 0;
+    else if (es == 2) *(uint16_t *)q = 0;
+    else *q = 0;
+  }
+}
+
+} // namespace
+
+extern "C" {
+
+int amp__cuda_copy_to(amp_tensor *dst, const amp_tensor *src) { return copy_for(dst, src, AMP_OP_copy); }
+int amp__cuda_clone(amp_call *c) { return copy_for(c->out[0], c->in[0], AMP_OP_clone); }
+int amp__cuda_cast(amp_call *c) { return copy_for(c->out[0], c->in[0], AMP_OP_cast); }
+
+int amp__cuda_fill_value(amp_tensor *t, double v)
+{
+  if (t->numel == 0) return 0;
+  if (amp__is_int(t->dtype) && !amp__fits(v, t->dtype)) {
+    if (v != v) return amp__fail(AMP_E_VALUE, "NaN can't be cast to %s", amp_dtype_name(t->dtype));
+    return amp__fail(AMP_E_VALUE, "the value %.9g can't be cast to %s: it is out of range", v, amp_dtype_name(t->dtype));
+  }
+  if (v == 0 && !signbit(v) && (t->flags & AMP_T_DENSE))
+    return amp__cuda_check(cudaMemsetAsync(amp__data(t), 0, (size_t)t->numel * amp__dtype_size[t->dtype], amp__cuda_stream()), "filling");
+  if (amp_ew_class_of_dtype(t->dtype) == AMP_EW_I64) {
+    value<int64_t> f = { t->dtype == AMP_BOOL ? v != 0 : (int64_t)v };
+    return amp_ew_run<int64_t, int64_t, 0>(t, NULL, f);
+  }
+  value<double> f = { v };
+  return amp_ew_run<double, double, 0>(t, NULL, f);
+}
+int amp__cuda_fill(amp_call *c) { return amp__cuda_fill_value(c->out[0], c->a[0].f); }
+
+/* -- Rearranging --------------------------------------------------------------------------- */
+
+int amp__cuda_flip(amp_call *c)
+{
+  const amp_tensor *t = c->in[0];
+  int64_t stride[AMP_MAX_DIM], offset = t->offset;
+  amp_storage s;
+  if (t->numel == 0) return 0;
+  for (int d = 0; d < t->ndim; d++) stride[d] = t->stride[d];
+  for (int i = 0; i < c->a[0].i; i++) {
+    int d = (int)c->a[1 + i].i;
+    offset += (t->size[d] - 1) * t->stride[d];
+    stride[d] = -t->stride[d];
+  }
+  amp_tensor v = place(t, &s, offset, t->ndim, t->size, stride);
+  return copy_as(c->out[0], &v, AMP_OP_flip);
+}
+
+int amp__cuda_cat(amp_call *c)
+{
+  amp_tensor *o = c->out[0];
+  int dim = (int)c->a[0].i;
+  int64_t at = o->offset;
+  for (int i = 0; i < c->nin; i++) {
+    amp_tensor *t = c->in[i];
+    amp_storage s;
+    if (t->ndim != o->ndim || t->numel == 0) continue;
+    amp_tensor v = place(o, &s, at, t->ndim, t->size, o->stride);
+    if (amp__cuda_plain(&v)) v.flags |= AMP_T_DENSE;
+    int rc = copy_for(&v, t, AMP_OP_cat);
+    if (rc < 0) return rc;
+    at += t->size[dim] * o->stride[dim];
+  }
+  return 0;
+}
+
+static int triangle(amp_call *c, int lower)
+{
+  amp_tensor *o = c->out[0];
+  int rc = o == c->in[0] ? 0 : copy_for(o, c->in[0], c->id);
+  if (rc < 0 || o->numel == 0) return rc;
+  amp_arg a = amp_arg_of(o);
+  int64_t rows = o->size[o->ndim - 2], cols = o->size[o->ndim - 1];
+  AMP_LAUNCH(zero_side, amp_grid(o->numel, 256), 256, 0, a.p, (int)amp__dtype_size[o->dtype], o->numel / (rows * cols), (int)o->ndim, a, c->a[0].i, lower);
+  return 0;
+}
+int amp__cuda_tril(amp_call *c) { return triangle(c, 1); }
+int amp__cuda_triu(amp_call *c) { return triangle(c, 0); }
+
+int amp__cuda_diag_embed(amp_call *c)
+{
+  amp_tensor *t = c->in[0], *o = c->out[0];
+  int64_t offset = c->a[0].i, d1 = c->a[1].i, d2 = c->a[2].i, stride[AMP_MAX_DIM];
+  amp_storage s;
+  int rc = amp__cuda_fill_value(o, 0), k = 0;
+  if (rc < 0 || t->numel == 0) return rc;
+  for (int d = 0; d < o->ndim; d++)
+    if (d != d1 && d != d2) stride[k++] = o->stride[d];
+  stride[k] = o->stride[d1] + o->stride[d2];
+  amp_tensor v = place(o, &s, o->offset + (offset > 0 ? offset * o->stride[d2] : -offset * o->stride[d1]), t->ndim, t->size, stride);
+  return copy_as(&v, t, c->id);
+}
+
+/* -- Strided windows ---------------------------------------------------------------------------- */
+
+int amp__cuda_as_strided_scatter(amp_call *c)
+{
+  amp_tensor *o = c->out[0], *src = c->in[1];
+  int64_t stride[AMP_MAX_DIM];
+  amp_storage s;
+  int rc = copy_for(o, c->in[0], c->id);
+  if (rc < 0 || src->numel == 0) return rc;
+  for (int d = 0; d < src->ndim; d++) stride[d] = c->a[10 + d].i;
+  amp_tensor v = place(o, &s, o->offset + c->a[18].i, src->ndim, src->size, stride);
+  return copy_as(&v, src, c->id);
+}
+
+int amp__cuda_as_strided_sum(amp_call *c)
+{
+  amp_tensor *o = c->out[0], *t = c->in[0];
+  int wide = o->dtype == AMP_FLOAT64 ? AMP_FLOAT64 : AMP_FLOAT32;
+  amp_tensor *acc = o->dtype == wide ? o : amp__cuda_make(wide, o->ndim, o->size);
+  if (acc == NULL) return AMP_E_MEMORY;
+  int rc = amp__cuda_fill_value(acc, 0);
+  if (rc == 0 && t->numel > 0) {
+    amp_arg in = amp_arg_of(t), view = in;
+    for (int d = 0; d < t->ndim; d++) view.stride[d] = c->a[19 + d].i;
+    if (wide == AMP_FLOAT64) AMP_LAUNCH((sum_at<double>), amp_grid(t->numel, 256), 256, 0, (double *)amp__data(acc), in, c->a[27].i, view);
+    else AMP_LAUNCH((sum_at<float>), amp_grid(t->numel, 256), 256, 0, (float *)amp__data(acc), in, c->a[27].i, view);
+  }
+  if (acc != o) {
+    if (rc == 0) rc = amp__cuda_copy_to(o, acc);
+    amp__free(acc);
+  }
+  return rc;
+}
+
+/* -- Bytes of the host as an argument ------------------------------------------------------------- */
+
+typedef struct parcel { unsigned char b[AMP_CUDA_UPLOAD]; } parcel;
+typedef struct packet { unsigned char b[64]; } packet;
+
+}
+
+template <class P> __global__ void unpack(unsigned char *dst, const P p, int n)
+{
+  for (int i = threadIdx.x; i < n; i += blockDim.x) dst[i] = p.b[i];
+}
+
+extern "C" int amp__cuda_upload(void *dst, const void *src, size_t n)
+{
+  if (n <= sizeof(packet)) {
+    packet p;
+    memcpy(p.b, src, n);
+    AMP_LAUNCH((unpack<packet>), 1, 64, 0, (unsigned char *)dst, p, (int)n);
+  } else {
+    parcel p;
+    memcpy(p.b, src, n);
+    AMP_LAUNCH((unpack<parcel>), 1, 256, 0, (unsigned char *)dst, p, (int)n);
+  }
+  return amp__cuda_check(cudaPeekAtLastError(), "a copy to the GPU");
+}

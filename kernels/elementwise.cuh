@@ -1,0 +1,211 @@
+/*
+** elementwise.cuh: the engine under all elementwise kernels.
+**
+** A family gives a functor over NIN values of a compute type T that makes an R
+** (F::flat 0: its code is too long to be there eight times, it has no flat kernel);
+** amp_ew_run finds out how the operands lie and launches one of two kernels:
+**
+**   flat   all operands dense alike (or one value): 8 elements a thread and turn,
+**          16-byte accesses
+**   any    broadcast and strided: dimensions ordered by the result's strides and
+**          merged, one element a thread and turn
+**
+** Numbers and scalars of the CPU travel as values in the launch, scalars of the
+** card are read by every thread. Results may be operands (in place).
+*/
+#ifndef AMP_ELEMENTWISE_CUH
+#define AMP_ELEMENTWISE_CUH
+#include "kernel.cuh"
+
+enum { AMP_EW_MOST = 5, AMP_EW_VECTOR = 8 };
+enum { AMP_EW_DENSE, AMP_EW_ONE, AMP_EW_VALUE };
+
+typedef struct amp_ew {
+  int64_t n;
+  int32_t nd, small, aligned; /* small: offsets fit 32 bits */
+  int64_t size[AMP_MAX_DIM];
+  struct { char *p; int32_t dtype, mode; int64_t stride[AMP_MAX_DIM]; double v; int64_t i; } op[AMP_EW_MOST]; /* results first */
+} amp_ew;
+
+template <class T> __device__ __forceinline__ T amp_ew_value(const amp_ew &e, int k) { return (T)e.op[k].v; }
+template <> __device__ __forceinline__ int64_t amp_ew_value<int64_t>(const amp_ew &e, int k) { return e.op[k].i; }
+
+/* -- Kernels --------------------------------------------------------------------- */
+
+template <class T, class R, int NIN, class F> __global__ void __launch_bounds__(256) amp_ew_flat(const amp_ew e, const F f)
+{
+  enum { N = AMP_EW_VECTOR };
+  T one[NIN > 0 ? NIN : 1] = {};
+#pragma unroll
+  for (int k = 0; k < NIN; k++) {
+    if (e.op[1 + k].mode == AMP_EW_VALUE) one[k] = amp_ew_value<T>(e, 1 + k);
+    else if (e.op[1 + k].mode == AMP_EW_ONE) one[k] = amp_load<T>(e.op[1 + k].p, e.op[1 + k].dtype, 0);
+  }
+  AMP_FOR(j, (e.n + N - 1) / N) {
+    int64_t i = j * N;
+    T x[NIN > 0 ? NIN : 1][N];
+    R y[N];
+    if (e.aligned && i + N <= e.n) {
+#pragma unroll
+      for (int k = 0; k < NIN; k++) {
+        if (e.op[1 + k].mode == AMP_EW_DENSE) amp_load_n<N>(x[k], e.op[1 + k].p, e.op[1 + k].dtype, i);
+        else
+#pragma unroll
+          for (int q = 0; q < N; q++) x[k][q] = one[k];
+      }
+#pragma unroll
+      for (int q = 0; q < N; q++) {
+        T a[NIN > 0 ? NIN : 1];
+#pragma unroll
+        for (int k = 0; k < NIN; k++) a[k] = x[k][q];
+        y[q] = f.of(a);
+      }
+      amp_store_n<N>(e.op[0].p, e.op[0].dtype, i, y);
+    } else {
+      int m = e.n - i < N ? (int)(e.n - i) : N;
+      for (int q = 0; q < m; q++) {
+        T a[NIN > 0 ? NIN : 1];
+#pragma unroll
+        for (int k = 0; k < NIN; k++) a[k] = e.op[1 + k].mode == AMP_EW_DENSE ? amp_load<T>(e.op[1 + k].p, e.op[1 + k].dtype, i + q) : one[k];
+        amp_store<R>(e.op[0].p, e.op[0].dtype, i + q, f.of(a));
+      }
+    }
+  }
+}
+
+template <class T, class R, int NIN, class F> __global__ void __launch_bounds__(256) amp_ew_any(const amp_ew e, const F f)
+{
+  AMP_FOR(j, e.n) {
+    int64_t at[NIN + 1];
+#pragma unroll
+    for (int k = 0; k <= NIN; k++) at[k] = 0;
+    if (e.small) {
+      uint32_t i = (uint32_t)j;
+      for (int d = e.nd - 1; d >= 0; d--) {
+        uint32_t size = (uint32_t)e.size[d], q = d ? i / size : 0, r = i - q * size;
+#pragma unroll
+        for (int k = 0; k <= NIN; k++) at[k] += (int64_t)r * e.op[k].stride[d];
+        i = q;
+      }
+    } else {
+      int64_t i = j;
+      for (int d = e.nd - 1; d >= 0; d--) {
+        int64_t q = d ? i / e.size[d] : 0, r = i - q * e.size[d];
+#pragma unroll
+        for (int k = 0; k <= NIN; k++) at[k] += r * e.op[k].stride[d];
+        i = q;
+      }
+    }
+    T a[NIN > 0 ? NIN : 1];
+#pragma unroll
+    for (int k = 0; k < NIN; k++)
+      a[k] = e.op[1 + k].mode == AMP_EW_VALUE ? amp_ew_value<T>(e, 1 + k) : amp_load<T>(e.op[1 + k].p, e.op[1 + k].dtype, at[1 + k]);
+    amp_store<R>(e.op[0].p, e.op[0].dtype, at[0], f.of(a));
+  }
+}
+
+/* -- How operands lie ----------------------------------------------------------------- */
+
+/* Strides of t as an operand of a shape it broadcasts to */
+static inline void amp_ew_strides(const amp_tensor *t, const amp_tensor *shape, int64_t *stride)
+{
+  int lead = shape->ndim - t->ndim;
+  for (int d = 0; d < shape->ndim; d++) stride[d] = d < lead || t->size[d - lead] == 1 ? 0 : t->stride[d - lead];
+}
+
+/* Fill e for a result and nin operands; true: flat, if it may be. */
+static inline bool amp_ew_layout(amp_ew *e, amp_tensor *out, amp_tensor *const *in, int nin, bool flat)
+{
+  flat = flat && (out->flags & AMP_T_DENSE) != 0;
+  memset((void *)e, 0, sizeof *e);
+  e->n = out->numel;
+  e->nd = out->ndim;
+  e->aligned = 1;
+  for (int d = 0; d < out->ndim; d++) e->size[d] = out->size[d];
+  for (int k = 0; k <= nin; k++) {
+    amp_tensor *t = k ? in[k - 1] : out;
+    e->op[k].dtype = t->dtype;
+    if (t->device == AMP_CPU) { /* a number, or a scalar of the host */
+      e->op[k].mode = AMP_EW_VALUE;
+      e->op[k].v = amp__value_get(amp__data(t), t->dtype);
+      e->op[k].i = t->dtype == AMP_INT64 ? *AMP_DATA(int64_t, t) : e->op[k].v >= -9.2e18 && e->op[k].v <= 9.2e18 ? (int64_t)e->op[k].v : 0;
+      continue;
+    }
+    e->op[k].p = (char *)amp__data(t);
+    amp_ew_strides(t, out, e->op[k].stride);
+    if ((uintptr_t)e->op[k].p & 15) e->aligned = 0;
+    if (k == 0) continue;
+    if (t->numel == 1) { e->op[k].mode = AMP_EW_ONE; continue; }
+    if (t->numel != out->numel || t->ndim > out->ndim) { flat = false; continue; }
+    for (int d = 0; d < out->ndim; d++)
+      if (out->size[d] != 1 && e->op[k].stride[d] != out->stride[d]) flat = false;
+  }
+  if (flat) return true;
+  /* by the result's strides, largest first; then merged */
+  int order[AMP_MAX_DIM], n = 0;
+  for (int d = 0; d < out->ndim; d++) {
+    if (out->size[d] == 1) continue;
+    int64_t s = out->stride[d] < 0 ? -out->stride[d] : out->stride[d];
+    int j = n++;
+    for (; j > 0; j--) {
+      int64_t o = out->stride[order[j - 1]];
+      if ((o < 0 ? -o : o) >= s) break;
+      order[j] = order[j - 1];
+    }
+    order[j] = d;
+  }
+  amp_ew m = *e;
+  m.nd = 0;
+  for (int j = 0; j < n; j++) {
+    int d = order[j];
+    bool joins = m.nd > 0;
+    for (int k = 0; k <= nin && joins; k++) joins = m.op[k].stride[m.nd - 1] == e->op[k].stride[d] * e->size[d];
+    if (joins) m.size[m.nd - 1] *= e->size[d];
+    else m.size[m.nd++] = e->size[d];
+    for (int k = 0; k <= nin; k++) m.op[k].stride[m.nd - 1] = e->op[k].stride[d];
+  }
+  *e = m;
+  e->small = e->n < ((int64_t)1 << 31);
+  return false;
+}
+
+template <class T, class R, int NIN, class F> static int amp_ew_run(amp_tensor *out, amp_tensor *const *in, F f)
+{
+  amp_ew e;
+  if (out->numel == 0) return 0;
+  bool flat = amp_ew_layout(&e, out, in, NIN, F::flat);
+  if constexpr (F::flat) {
+    if (flat) {
+      AMP_LAUNCH((amp_ew_flat<T, R, NIN, F>), amp_grid(e.n, 256 * AMP_EW_VECTOR), 256, 0, e, f);
+      return 0;
+    }
+  }
+  AMP_LAUNCH((amp_ew_any<T, R, NIN, F>), amp_grid(e.n, 256, 32), 256, 0, e, f);
+  return 0;
+}
+
+/* -- Compute classes: as on the CPU (tensors first, then scalars, then numbers) ----------- */
+
+enum { AMP_EW_F32, AMP_EW_F64, AMP_EW_I64 };
+static inline int amp_ew_class_of_dtype(int dtype) { return dtype == AMP_FLOAT64 ? AMP_EW_F64 : dtype <= AMP_BFLOAT16 ? AMP_EW_F32 : AMP_EW_I64; }
+/* Class in which n inputs and a result of dtype out (-1: none) are computed */
+static inline int amp_ew_class(int out, amp_tensor *const *in, int n)
+{
+  int cls = out >= 0 ? amp_ew_class_of_dtype(out) : AMP_EW_I64, ndim = 0;
+  for (int i = 0; i < n; i++)
+    if (in[i] && !(in[i]->flags & AMP_T_NUMBER) && in[i]->ndim > ndim) ndim = in[i]->ndim;
+  for (int pass = 0; pass < 3; pass++)
+    for (int i = 0; i < n; i++) {
+      const amp_tensor *t = in[i];
+      if (t == NULL || pass != (t->flags & AMP_T_NUMBER ? 2 : t->ndim == 0 && ndim > 0)) continue;
+      int k = amp_ew_class_of_dtype(t->dtype);
+      if (pass == 2 && cls == AMP_EW_I64) {
+        double v = *AMP_DATA(double, t);
+        if (!(v >= -9.2e18 && v <= 9.2e18 && v == (double)(int64_t)v)) cls = AMP_EW_F64;
+      } else if (k == AMP_EW_F64 && (pass == 0 || cls == AMP_EW_I64)) cls = k;
+      else if (k == AMP_EW_F32 && cls == AMP_EW_I64) cls = k;
+    }
+  return cls;
+}
+
+#endif

@@ -1,0 +1,88 @@
+--- Files that are appended to: folders made on the way, whole records, nothing left half written.
+--
+-- Each append is one write of the system's at the file's end, so a process that is killed leaves at worst
+-- the last record cut, and `repair` takes that away when the file is opened again.
+local bit = require 'bit'
+local ffi = require 'ffi'
+require 'amp.io.file'
+
+ffi.cdef [[
+int amp_posix_mkdir(const char *path, unsigned mode) __asm__("mkdir");
+int amp_posix_truncate(const char *path, int64_t size) __asm__("truncate");
+ssize_t amp_posix_write(int fd, const void *from, size_t n) __asm__("write");
+int amp_posix_gethostname(char *name, size_t n) __asm__("gethostname");
+]]
+local C = ffi.C
+local EEXIST, EINTR = 17, 4
+local O_WRONLY, O_CREAT, O_APPEND, O_CLOEXEC = 1, 64, 1024, 524288
+if ffi.os == 'OSX' then O_CREAT, O_APPEND, O_CLOEXEC = 512, 8, 16777216 end
+
+local M = {}
+
+local function reason() return ffi.string(C.amp_posix_strerror(ffi.errno())) end
+
+--- Make a folder, and those it is in.
+-- @return true, or nil and the reason
+function M.make_folder(path)
+  local at = path:sub(1, 1) == '/' and '/' or ''
+  for name in path:gmatch '[^/]+' do
+    at = at .. name
+    if C.amp_posix_mkdir(at, 511) ~= 0 and ffi.errno() ~= EEXIST then return nil, reason() end
+    at = at .. '/'
+  end
+  return true
+end
+
+--- Name of this machine, as it may stand in a file's name.
+function M.host()
+  local name = ffi.new 'char[256]'
+  if C.amp_posix_gethostname(name, 255) ~= 0 then return 'host' end
+  return (ffi.string(name):gsub('[^%w.-]', '_'))
+end
+
+function M.process() return C.amp_posix_getpid() end
+
+local Appender = {}
+Appender.__index = Appender
+
+--- Open a file to append to it, made if it is not there.
+-- @return an appender, or nil and the reason
+function M.append(path)
+  local fd = C.amp_posix_open(path, bit.bor(O_WRONLY, O_CREAT, O_APPEND, O_CLOEXEC), ffi.cast('int', 420))
+  if fd < 0 then return nil, reason() end
+  local self = setmetatable({fd = fd, guard = newproxy(true)}, Appender)
+  getmetatable(self.guard).__gc = function() self:close() end
+  return self
+end
+
+--- Append bytes.
+-- @return true, or nil and the reason
+function Appender:write(bytes)
+  local at, left = ffi.cast('const char *', bytes), #bytes
+  while left > 0 do
+    local n = tonumber(C.amp_posix_write(self.fd, at, left))
+    if n < 0 then
+      if ffi.errno() ~= EINTR then return nil, reason() end
+    else
+      at, left = at + n, left - n
+    end
+  end
+  return true
+end
+
+--- Have the disk keep what was written.
+function Appender:sync() C.amp_posix_fsync(self.fd) end
+
+function Appender:close()
+  if self.fd then C.amp_posix_close(self.fd) end
+  self.fd = nil
+end
+
+--- Cut a file off after n bytes.
+-- @return true, or nil and the reason
+function M.truncate(path, n)
+  if C.amp_posix_truncate(path, n) ~= 0 then return nil, reason() end
+  return true
+end
+
+return M

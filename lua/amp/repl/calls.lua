@@ -1,0 +1,81 @@
+--- What can be given to a function or class: names of its options, with defaults where
+-- they are known. They come from the op table, from the lists that the code itself checks
+-- options against, and from the comments.
+-- @module amp.repl.calls
+local ldoc = require 'amp.repl.ldoc'
+local ops = require 'amp.ops'
+
+local M = {}
+
+--- The function that runs when a value is called: itself, a class's `init`, or what __call is.
+-- @return ?function
+function M.constructor(v)
+  if type(v) == 'function' then return v end
+  if type(v) ~= 'table' then return nil end
+  local mt = getmetatable(v)
+  local call = type(mt) == 'table' and rawget(mt, '__call')
+  local init = type(rawget(v, '__name')) == 'string' and v.init
+  if type(init) == 'function' then return init end
+  return type(call) == 'function' and call or nil
+end
+
+local lists = { names = true, known = true, option_names = true, keys = true, options = true }
+
+local function strings(t)
+  if type(t) ~= 'table' or type(t[1]) ~= 'string' then return false end
+  for i = 1, #t do
+    if type(t[i]) ~= 'string' or not t[i]:find '^[%a_][%w_]*$' then return false end
+  end
+  return true
+end
+
+-- From the upvalues of a function: lists of names, tables of defaults
+local function from_upvalues(f, into)
+  for i = 1, 60 do
+    local name, t = debug.getupvalue(f, i)
+    if not name then return end
+    if lists[name] and strings(t) then
+      for k = 1, #t do into[t[k]] = into[t[k]] or {} end
+    elseif name == 'defaults' and type(t) == 'table' then
+      for k, v in next, t do
+        if type(k) == 'string' then into[k] = { default = v } end
+      end
+    end
+  end
+end
+
+--- Options of what is called.
+-- @param v function or class
+-- @treturn table name -> {default =}
+function M.options(v)
+  local into = {}
+  local spec = type(v) == 'function' and ops.specs[v]
+  if spec then
+    for _, a in ipairs(spec.args) do
+      if a.kind ~= 'T' or not a.required then into[a.name] = { default = a.default } end
+    end
+    return into
+  end
+  if type(v) == 'table' and type(rawget(v, 'defaults')) == 'table' then -- an optimizer
+    for k, d in next, v.defaults do into[k] = { default = d } end
+    into.name = into.name or {}
+  end
+  local f = M.constructor(v)
+  if not f then return into end
+  from_upvalues(f, into)
+  local doc = ldoc.of_function(f)
+  for _, p in ipairs(doc and doc.params or {}) do
+    if p.kind:find 'table' and (p.name:find '^options?$' or p.name == 'given' or p.name == 'o') then
+      -- "batch_size (1), shuffle (false)" or "{dtype, device}"
+      for name in (p[1] .. ','):gmatch '([%a_][%w_]*)%s*%b()' do into[name] = into[name] or {} end
+      for inner in p[1]:gmatch '(%b{})' do
+        for name in inner:gmatch '([%a_][%w_]*)%s*[,}=]' do into[name] = into[name] or {} end
+      end
+    elseif type(v) == 'table' and p.kind ~= '' and p.name:find '^[%a_][%w_]*$' then
+      into[p.name] = into[p.name] or {}
+    end
+  end
+  return into
+end
+
+return M

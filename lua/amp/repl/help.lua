@@ -1,0 +1,404 @@
+--- Help: of an op from the library's table, of everything else from the comments above it.
+-- @module amp.repl.help
+local bit = require 'bit'
+local ffi = require 'ffi'
+local core = require 'amp.ffi'
+local calls = require 'amp.repl.calls'
+local ldoc = require 'amp.repl.ldoc'
+local names = require 'amp.repl.names'
+local ops = require 'amp.ops'
+local util = require 'amp.util'
+local C = core.C
+local band = bit.band
+
+local M = {}
+
+local INPLACE, METHOD, PRIVATE, FIRST, CREATE, ONLY_INPLACE = 1, 2, 4, 16, 32, 512
+local WIDTH = 78
+
+-- -- Text ---------------------------------------------------------------------------------------
+
+-- Lines of at most WIDTH columns, all but the first indented by n
+local function wrap(text, n)
+  local lines, line = {}, ''
+  for word in text:gmatch '%S+' do
+    if line ~= '' and #line + 1 + #word > WIDTH - n then
+      lines[#lines + 1] = line
+      line = word
+    else
+      line = line == '' and word or line .. ' ' .. word
+    end
+  end
+  lines[#lines + 1] = line
+  return table.concat(lines, '\n' .. (' '):rep(n))
+end
+
+local function field(out, head, text) out[#out + 1] = ('  %-10s %s'):format(head, wrap(text, 13)) end
+
+local function shown(v)
+  if type(v) == 'table' then
+    local list = {}
+    for i = 1, #v do list[i] = shown(v[i]) end
+    return '{' .. table.concat(list, ', ') .. '}'
+  end
+  return type(v) == 'string' and "'" .. v .. "'" or tostring(v)
+end
+
+-- -- Ops -----------------------------------------------------------------------------------------
+
+local kinds = { i = 'integer', f = 'number', b = 'true or false', d = 'dimension, from 1', t = 'dtype', v = 'device', I = 'integers', D = 'dimensions',
+  F = 'numbers' }
+
+local function kind(a)
+  if a.kind == 'T' then return a.list and 'list of tensors' or a.number and 'tensor or number' or 'tensor' end
+  if a.kind == 'e' then return "'" .. table.concat(a.word_list, "', '") .. "'" end
+  if a.kind == 'N' then return ('integer or %d of them'):format(a.count) end
+  return kinds[a.kind] or a.kind
+end
+
+local function default(a)
+  if a.kind == 'b' then return a.default == '0' and 'false' or 'true' end
+  if a.kind == 'e' then return "'" .. tostring(a.word_list[tonumber(a.default) + 1]) .. "'" end
+  if a.kind == 't' then return "'" .. ffi.string(C.amp_dtype_name(tonumber(a.default) or 0)) .. "'" end
+  return a.default
+end
+
+-- "(input, dim, {dtype, out})", without the first argument for a method
+local function arguments(r, method)
+  local list, options = {}, {}
+  for i = method and 2 or 1, #r.args do
+    local a = r.args[i]
+    if a.kind == 'T' or a.required then
+      list[#list + 1] = a.optional and '[' .. a.name .. ']' or a.name
+    else
+      options[#options + 1] = a.name
+    end
+  end
+  if #options > 0 then list[#list + 1] = '{' .. table.concat(options, ', ') .. '}' end
+  return '(' .. table.concat(list, ', ') .. ')'
+end
+
+local policies = {
+  lower = 'lower: computes in the region\'s 16-bit dtype',
+  fp32 = 'fp32: computes in float32',
+  fp32_unless_dtype = 'fp32_unless_dtype: computes in float32 unless a dtype is given',
+  promote = 'promote: inputs are brought to the widest dtype among them',
+  passthrough = 'passthrough: computes in whatever dtype comes',
+  special = 'special: has a rule of its own',
+  banned = 'banned: refused in a region, because it is not safe in 16 bits',
+}
+
+local function dtypes(mask)
+  local list = {}
+  for i = 0, tonumber(C.AMP_DTYPE_COUNT) - 1 do
+    if band(mask, bit.lshift(1, i)) ~= 0 then list[#list + 1] = ffi.string(C.amp_dtype_name(i)) end
+  end
+  return #list == tonumber(C.AMP_DTYPE_COUNT) and 'all' or table.concat(list, ' ')
+end
+
+local function op(r, out)
+  local info = C.amp_op_get(r.id)
+  local forms = {}
+  local flags = r.flags
+  local method = r.args[1] and r.args[1].kind == 'T' and not r.args[1].list and band(flags, CREATE) == 0
+  if band(flags, ONLY_INPLACE) == 0 then
+    forms[1] = ('amp.%s%s'):format(r.name, arguments(r))
+    if method and band(flags, METHOD) ~= 0 then forms[#forms + 1] = ('t:%s%s'):format(r.name, arguments(r, true)) end
+  end
+  if band(flags, INPLACE) ~= 0 and method then forms[#forms + 1] = ('t:%s_%s'):format(r.name, arguments(r, true)) end
+  local line = table.concat(forms, '    ')
+  out[#out + 1] = #line <= WIDTH and line or table.concat(forms, '\n')
+  out[#out + 1] = '  ' .. wrap(r.doc, 2)
+  local width = 0
+  for _, a in ipairs(r.args) do width = math.max(width, #a.name) end
+  for i, a in ipairs(r.args) do
+    local text = kind(a)
+    if a.default ~= nil then text = text .. ', ' .. default(a) .. ' if not given'
+    elseif a.optional then text = text .. ', may be left out' end
+    out[#out + 1] = ('  %-10s %-' .. width .. 's  %s'):format(i == 1 and 'arguments' or '', a.name, wrap(text, 15 + width))
+  end
+  local policy = ffi.string(C.amp_policy_name(C.amp_policy_get(r.id)))
+  field(out, 'autocast', policies[policy] or policy)
+  field(out, 'dtypes', dtypes(tonumber(info.dtypes)))
+  field(out, 'gradient', (r.kind == 'N' or band(flags, CREATE) ~= 0) and 'none' or band(flags, FIRST) ~= 0 and 'first order' or 'of any order')
+end
+
+-- -- Comments -------------------------------------------------------------------------------------
+
+local function paragraph(out, doc)
+  local text = doc.text
+  while text[1] and not text[1]:find '%S' do table.remove(text, 1) end
+  for i = 1, #text do
+    if not text[i]:find '^%s*@' then out[#out + 1] = (('  ' .. text[i]):gsub('%s+$', '')) end
+  end
+end
+
+local function tags(out, doc)
+  local width = 0
+  for _, p in ipairs(doc.params) do width = math.max(width, #p.name) end
+  for i, p in ipairs(doc.params) do
+    local type_ = p.kind:gsub('^%?', ''):gsub('|', ' or ')
+    local text = (type_ ~= '' and type_ or '') .. (p.kind:find '^%?' and ' (may be left out)' or '') .. (p[1] ~= '' and ': ' .. p[1] or '')
+    out[#out + 1] = ('  %-10s %-' .. width .. 's  %s'):format(i == 1 and 'arguments' or '', p.name, wrap(text, 15 + width))
+  end
+  for i, r in ipairs(doc.returns) do field(out, i == 1 and 'gives' or '', r) end
+  for i, r in ipairs(doc.raises) do field(out, i == 1 and 'errors' or '', r) end
+  for i = 1, #doc.usage do out[#out + 1] = (i == 1 and '  example    ' or '             ') .. doc.usage[i] end
+end
+
+local function func(name, f, out)
+  local info = debug.getinfo(f, 'S')
+  out[#out + 1] = name .. (ldoc.signature(f) or '(...)')
+  local doc = ldoc.of_function(f)
+  if doc then
+    paragraph(out, doc)
+    tags(out, doc)
+  elseif info.what == 'C' then
+    out[#out + 1] = '  a function of Lua\'s own library'
+  else
+    out[#out + 1] = '  (no comment stands above it)'
+  end
+  if info.what ~= 'C' and info.source:sub(1, 1) == '@' then field(out, 'source', ('%s:%d'):format(info.short_src, info.linedefined)) end
+end
+
+-- The file that a table of amp's is made in
+local function file_of(v)
+  for name, module in pairs(package.loaded) do
+    if module == v and type(name) == 'string' and name:find '^amp' then
+      local path = package.searchpath(name, package.path)
+      if path then return path end
+    end
+  end
+  local f = calls.constructor(v)
+  local info = f and debug.getinfo(f, 'S')
+  if info and info.source:sub(1, 1) == '@' then return info.source:sub(2) end
+  for _, g in next, v do
+    info = type(g) == 'function' and debug.getinfo(g, 'S')
+    if info and info.source:sub(1, 1) == '@' then return info.source:sub(2) end
+  end
+end
+
+-- First sentence of a comment
+local function summary(doc)
+  local text = table.concat(doc.text, ' '):gsub('%s+', ' ')
+  return text:match '^%s*(.-[%.;])%s' or text
+end
+
+-- The same; of a comment that has tags alone, what it takes and gives
+local function about(doc)
+  local text = summary(doc)
+  if text:find '%S' then return text end
+  local parts = {}
+  for _, p in ipairs(doc.params) do parts[#parts + 1] = p.name .. (p[1] ~= '' and ' (' .. p[1] .. ')' or '') end
+  return 'of ' .. table.concat(parts, ', ') .. (doc.returns[1] and '; gives ' .. doc.returns[1] or '')
+end
+
+local hidden = { init = true, extra_repr = true, transient = true, describe = true }
+
+local function methods(v, out)
+  local list = {}
+  for k, f in next, v do
+    if type(k) == 'string' and type(f) == 'function' and not k:find '^_' and not hidden[k] then list[#list + 1] = k end
+  end
+  table.sort(list)
+  local width = 0
+  for i = 1, #list do width = math.max(width, #list[i]) end
+  local first = true
+  for _, k in ipairs(list) do
+    local doc = ldoc.of_function(v[k])
+    if doc then
+      out[#out + 1] = ('  %-10s %-' .. width .. 's  %s'):format(first and 'methods' or '', k, wrap(about(doc), 15 + width))
+      first = false
+    end
+  end
+end
+
+-- The op of a class's name: CrossEntropyLoss is cross_entropy, ReLU is relu
+local function op_of(class)
+  local snake = class:gsub('^.*%.', ''):gsub('(%l)(%u)', '%1_%2'):gsub('(%u)(%u%l)', '%1_%2'):lower()
+  for _, name in ipairs { snake, (snake:gsub('_loss$', '')), (snake:gsub('_', '')), (snake:gsub('_?with_', '_with_'):gsub('_loss$', '')) } do
+    local r = ops.row(name)
+    if r and band(r.flags, PRIVATE) == 0 then return name end
+  end
+end
+
+-- The table in which the instances of a class find their methods
+local function method_table(v)
+  if rawget(v, 'class') and type(v.class) == 'table' then return v.class end
+  if rawget(v, '__name') and type(v.init) == 'function' then return v end
+  local f = calls.constructor(v)
+  for i = 1, f and 60 or 0 do
+    local name, t = debug.getupvalue(f, i)
+    if not name then break end
+    if type(t) == 'table' and name == 'mt' and type(rawget(t, '__index')) == 'table' then return t.__index end
+  end
+  return v
+end
+
+local function members(v, out)
+  local list = {}
+  for k in next, names.members(v) do
+    if not k:find '^_' then list[#list + 1] = k end
+  end
+  table.sort(list)
+  if #list > 0 then field(out, 'has', table.concat(list, '  ')) end
+end
+
+local function class(name, v, out)
+  local f = calls.constructor(v)
+  local doc = f and ldoc.of_function(f)
+  out[#out + 1] = name .. (doc and #doc.params > 0 and (function()
+    local list = {}
+    for i, p in ipairs(doc.params) do list[i] = p.name end
+    return '(' .. table.concat(list, ', ') .. ')'
+  end)() or f and '(...)' or '')
+  local path = file_of(v)
+  local head = path and ldoc.of_file(path)
+  if head then paragraph(out, head) end
+  if doc then
+    if head and #doc.text > 0 then out[#out + 1] = '' end
+    paragraph(out, doc)
+    tags(out, doc)
+  elseif head then
+    tags(out, head)
+  end
+  local options, list = calls.options(v), {}
+  for k, o in next, options do list[#list + 1] = k .. (o.default ~= nil and ' = ' .. shown(o.default) or '') end
+  table.sort(list)
+  if #list > 0 then field(out, 'options', table.concat(list, ', ')) end
+  if f then methods(method_table(v), out) else members(v, out) end
+  if rawget(v, '__name') and v.super then
+    field(out, '', 'and those of every module: ?nn.Module')
+    local same = op_of(v.__name)
+    if same then field(out, 'function', '?' .. same) end
+  end
+  if path then field(out, 'source', path) end
+end
+
+local function whole_tensor(out)
+  out[#out + 1] = 'Tensor: an array of numbers with a shape, a dtype and a device'
+  local tensor = require 'amp.tensor'
+  local properties = util.keys(tensor.properties)
+  field(out, 'properties', table.concat(properties, '  '))
+  local list = ops.names(true)
+  for k in next, tensor.methods do list[#list + 1] = k end
+  table.sort(list)
+  for i = #list, 2, -1 do
+    if list[i] == list[i - 1] then table.remove(list, i) end
+  end
+  field(out, 'methods', table.concat(list, '  '))
+  field(out, '', '?view and the like explain one')
+end
+
+-- -- Asking -------------------------------------------------------------------------------------------
+
+local function nearest(name)
+  local all, list = names.all(), {}
+  local last = name:match '([%w_]+)$' or name
+  local scored = {}
+  for _, n in ipairs(all) do
+    local short = n:match '[^.]+$'
+    local d = util.edits(last:lower(), short:lower())
+    if short:lower():find(last:lower(), 1, true) and #last >= 3 then d = math.min(d, 1 + (#short - #last) / 10) end
+    if d <= math.max(1, #last / 2.5) then scored[#scored + 1] = { d, n } end
+  end
+  table.sort(scored, function(a, b) return a[1] < b[1] or (a[1] == b[1] and a[2] < b[2]) end)
+  for i = 1, math.min(6, #scored) do list[i] = scored[i][2] end
+  return list
+end
+
+--- Text of the help on a name.
+-- @tparam string name 'matmul', 't:view', 'nn.Linear', 'net' ...
+-- @treturn ?string text; nil: nothing is known
+-- @treturn string what to say then
+function M.text(name)
+  ldoc.forget()
+  name = name:gsub('%b()$', ''):gsub('^:', 't:')
+  local lexer = require 'amp.repl.lexer'
+  local out = {}
+  if name == 'Tensor' or name == 'amp.Tensor' or name == 't' then
+    whole_tensor(out)
+    return table.concat(out, '\n')
+  end
+  local v, full = names.meant(name)
+  if v == nil then
+    if lexer.keywords[name] then return name .. ' is a word of Lua\'s grammar' end
+    local near = nearest(name)
+    return nil, ("nothing is called '%s'%s"):format(name, #near > 0 and '; near it: ' .. table.concat(near, ', ')
+      or '; ??' .. (name:match '^[%w_]+$' or 'words') .. ' looks through all help')
+  end
+  if type(v) == 'function' then
+    local spec = ops.specs[v]
+    if spec then
+      local row = ops.row(spec.name)
+      if not row or band(row.flags, PRIVATE) ~= 0 then return nil, name .. ' is a part of other ops' end
+      op(row, out)
+    else
+      func(full, v, out)
+    end
+  elseif type(v) == 'table' then
+    local mt = getmetatable(v)
+    if type(mt) == 'table' and rawget(mt, 'is_module') then -- a network
+      class(mt.class.__name, mt.class, out)
+    elseif type(rawget(v, 'class')) == 'table' and not (type(mt) == 'table' and rawget(mt, '__call')) then -- an optimizer and its like
+      class(v.class.op or full, v.class, out)
+    else
+      class(full, v, out)
+    end
+  elseif names.is_tensor(v) then
+    out[1] = full .. ' = ' .. require('amp.repl.show').value({ v }):match '^{%s*(.-)%s*}$'
+    whole_tensor(out)
+  else
+    out[1] = full .. ' = ' .. require('amp.repl.show').value(v)
+  end
+  return table.concat(out, '\n')
+end
+
+--- Show help on a name.
+-- @tparam string name
+-- @tparam function say
+-- @treturn boolean whether there was some
+function M.show(name, say)
+  local text, why = M.text(name)
+  say(text or why)
+  return text ~= nil
+end
+
+--- Show one line for everything whose name or help has all of some words.
+-- @tparam string words
+-- @tparam function say
+function M.search(words, say)
+  ldoc.forget()
+  local wanted = {}
+  for w in words:lower():gmatch '%S+' do wanted[#wanted + 1] = w end
+  local list = {}
+  local function look(name, text)
+    local all = (name .. ' ' .. text):lower()
+    for i = 1, #wanted do
+      if not all:find(wanted[i], 1, true) then return end
+    end
+    list[#list + 1] = { name, text }
+  end
+  for _, name in ipairs(util.keys(ops.by_name)) do
+    local r = ops.row(name)
+    if band(r.flags, PRIVATE) == 0 then look(name, r.doc) end
+  end
+  for _, path in ipairs(ldoc.sources()) do
+    local module = path:sub(#core.here + 1):gsub('%.lua$', ''):gsub('/init$', ''):gsub('/', '.')
+    local head = ldoc.of_file(path)
+    if head then look('(' .. module .. ')', summary(head)) end
+    for _, f in ipairs(ldoc.functions(path)) do look((f[1]:gsub('^M%.', module .. '.')), summary(f[2])) end
+  end
+  if #list == 0 then
+    say("no help has the words '", words, "'")
+    return false
+  end
+  table.sort(list, function(a, b) return a[1] < b[1] end)
+  local width = 0
+  for i = 1, math.min(#list, 40) do width = math.min(math.max(width, #list[i][1]), 32) end
+  for i = 1, math.min(#list, 40) do say(('%-' .. width .. 's  %s'):format(list[i][1], wrap(list[i][2], width + 2))) end
+  if #list > 40 then say(('... %d in all'):format(#list)) end
+  return true
+end
+
+return M

@@ -1,0 +1,83 @@
+--- A real terminal for specs: a shell in tmux, keys sent to it, what it shows. A folder of
+-- its own is HOME and the working directory.
+local H = require 'spec.helper'
+
+local M = {}
+
+M.available = os.execute 'command -v tmux >/dev/null 2>&1' == 0
+M.reason = 'tmux is not installed here (Debian: apt install tmux)'
+
+local Terminal = {}
+Terminal.__index = Terminal
+local count = 0
+
+local function quote(s) return H.quote(s) end
+
+function Terminal:tmux(command)
+  local out = H.sh(('tmux -S %s %s'):format(quote(self.socket), command))
+  return out
+end
+
+--- Start a shell.
+-- @tparam ?table o columns, rows, env (text in front of the shell)
+function M.start(o)
+  o = o or {}
+  count = count + 1
+  local self = setmetatable({ home = H.tmp('home' .. count), socket = H.tmp('tmux' .. count) }, Terminal)
+  os.execute('mkdir -p ' .. quote(self.home))
+  local root, build = H.absolute(H.root), H.absolute(H.build)
+  local env = ("cd %s && env -u AMP_HISTORY -u XDG_STATE_HOME HOME=%s PS1='$ ' PATH=%s:\"$PATH\" AMP_LIBRARY=%s LC_ALL=C.UTF-8 %s"):format(
+    quote(self.home), quote(self.home), quote(root .. '/lua/bin'), quote(build .. '/amp/libamp.so'), o.env or '')
+  self:tmux(('-f /dev/null new-session -d -x %d -y %d %s'):format(o.columns or 80, o.rows or 24, quote(env .. ' bash --norc --noprofile')))
+  self:wait '^%$'
+  return self
+end
+
+function Terminal:stop() self:tmux 'kill-server' end
+
+--- What is on the screen, without empty lines at its end.
+function Terminal:screen() return (self:tmux('capture-pane -p'):gsub('%s+$', '')) end
+
+--- Type text as it is, then keys by tmux's names ('Enter', 'C-c', 'Tab').
+function Terminal:type(text, ...)
+  if text ~= '' then self:tmux('send-keys -l ' .. quote(text)) end
+  for _, key in ipairs { ... } do self:tmux('send-keys ' .. key) end
+end
+
+--- Wait until the screen matches a pattern (or contains a plain text); an error with the screen after some seconds.
+function Terminal:wait(pattern, plain, seconds)
+  local amp = require 'amp'
+  local stop = amp.clock() + (seconds or 20)
+  local screen
+  repeat
+    screen = self:screen()
+    if screen:find(pattern, 1, plain) then return screen end
+    os.execute 'sleep 0.05'
+  until amp.clock() > stop
+  error(('"%s" does not come to the screen:\n%s'):format(pattern, screen), 2)
+end
+
+--- Wait for text as it is.
+function Terminal:expect(text, seconds) return self:wait(text, true, seconds) end
+
+--- Start amp and wait for its prompt.
+function Terminal:amp(arguments)
+  self:type('clear; amp ' .. (arguments or ''), 'Enter')
+  return self:wait '\namp>$'
+end
+
+--- Whether the shell's terminal echoes and reads lines, as it did.
+function Terminal:sane()
+  self:type('clear; stty -a', 'Enter')
+  local text = self:wait 'icanon.*%$$'
+  return not text:find('-icanon', 1, true) and not text:find('-echo ', 1, true) and not text:find('-isig', 1, true) and not text:find('-opost', 1, true)
+end
+
+--- Process number of the amp that runs in the shell.
+function Terminal:pid()
+  local shell = self:tmux('display-message -p "#{pane_pid}"'):match '%d+'
+  local out = H.sh('pgrep -P ' .. shell)
+  return tonumber(out:match '%d+')
+end
+
+return M

@@ -1,0 +1,96 @@
+/*
+** cuda.h: what the rooms of the CUDA plug-in share. Host code lives in src/cuda
+** (C) and beside its kernels in kernels/ (C-like C++); both see this header.
+**
+**   table slot -> amp__cuda_run: the device is entered (stream, properties)
+**   -> amp__cuda_NAME of the row -> launches, all on the device's stream
+**
+** The plug-in sees none of libamp.so's symbols: what it needs of the core comes
+** in a table (amp_core_api), and cuda_core.c gives it the core's own names.
+** What a kernel finds wrong with values (an index out of range) it notes in the
+** device's trouble cell, memory of the host; the next wait raises it.
+*/
+#ifndef AMP_CUDA_PLUGIN_H
+#define AMP_CUDA_PLUGIN_H
+#include <cuda_runtime.h>
+#include "amp_core.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { AMP_CUDA_MAX = 16, AMP_CUDA_UPLOAD = 1024 /* bytes that travel as a launch's argument */ };
+
+/* Kinds of trouble, each with a text in cuda_device.c */
+enum amp_trouble_kind { AMP_TROUBLE_NONE, AMP_TROUBLE_INDEX, AMP_TROUBLE_LABEL, AMP_TROUBLE_ZERO, AMP_TROUBLE_NEGATIVE_POWER, AMP_TROUBLE_CAST,
+                        AMP_TROUBLE_SINGULAR, AMP_TROUBLE_NOT_POSITIVE, AMP_TROUBLE_PROBABILITY, AMP_TROUBLE_NEGATIVE, AMP_TROUBLE_CONVERGENCE, AMP_TROUBLE_LENGTH };
+typedef struct amp_trouble { /* the first one since it was told */
+  int32_t kind, op;
+  int64_t value, limit, place; /* what was found, what it had to be below, where (from 0) */
+  double number;
+} amp_trouble;
+
+typedef struct amp_cuda_device {
+  int index, sms, cc;          /* compute capability times 10 */
+  size_t shared;               /* most dynamic shared memory of a block */
+  cudaStream_t stream;         /* where everything of the present thread goes */
+  amp_trouble *trouble;        /* host memory that kernels see... */
+  amp_trouble *trouble_there;  /* ...at this address */
+  char name[128];
+  size_t memory;
+  struct amp_cuda_capture *capture; /* being captured, NULL: nothing is */
+} amp_cuda_device;
+
+extern int amp__cuda_count;
+extern amp_cuda_device amp__cuda_devices[AMP_CUDA_MAX];
+/* The device entered last by this thread: every launch goes there. */
+amp_cuda_device *amp__cuda_enter(int index);  /* NULL with error */
+amp_cuda_device *amp__cuda_here(void);
+cudaStream_t amp__cuda_stream(void);
+
+int amp__cuda_failed(cudaError_t e, const char *what);     /* sets the error, gives its code */
+static inline int amp__cuda_check(cudaError_t e, const char *what) { return amp_likely(e == cudaSuccess) ? 0 : amp__cuda_failed(e, what); }
+int amp__cuda_wait(amp_cuda_device *d);   /* until the stream is done; raises what kernels noted. Errors inside a capture */
+int amp__cuda_check_capture(const char *what); /* an error that says what can't be captured, while something is */
+
+/* -- Memory (cuda_memory.c) -------------------------------------------------- */
+void *amp__cuda_alloc(int index, size_t n);
+void amp__cuda_free(int index, void *p, size_t n);
+int amp__cuda_transfer(amp_tensor *dst, const amp_tensor *src);
+int amp__cuda_sync(int index);
+/* n bytes of the host's to the device, as a launch's argument (at most AMP_CUDA_UPLOAD): no memory must stay */
+int amp__cuda_upload(void *dst, const void *src, size_t n);
+/* A scratch tensor (uint8) of the device, to be freed when the launches are queued */
+amp_tensor *amp__cuda_scratch(size_t n);
+
+/* -- Tensors for kernels (cuda_core.c) ---------------------------------------- */
+amp_tensor *amp__cuda_make(int dtype, int ndim, const int64_t *size);    /* on the device entered, not filled */
+amp_tensor *amp__cuda_dense(amp_tensor *t, int dtype);  /* t in dtype and C order: itself (counted) or a copy. NULL: error */
+amp_tensor *amp__cuda_op(int op, amp_tensor *const *in, int nin, const amp_slot *a); /* an op by dispatch, not recorded; counted */
+bool amp__cuda_plain(const amp_tensor *t); /* C order without gaps */
+
+/* -- Parts of other slots ------------------------------------------------------ */
+int amp__cuda_copy_to(amp_tensor *dst, const amp_tensor *src);     /* broadcast and cast, same device (kernels/copy.cu) */
+int amp__cuda_fill_value(amp_tensor *t, double v);
+int amp__cuda_check_cast(const amp_tensor *t, int dtype);
+int amp__cuda_optim_step(int kind, const amp_hyper *h, amp_optim_chunk *chunks, int n, const float *const *found, int nfound) __attribute__((weak));
+int amp__cuda_check_scale(amp_tensor *t, const float *inv, float *found) __attribute__((weak));
+int amp__cuda_scale_update(float *scale, float *inv, double *tracker, double *hyst, const float *const *found, int nfound, const amp_scaler_options *o) __attribute__((weak));
+
+/* -- Random numbers: Philox; a launch draws `n` counters -------------------------- */
+typedef struct amp_rng { uint64_t seed, counter; const uint64_t *cell; } amp_rng; /* counter + *cell (NULL: 0) is the first */
+amp_rng amp__cuda_rng(int64_t n);
+
+/* -- The rows' functions: one each, in kernels/ or here. A row without one has no kernel on a GPU and says so. -- */
+#define AMP_CUDA_FN_K(name) int amp__cuda_##name(amp_call *c) __attribute__((weak));
+#define AMP_CUDA_FN_N(name) int amp__cuda_##name(amp_call *c) __attribute__((weak));
+#define AMP_CUDA_FN_V(name)
+#define AMP_CUDA_FN_C(name)
+#define AMP_OP(kind, name, schema, infer, policy, dtypes, save, flags, doc) AMP_CUDA_FN_##kind(name)
+#include "amp_ops.def"
+#undef AMP_OP
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,107 @@
+/*
+** cuda_core.c: the core's own names inside the plug-in. libamp.so hides its
+** symbols, so what kernels call (amp__fail, amp__tensor_make, ...) is defined
+** here once more and goes through the table that amp_plugin_init was given. Of
+** dtypes the plug-in has a copy of its own (amp_dtype.c).
+*/
+#include <stdarg.h>
+#include <stdio.h>
+#include "cuda_core.h"
+
+const amp_core_api *amp__cuda_api;
+
+static int vfail(int code, int arg, const char *fmt, va_list list)
+{
+  char text[976];
+  vsnprintf(text, sizeof text, fmt, list);
+  return amp__cuda_api->fail(code, arg, text);
+}
+
+int amp__fail(int code, const char *fmt, ...)
+{
+  va_list list;
+  va_start(list, fmt);
+  int rc = vfail(code, 0, fmt, list);
+  va_end(list);
+  return rc;
+}
+
+int amp__fail_arg(int code, int arg, const char *fmt, ...)
+{
+  va_list list;
+  va_start(list, fmt);
+  int rc = vfail(code, arg, fmt, list);
+  va_end(list);
+  return rc;
+}
+
+const char *amp__shape_str(int ndim, const int64_t *size) { return amp__cuda_api->shape_str(ndim, size); }
+const char *amp__tensor_str(const amp_tensor *t) { return amp__cuda_api->tensor_str(t); }
+amp_tensor *amp__tensor_make(int dtype, int device, int index, int ndim, const int64_t *size)
+{
+  return amp__cuda_api->tensor_make(dtype, device, index, ndim, size);
+}
+amp_tensor *amp__tensor_view(const amp_tensor *t, int ndim, const int64_t *size, const int64_t *stride, int64_t offset)
+{
+  return amp__cuda_api->tensor_view(t, ndim, size, stride, offset);
+}
+void amp__free(amp_tensor *t) { amp__cuda_api->free(t); }
+int amp__dispatch(int op, unsigned flags, amp_tensor *const *in, int nin, amp_tensor **out, const amp_slot *attrs)
+{
+  return amp__cuda_api->dispatch(op, flags, in, nin, out, attrs);
+}
+
+/* -- Tensors for kernels ------------------------------------------------------- */
+
+amp_tensor *amp__cuda_make(int dtype, int ndim, const int64_t *size)
+{
+  return amp__tensor_make(dtype, AMP_CUDA, amp__cuda_here()->index, ndim, size);
+}
+
+amp_tensor *amp__cuda_scratch(size_t n)
+{
+  int64_t size = (int64_t)(n ? n : 1);
+  return amp__cuda_make(AMP_UINT8, 1, &size);
+}
+
+bool amp__cuda_plain(const amp_tensor *t)
+{
+  int64_t step = 1;
+  if (t->numel == 0) return true;
+  for (int d = t->ndim - 1; d >= 0; d--) {
+    if (t->size[d] != 1 && t->stride[d] != step) return false;
+    step *= t->size[d];
+  }
+  return true;
+}
+
+amp_tensor *amp__cuda_dense(amp_tensor *t, int dtype)
+{
+  if (t->dtype == dtype && amp__cuda_plain(t)) { amp__retain(t); return t; }
+  amp_tensor *d = amp__cuda_make(dtype, t->ndim, t->size);
+  if (d && amp__cuda_copy_to(d, t) < 0) { amp__free(d); return NULL; }
+  return d;
+}
+
+amp_tensor *amp__cuda_op(int op, amp_tensor *const *in, int nin, const amp_slot *a)
+{
+  amp_state *S = amp__cuda_api->state();
+  amp_tensor *out[AMP_MAX_OUT] = { NULL };
+  int32_t grad_mode = S->grad_mode, autocast_on = S->autocast_on;
+  S->grad_mode = S->autocast_on = 0;
+  int rc = amp__dispatch(op, 0, in, nin, out, a);
+  S->grad_mode = grad_mode;
+  S->autocast_on = autocast_on;
+  for (int i = 1; i < AMP_MAX_OUT; i++) amp__free(out[i]);
+  return rc < 0 ? NULL : out[0];
+}
+
+/* -- Random numbers ----------------------------------------------------------------- */
+
+amp_rng amp__cuda_rng(int64_t n)
+{
+  amp_state *S = amp__cuda_api->state();
+  amp_rng r = { S->seed, S->rng_offset, NULL };
+  S->rng_offset += (uint64_t)n;
+  return r;
+}

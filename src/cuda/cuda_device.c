@@ -1,0 +1,186 @@
+/*
+** cuda_device.c: the cards, the table that the plug-in fills, and waits.
+**
+** Each row's slot is one function, run: it enters the device of the operands,
+** calls the row's own function and looks for a launch that failed. Errors that a
+** kernel finds in values lie in a cell of host memory that it sees (trouble); a
+** wait reads and clears it, so nobody waits for them alone.
+*/
+#include <stdio.h>
+#include <string.h>
+#include "cuda_core.h"
+#include "../amp_hash.h"
+
+AMP_API const char *amp_plugin_init(uint64_t hash, amp_device_ops *devices);
+AMP_API const char *amp_plugin_version(void);
+
+int amp__cuda_count;
+amp_cuda_device amp__cuda_devices[AMP_CUDA_MAX];
+static _Thread_local amp_cuda_device *here;
+static char reason[512];
+
+#define AMP_ROW_K(name) [AMP_OP_##name] = amp__cuda_##name,
+#define AMP_ROW_N(name) [AMP_OP_##name] = amp__cuda_##name,
+#define AMP_ROW_V(name)
+#define AMP_ROW_C(name)
+#define AMP_OP(kind, name, schema, infer, policy, dtypes, save, flags, doc) AMP_ROW_##kind(name)
+static amp_kernel_fn row[AMP_OP_COUNT] = {
+#include "amp_ops.def"
+};
+#undef AMP_OP
+
+/* -- Errors ------------------------------------------------------------------------ */
+
+int amp__cuda_failed(cudaError_t e, const char *what)
+{
+  cudaGetLastError(); /* one that is not for ever is gone with it */
+  if (e == cudaErrorMemoryAllocation) return amp__fail(AMP_E_MEMORY, "%s: no memory is left on the GPU", what);
+  return amp__fail(AMP_E_DEVICE, "%s: %s (%s)", what, cudaGetErrorString(e), cudaGetErrorName(e));
+}
+
+static int tell(const amp_trouble *t)
+{
+  const char *op = t->op >= 0 && t->op < AMP_OP_COUNT ? amp__cuda_api->ops[t->op].info.name : "an op";
+  long long v = (long long)t->value, limit = (long long)t->limit, place = (long long)t->place + 1;
+  switch (t->kind) {
+  case AMP_TROUBLE_INDEX: return amp__fail(AMP_E_INDEX, "%s on the GPU: index %lld is out of range for a dimension of size %lld (index tensor's element %lld)", op, v, limit, place);
+  case AMP_TROUBLE_LABEL: return amp__fail(AMP_E_INDEX, "%s on the GPU: label %lld in row %lld is not in 1..%lld", op, v, place, limit);
+  case AMP_TROUBLE_ZERO: return amp__fail(AMP_E_VALUE, "%s on the GPU: an integer divided by zero (element %lld); cast to a float dtype for NaN and infinity", op, place);
+  case AMP_TROUBLE_NEGATIVE_POWER: return amp__fail(AMP_E_VALUE, "%s on the GPU: an integer to a negative power (%lld); cast to a float dtype", op, v);
+  case AMP_TROUBLE_CAST: return amp__fail(AMP_E_VALUE, "%s on the GPU: the value %.9g can't be cast to an integer dtype: it is out of range", op, t->number);
+  case AMP_TROUBLE_SINGULAR: return amp__fail(AMP_E_VALUE, "%s on the GPU: matrix %lld is singular", op, place);
+  case AMP_TROUBLE_NOT_POSITIVE: return amp__fail(AMP_E_VALUE, "%s on the GPU: matrix %lld is not positive-definite (leading minor %lld)", op, place, v);
+  case AMP_TROUBLE_PROBABILITY: return amp__fail(AMP_E_VALUE, "%s on the GPU: %.9g in row %lld is not a probability or weight", op, t->number, place);
+  case AMP_TROUBLE_NEGATIVE: return amp__fail(AMP_E_VALUE, "%s on the GPU: a negative value, %.9g (element %lld)", op, t->number, place);
+  case AMP_TROUBLE_CONVERGENCE: return amp__fail(AMP_E_VALUE, "%s on the GPU: matrix %lld: the iteration did not converge", op, place);
+  case AMP_TROUBLE_LENGTH: return amp__fail(AMP_E_VALUE, "%s on the GPU: length %lld of sequence %lld is not in 0..%lld", op, v, place, limit);
+  default: return amp__fail(AMP_E_INTERNAL, "%s on the GPU: trouble %d", op, t->kind);
+  }
+}
+
+int amp__cuda_check_capture(const char *what)
+{
+  enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  if (here == NULL || here->capture == NULL) return 0;
+  cudaStreamIsCapturing(here->stream, &status);
+  if (status == cudaStreamCaptureStatusNone) return 0;
+  return amp__fail(AMP_E_STATE, "%s waits for the GPU, which a captured step can't do; take it out of the function given to amp.capture", what);
+}
+
+int amp__cuda_wait(amp_cuda_device *d)
+{
+  int rc = amp__cuda_check_capture("reading a value");
+  if (rc < 0) return rc;
+  if ((rc = amp__cuda_check(cudaStreamSynchronize(d->stream), "waiting for the GPU")) < 0) return rc;
+  if (amp_unlikely(d->trouble->kind != AMP_TROUBLE_NONE)) {
+    amp_trouble t = *d->trouble;
+    memset(d->trouble, 0, sizeof t);
+    return tell(&t);
+  }
+  return 0;
+}
+
+int amp__cuda_sync(int index)
+{
+  amp_cuda_device *d = amp__cuda_enter(index);
+  return d ? amp__cuda_wait(d) : AMP_E_DEVICE;
+}
+
+/* -- Entering a device -------------------------------------------------------------- */
+
+static amp_cuda_device *open_device(amp_cuda_device *d)
+{
+  void *p = NULL, *q = NULL;
+  if (d->stream) return d;
+  if (amp__cuda_check(cudaStreamCreateWithFlags(&d->stream, cudaStreamNonBlocking), "making a stream")) return NULL;
+  if (amp__cuda_check(cudaHostAlloc(&p, sizeof *d->trouble, cudaHostAllocMapped), "memory of the host")) return NULL;
+  memset(p, 0, sizeof *d->trouble);
+  if (amp__cuda_check(cudaHostGetDevicePointer(&q, p, 0), "memory of the host")) return NULL;
+  d->trouble = p;
+  d->trouble_there = q;
+  return d;
+}
+
+amp_cuda_device *amp__cuda_enter(int index)
+{
+  amp_cuda_device *d = &amp__cuda_devices[index];
+  if (amp_likely(here == d && (amp__cuda_count == 1 || d->stream))) {
+    if (amp__cuda_count > 1) cudaSetDevice(index); /* another library may have changed it */
+    return d;
+  }
+  if (index < 0 || index >= amp__cuda_count) { amp__fail(AMP_E_DEVICE, "there is no GPU %d", index + 1); return NULL; }
+  if (amp__cuda_check(cudaSetDevice(index), "choosing the GPU")) return NULL;
+  if (!open_device(d)) return NULL;
+  return here = d;
+}
+
+amp_cuda_device *amp__cuda_here(void) { return here; }
+cudaStream_t amp__cuda_stream(void) { return here->stream; }
+
+/* -- The slots ------------------------------------------------------------------------ */
+
+static int run(amp_call *c)
+{
+  int index = -1;
+  for (int i = 0; i < c->nin && index < 0; i++)
+    if (c->in[i] && c->in[i]->device == AMP_CUDA) index = c->in[i]->device_index;
+  if (index < 0 && c->nout && c->out[0] && c->out[0]->device == AMP_CUDA) index = c->out[0]->device_index;
+  amp_cuda_device *d = amp__cuda_enter(index < 0 ? 0 : index);
+  if (d == NULL) return AMP_E_DEVICE;
+  int rc = row[c->id](c);
+  cudaError_t e = cudaPeekAtLastError();
+  if (amp_unlikely(e != cudaSuccess && rc >= 0)) rc = amp__cuda_failed(e, "a launch");
+  return rc;
+}
+
+const char *amp_plugin_version(void)
+{
+  static char text[64];
+  int v = 0;
+  cudaRuntimeGetVersion(&v);
+  snprintf(text, sizeof text, "CUDA %d.%d", v / 1000, v % 1000 / 10);
+  return text;
+}
+
+const char *amp_plugin_init(uint64_t hash, amp_device_ops *devices)
+{
+  int n = 0, driver = 0;
+  if (hash != amp__table_hash()) return "it was built for another version of amp";
+  amp__cuda_api = devices[AMP_CPU].core;
+  cudaError_t e = cudaGetDeviceCount(&n);
+  cudaDriverGetVersion(&driver);
+  if (driver == 0) return "no NVIDIA driver is installed";
+  if (e == cudaErrorInsufficientDriver) {
+    int runtime = 0;
+    cudaRuntimeGetVersion(&runtime);
+    snprintf(reason, sizeof reason, "the NVIDIA driver is too old: it knows CUDA %d.%d, this build needs %d.%d", driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
+    return reason;
+  }
+  if (e != cudaSuccess || n == 0) {
+    snprintf(reason, sizeof reason, "no GPU is found (%s)", e == cudaSuccess ? "the driver lists none" : cudaGetErrorString(e));
+    cudaGetLastError();
+    return reason;
+  }
+  amp__cuda_count = n < AMP_CUDA_MAX ? n : AMP_CUDA_MAX;
+  for (int i = 0; i < amp__cuda_count; i++) {
+    struct cudaDeviceProp p;
+    amp_cuda_device *d = &amp__cuda_devices[i];
+    if (cudaGetDeviceProperties(&p, i) != cudaSuccess) return "a GPU does not say what it is";
+    *d = (amp_cuda_device){ .index = i, .sms = p.multiProcessorCount, .cc = p.major * 10 + p.minor, .shared = p.sharedMemPerBlockOptin, .memory = p.totalGlobalMem };
+    snprintf(d->name, sizeof d->name, "%.127s", p.name);
+  }
+  amp_device_ops *g = &devices[AMP_CUDA];
+  for (int i = 0; i < AMP_OP_COUNT; i++)
+    if (row[i]) g->kernel[i] = run;
+  g->alloc = amp__cuda_alloc;
+  g->free = amp__cuda_free;
+  g->copy = amp__cuda_transfer;
+  g->sync = amp__cuda_sync;
+  g->optim_step = amp__cuda_optim_step;
+  g->check_scale = amp__cuda_check_scale;
+  g->scale_update = amp__cuda_scale_update;
+  snprintf(reason, sizeof reason, "%s, %s (compute capability %d.%d)", amp_plugin_version(), amp__cuda_devices[0].name, amp__cuda_devices[0].cc / 10, amp__cuda_devices[0].cc % 10);
+  g->reason = reason;
+  g->count = amp__cuda_count;
+  return NULL;
+}

@@ -1,0 +1,134 @@
+/*
+** cuda_memory.c: raw memory of the cards and copies between them and the host.
+**
+** The pools are the core's (amp_alloc.c): blocks come from here once and are
+** reused. All work of a device goes into one stream, so a block that is freed and
+** given out again is written after what still reads it. Memory that a captured
+** step uses is kept apart while the capture lives (cuda_capture.c).
+*/
+#include <string.h>
+#include "cuda_core.h"
+
+void *amp__cuda_alloc(int index, size_t n)
+{
+  void *p = NULL;
+  amp_cuda_device *d = amp__cuda_enter(index);
+  if (d == NULL) return NULL;
+  if (cudaMalloc(&p, n) != cudaSuccess) {
+    cudaGetLastError();
+    return NULL;
+  }
+  return p;
+}
+
+void amp__cuda_free(int index, void *p, size_t n)
+{
+  (void)n;
+  if (amp__cuda_enter(index)) cudaFree(p);
+}
+
+static bool raw_alike(const amp_tensor *a, const amp_tensor *b)
+{
+  return a->dtype == b->dtype && a->numel == b->numel
+         && ((amp__cuda_plain(a) && amp__cuda_plain(b))
+             || ((a->flags & b->flags & AMP_T_DENSE) && amp__same_size(a, b) && memcmp(a->stride, b->stride, sizeof(int64_t) * a->ndim) == 0));
+}
+
+/* Bytes between two places of which one at least is a card's */
+static int move(amp_tensor *dst, const amp_tensor *src)
+{
+  size_t n = (size_t)src->numel * amp__dtype_size[src->dtype];
+  const amp_tensor *on = src->device == AMP_CUDA ? src : dst;
+  if (n == 0) return 0;
+  amp_cuda_device *d = amp__cuda_enter(on->device_index);
+  if (d == NULL) return AMP_E_DEVICE;
+  if (src->device == AMP_CPU) {
+    if (n <= AMP_CUDA_UPLOAD) return amp__cuda_upload(amp__data(dst), amp__data(src), n);
+    if (d->capture) return amp__fail(AMP_E_STATE, "a copy from the CPU can't be captured: it would be repeated with the same values; make the tensor before, and fill it with :copy_ between steps");
+    return amp__cuda_check(cudaMemcpyAsync(amp__data(dst), amp__data(src), n, cudaMemcpyHostToDevice, d->stream), "a copy to the GPU");
+  }
+  if (dst->device == AMP_CPU) {
+    int rc = amp__cuda_check_capture("a copy to the CPU");
+    if (rc < 0) return rc;
+    if ((rc = amp__cuda_check(cudaMemcpyAsync(amp__data(dst), amp__data(src), n, cudaMemcpyDeviceToHost, d->stream), "a copy to the CPU")) < 0) return rc;
+    return amp__cuda_wait(d);
+  }
+  if (dst->device_index == src->device_index)
+    return amp__cuda_check(cudaMemcpyAsync(amp__data(dst), amp__data(src), n, cudaMemcpyDeviceToDevice, d->stream), "a copy on the GPU");
+  /* between cards: after what the receiver still does, and before what it does next */
+  cudaEvent_t e;
+  amp_cuda_device *to = &amp__cuda_devices[dst->device_index];
+  if (!amp__cuda_enter(dst->device_index)) return AMP_E_DEVICE;
+  int rc = amp__cuda_check(cudaEventCreateWithFlags(&e, cudaEventDisableTiming), "an event");
+  if (rc < 0) return rc;
+  rc = amp__cuda_check(cudaEventRecord(e, to->stream), "an event");
+  if (!rc && !amp__cuda_enter(src->device_index)) rc = AMP_E_DEVICE;
+  if (!rc) rc = amp__cuda_check(cudaStreamWaitEvent(d->stream, e, 0), "an event");
+  if (!rc) rc = amp__cuda_check(cudaMemcpyPeerAsync(amp__data(dst), dst->device_index, amp__data(src), src->device_index, n, d->stream), "a copy between GPUs");
+  cudaEventDestroy(e);
+  if (!rc) rc = amp__cuda_check(cudaEventCreateWithFlags(&e, cudaEventDisableTiming), "an event");
+  if (rc) return rc;
+  rc = amp__cuda_check(cudaEventRecord(e, d->stream), "an event");
+  if (!rc && !amp__cuda_enter(dst->device_index)) rc = AMP_E_DEVICE;
+  if (!rc) rc = amp__cuda_check(cudaStreamWaitEvent(to->stream, e, 0), "an event");
+  cudaEventDestroy(e);
+  return rc;
+}
+
+int amp__cuda_transfer(amp_tensor *dst, const amp_tensor *src) { return move(dst, src); }
+
+/* -- Rows that copy between devices --------------------------------------------------- */
+
+/* t in C order and in dtype, on its own device; counted */
+static amp_tensor *prepared(amp_tensor *t, int dtype)
+{
+  if (t->device == AMP_CUDA) return amp__cuda_enter(t->device_index) ? amp__cuda_dense(t, dtype) : NULL;
+  if (t->dtype == dtype && amp__cuda_plain(t)) { amp__retain(t); return t; }
+  amp_slot a[AMP_MAX_SLOT] = { { .i = dtype } };
+  if (t->dtype != dtype) return amp__cuda_op(AMP_OP_cast, &t, 1, a); /* dense where t is */
+  a[0].i = 1;
+  return amp__cuda_op(AMP_OP_clone, &t, 1, a);
+}
+
+static int between(amp_tensor *dst, amp_tensor *src)
+{
+  if (raw_alike(dst, src)) return move(dst, src);
+  /* the cast is made where the values are, then they travel, then they are spread out */
+  int rc = AMP_E_INTERNAL;
+  amp_tensor *there = NULL, *from = prepared(src, dst->dtype), *in[2];
+  if (from && !amp__cuda_plain(from)) {
+    amp_slot a[AMP_MAX_SLOT] = { { .i = 1 } };
+    amp_tensor *dense = amp__cuda_op(AMP_OP_clone, &from, 1, a);
+    amp__free(from);
+    from = dense;
+  }
+  if (from == NULL) return amp__cuda_api->state()->err.code;
+  if (raw_alike(dst, from)) { rc = move(dst, from); goto out; }
+  there = amp__tensor_make(dst->dtype, dst->device, dst->device_index, from->ndim, from->size);
+  if (there == NULL) goto out;
+  if ((rc = move(there, from)) < 0) goto out;
+  if (dst->device == AMP_CUDA) rc = amp__cuda_enter(dst->device_index) ? amp__cuda_copy_to(dst, there) : AMP_E_DEVICE;
+  else {
+    in[0] = dst;
+    in[1] = there;
+    amp_state *S = amp__cuda_api->state();
+    int32_t grad_mode = S->grad_mode;
+    S->grad_mode = 0;
+    rc = amp__dispatch(AMP_OP_copy, AMP_INPLACE, in, 2, NULL, NULL);
+    S->grad_mode = grad_mode;
+  }
+out:
+  if (rc == AMP_E_INTERNAL) rc = amp__cuda_api->state()->err.code;
+  amp__free(from);
+  amp__free(there);
+  return rc;
+}
+
+int amp__cuda_to_device(amp_call *c) { return between(c->out[0], c->in[0]); }
+
+int amp__cuda_copy(amp_call *c)
+{
+  amp_tensor *dst = c->out[0], *src = c->in[1];
+  if (src->device == dst->device && src->device_index == dst->device_index) return amp__cuda_copy_to(dst, src);
+  return between(dst, src);
+}
