@@ -27,6 +27,10 @@ build = {
     LIBDIR = "$(LIBDIR)",
     LUADIR = "$(LUADIR)",
     AMP_LUAROCKS = "ON",
+    -- luarocks make ... AMP_CUDA=OFF; not given, they are empty, which is AUTO (LuaRocks warns of it)
+    AMP_CUDA = "$(AMP_CUDA)",
+    AMP_ONEDNN = "$(AMP_ONEDNN)",
+    AMP_LAPACK = "$(AMP_LAPACK)",
   },
   install = {
     bin = {

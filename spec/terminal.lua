@@ -40,6 +40,7 @@ function Terminal:screen() return (self:tmux('capture-pane -p'):gsub('%s+$', '')
 
 --- Type text as it is, then keys by tmux's names ('Enter', 'C-c', 'Tab').
 function Terminal:type(text, ...)
+  text = text:gsub(';$', '\\;') -- which would end tmux's command
   if text ~= '' then self:tmux('send-keys -l ' .. quote(text)) end
   for _, key in ipairs { ... } do self:tmux('send-keys ' .. key) end
 end

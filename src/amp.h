@@ -519,6 +519,9 @@ AMP_API const char *amp_optim_state_name(int kind, int which);
 AMP_API int amp_optim_state(amp_state *S, amp_ref *out, amp_optim *o, int group, int param, int which);
 /* Sets it to a copy of v, of the parameter's shape; NULL: none. */
 AMP_API int amp_optim_state_set(amp_state *S, amp_optim *o, int group, int param, int which, const amp_ref *v);
+/* On: reads all parameters' step counts with one wait; the functions below take them from there until Off or the next
+** step, instead of a wait each. */
+AMP_API int amp_optim_look(amp_state *S, amp_optim *o, int on);
 /* How many steps a parameter has made. Waits for the device. */
 AMP_API int amp_optim_get_steps(amp_state *S, amp_optim *o, int group, int param, double *steps);
 /* Sets that number, 0 or more. */

@@ -140,17 +140,31 @@ int amp__bwd_put(amp_bwd *b) {
   return rc;
 }
 
+/* The k-th element of the source went where the mask is true for the k-th time: that gradient is added at k, and 0 at some
+** place for every element that the mask left alone. The size of nothing depends on the mask, so nobody waits for it. */
+static amp_tensor *at_source(amp_tensor *g, amp_tensor *mask, const amp_shape *h) {
+  int64_t n = amp__count(h->ndim, h->size), all = g->numel;
+  amp_tensor *to = amp__xfull(0, g->dtype, g->device, g->device_index, 1, &n);
+  if (n == 0 || all == 0 || !to) return amp__xview(to, h->ndim, h->size);
+  amp_tensor *ones = amp__xfull(1, AMP_INT64, g->device, g->device_index, g->ndim, g->size);
+  amp_tensor *place = amp__xview(amp__xmask(mask, ones), 1, &all);
+  place = amp__xdim(AMP_OP_cumsum, 0, 1, &place);
+  amp_sl s = amp__sl();
+  amp__sl_f(&s, 1);
+  amp__sl_f(&s, (double)n);
+  place = place ? amp__x(AMP_OP_clamp, &s, 1, &place) : NULL;
+  amp_tensor *in[3] = { to, place, amp__xview(amp__xmask(mask, g), 1, &all) };
+  return amp__xview(place && in[2] ? amp__xdim(AMP_OP_scatter_add, 0, 3, in) : NULL, h->ndim, h->size);
+}
+
 int amp__bwd_masked_scatter(amp_bwd *b) {
   int rc = 0;
   amp_tensor *g = G(b), *mask = IN(b, 1);
   if (NEED(b, 0)) rc = GIN(b, 0, amp__xto(b, 0, amp__xmask_not(mask, g)));
-  if (rc == 0 && NEED(b, 2)) { /* what was not used has gradient 0 */
-    const amp_shape *h = SHAPE(b, 2);
-    amp_tensor *used = X2(masked_select, g, mask);
-    OR_FAIL(used);
-    int64_t rest = amp__count(h->ndim, h->size) - used->numel;
-    amp_tensor *in[2] = { used, amp__xfull(0, g->dtype, g->device, g->device_index, 1, &rest) };
-    rc = GIN(b, 2, amp__xto(b, 2, amp__xview(rest ? amp__xdim(AMP_OP_cat, 0, 2, in) : used, h->ndim, h->size)));
+  if (rc == 0 && NEED(b, 2)) {
+    OR_FAIL(g);
+    OR_FAIL(mask);
+    rc = GIN(b, 2, amp__xto(b, 2, at_source(g, mask, SHAPE(b, 2))));
   }
   return rc;
 }

@@ -410,6 +410,7 @@ static int step_group(amp_optim *o, const amp_hyper *h, work *k, int n, place *p
 
 static int step(amp_optim *o, const amp_hyper *hyper, int ngroup)
 {
+  o->told = false;
   if (ngroup != o->ngroup) return amp__fail(AMP_E_ARGUMENT, "%d groups of hyper-parameters for an optimizer of %d groups", ngroup, o->ngroup);
   amp__plain plain = amp__plain_begin();
   cells found = {0};

@@ -11,6 +11,7 @@ typedef struct amp__param {
   amp_tensor *t;                       /* counted */
   amp_tensor *steps;                   /* float64 [2] beside t: updates so far; updates of the momentum. NULL: none */
   amp_tensor *state[AMP_OPTIM_STATES]; /* t's shape and layout (C order where t has gaps); NULL: none yet */
+  double told[2];                      /* what steps holds, while the optimizer's `told` is on */
   uint8_t placed;                      /* the arena has looked at it */
   uint8_t shared;                      /* another parameter lies in the same storage */
 } amp__param;
@@ -20,6 +21,7 @@ typedef struct amp__group { int n; amp__param *p; } amp__group;
 struct amp_optim {
   int kind, ngroup;
   amp__group *group;
+  bool told;         /* step counts were read (amp_optim_look), and nothing has stepped since */
   amp_check **guard; int nguard; /* what the next step looks at besides its gradients' checks, counted */
 };
 

@@ -205,10 +205,13 @@ function M.is_autocast_enabled(device)
   return S.autocast_on ~= 0 and S.autocast[d].enabled ~= 0
 end
 
+--- dtype that a region on a device computes in: of the region around this, else the default.
+-- @tparam ?string device default: the default device
 function M.get_autocast_dtype(device)
   return types.dtype_name[S.autocast[query_device('get_autocast_dtype', device)].dtype]
 end
 
+--- Forget the casts of parameters that are kept till the outermost region ends.
 function M.clear_autocast_cache() C.amp_clear_autocast_cache(S) end
 
 --- host_waits, casts, cached_casts since this Lua state began, plain numbers

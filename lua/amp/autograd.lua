@@ -57,6 +57,7 @@ function M.set_grad_enabled(on, fn, ...)
   return region.run(mode, { inner = on and 1 or 0 }, fn, ...)
 end
 
+--- Whether ops are recorded for backward now.
 function M.is_grad_enabled() return S.grad_mode ~= 0 end
 
 -- -- Begin ------------------------------------------------------------------------------------------

@@ -22,26 +22,31 @@ for name, f in pairs(require 'amp.values') do M[name] = f end
 
 local full, empty, rand, randn = ops.get 'full', ops.get 'empty', ops.get 'rand', ops.get 'randn'
 
+--- zeros(2, 3), zeros({2, 3}, {dtype, device, requires_grad})
 function M.zeros(...)
   local shape, o = shaped('zeros', ...)
   return finish(full(shape, 0, o.dtype, o.device), o)
 end
 
+--- ones(2, 3), ones({2, 3}, {dtype, device, requires_grad})
 function M.ones(...)
   local shape, o = shaped('ones', ...)
   return finish(full(shape, 1, o.dtype, o.device), o)
 end
 
+--- empty(2, 3): elements are whatever the memory holds
 function M.empty(...)
   local shape, o = shaped('empty', ...)
   return finish(empty(shape, o.dtype, o.device), o)
 end
 
+--- rand(2, 3): uniform in [0, 1)
 function M.rand(...)
   local shape, o = shaped('rand', ...)
   return finish(rand(shape, o.dtype, o.device), o)
 end
 
+--- randn(2, 3): normal, mean 0 and standard deviation 1
 function M.randn(...)
   local shape, o = shaped('randn', ...)
   return finish(randn(shape, o.dtype, o.device), o)
@@ -130,17 +135,20 @@ end
 
 for _, name in ipairs { 'zeros', 'ones', 'empty', 'rand', 'randn' } do
   local op, make = name .. '_like', M[name]
+  --- As the function without _like, with shape, dtype and device of t, as far as {dtype, device} do not say otherwise.
   M[op] = function(t, o)
     local shape, full_options = like(op, t, o)
     return make(shape, full_options)
   end
 end
 
+--- full_like(t, 7, {...}): the value everywhere, shape and dtype of t
 function M.full_like(t, value, o)
   local shape, full_options = like('full_like', t, o)
   return M.full(shape, value, full_options)
 end
 
+--- randint_like(t, high), randint_like(t, low, high): integers in [low, high), shape and dtype of t
 function M.randint_like(t, low, high, o)
   if type(high) ~= 'number' then low, high, o = 0, low, high end
   local shape, full_options = like('randint_like', t, o)
@@ -156,6 +164,7 @@ function M.set_default_dtype(dtype)
   S.default_dtype = code
 end
 
+--- dtype of new tensors.
 function M.get_default_dtype() return types.dtype_name[S.default_dtype] end
 
 --- Device of new tensors; 'cpu' at the start.
@@ -164,6 +173,7 @@ function M.set_default_device(device)
   S.default_device, S.default_device_index = math.floor(code / 256), code % 256
 end
 
+--- Device of new tensors.
 function M.get_default_device() return types.device_string(S.default_device, S.default_device_index) end
 
 --- Start all random sequences of this Lua state anew.

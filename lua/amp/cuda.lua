@@ -43,8 +43,11 @@ function M.memory_stats(device)
     allocations = tonumber(m.allocations), failures = tonumber(m.failures) }
 end
 
+--- Most bytes of tensors that a GPU held at once.
+-- @tparam ?string device default 'cuda'
 function M.max_memory_allocated(device) return tonumber(stats('cuda.max_memory_allocated', device).peak) end
 
+--- Count the most bytes anew from now on.
 function M.reset_max_memory_allocated(device)
   local m = stats('cuda.reset_max_memory_allocated', device)
   m.peak = m.live

@@ -149,6 +149,8 @@ local function make(autocast)
   local originals = setmetatable({}, { __mode = 'k' }) -- module -> name -> function before
 
   local function register(op, wrap)
+    --- register_half_function(module, 'name'), register_float_function, register_promote_function: in autocast regions the
+    -- function's tensors are cast to 16 bits, to float32, or to the widest dtype among them.
     return function(module, name)
       if type(module) ~= 'table' then err.throw(op, 'argument 1 must be a table of functions, got %s', util.show(module)) end
       local mine = originals[module]

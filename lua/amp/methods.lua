@@ -87,12 +87,14 @@ return function(M)
     int = 'int32', short = 'int16', char = 'int8', byte = 'uint8', bool = 'bool' }
   for name, dtype in pairs(shorthand) do
     local code = types.dtype_code[dtype]
+    --- The tensor in the dtype of the method's name: half float double bfloat16 long int short char (int8) byte (uint8) bool.
     methods[name] = function(t)
       if self_check(t, name).dtype == code then return t end
       return cast(t, dtype)
     end
   end
 
+  --- On the CPU.
   function methods.cpu(t)
     if self_check(t, 'cpu').device == 0 then return t end
     return to_device(t, 'cpu')
@@ -111,6 +113,7 @@ return function(M)
     return convert(t, 'type', types.dtype(dtype, 'type'))
   end
 
+  --- In the dtype of u.
   function methods.type_as(t, u)
     self_check(t, 'type_as')
     return convert(t, 'type_as', self_check(u, 'type_as').dtype)
@@ -118,6 +121,7 @@ return function(M)
 
   local like = { expand_as = 'expand', view_as = 'view', reshape_as = 'reshape' }
   for name, op in pairs(like) do
+    --- As expand, view or reshape with the shape of u: expand_as, view_as, reshape_as.
     methods[name] = function(t, u)
       self_check(t, name)
       self_check(u, name)
@@ -150,6 +154,7 @@ return function(M)
   end
 
   local zero
+  --- Fill with zeros.
   function methods.zero_(t)
     zero = zero or ops.get 'fill_'
     return zero(t, 0)

@@ -38,7 +38,10 @@ local function class(name)
   local C = {}
   for k, v in pairs(Metric) do C[k] = v end
   C.__index = C
-  return C, function(given) return setmetatable({name = given or name}, C):reset() end
+  return C,
+  --- Make a metric: `update` takes a batch, `value` gives the mean since the last `reset`.
+  -- @tparam ?string name for printing
+  function(given) return setmetatable({name = given or name}, C):reset() end
 end
 
 -- -- Loss -------------------------------------------------------------------

@@ -23,6 +23,7 @@ function M.set_num_threads(n)
   return C.amp_set_threads(n)
 end
 
+--- Threads that kernels may use.
 function M.get_num_threads() return C.amp_set_threads(0) end
 
 --- Whether a value is a tensor.

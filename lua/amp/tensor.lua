@@ -84,10 +84,15 @@ function methods.stride(t, d)
   return s
 end
 
+--- Number of dimensions.
 function methods.dim(t) return self_check(t, 'dim').ndim end
+--- Number of elements.
 function methods.numel(t) return tonumber(self_check(t, 'numel').numel) end
+--- Place of the first element in its storage, in elements from 0.
 function methods.storage_offset(t) return tonumber(self_check(t, 'storage_offset').offset) end
+--- Bytes of an element.
 function methods.element_size(t) return C.amp_dtype_size(self_check(t, 'element_size').dtype) end
+--- Whether the dtype is float64, float32, float16 or bfloat16.
 function methods.is_floating_point(t) return types.is_float(self_check(t, 'is_floating_point').dtype) end
 
 --- A number that is unique to the tensor: the same for all its handles, never reused.
@@ -111,9 +116,9 @@ function methods.is_contiguous(t, options)
   return true
 end
 
---- Address of the first element (a cdata pointer of the dtype's C type, void for 16-bit floats).
 local pointers = { float64 = 'double *', float32 = 'float *', int64 = 'int64_t *', int32 = 'int32_t *', int16 = 'int16_t *',
   int8 = 'int8_t *', uint8 = 'uint8_t *', bool = 'uint8_t *', float16 = 'uint16_t *', bfloat16 = 'uint16_t *' }
+--- Address of the first element (a cdata pointer of the dtype's C type, uint16_t for 16-bit floats).
 function methods.data_ptr(t)
   local p = self_check(t, 'data_ptr')
   local at = C.amp_data_ptr(S, t)
@@ -163,23 +168,31 @@ end
 local properties = {}
 M.properties = properties
 
+--- Sizes, a list.
 function properties.shape(t) return sizes(alive(t, 'shape')) end
+--- Number of dimensions.
 function properties.ndim(t) return alive(t, 'ndim').ndim end
+--- The dtype's name.
 function properties.dtype(t) return types.dtype_name[alive(t, 'dtype').dtype] end
+--- Where the tensor is: 'cpu', 'cuda:1' ...
 function properties.device(t)
   local p = alive(t, 'device')
   return types.device_string(p.device, p.device_index)
 end
+--- Whether gradients flow to it; may be set on leaves.
 function properties.requires_grad(t)
   alive(t, 'requires_grad')
   return band(C.amp_tensor_flags(t), 3) ~= 0
 end
+--- Whether it was made by the user, not by a recorded op.
 function properties.is_leaf(t)
   alive(t, 'is_leaf')
   return band(C.amp_tensor_flags(t), 2) == 0
 end
+--- Whether it is on a GPU.
 function properties.is_cuda(t) return alive(t, 'is_cuda').device == 1 end
 
+--- The gradient that backward left, nil if there is none; may be set.
 function properties.grad(t)
   alive(t, 'grad')
   if C.amp_grad_defined(t) == 0 then return nil end

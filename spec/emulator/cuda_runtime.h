@@ -20,6 +20,8 @@ extern "C" {
 
 /* -- Runtime API ------------------------------------------------------------ */
 
+#define CUDART_VERSION 13000
+
 typedef enum cudaError {
   cudaSuccess = 0, cudaErrorInvalidValue = 1, cudaErrorMemoryAllocation = 2, cudaErrorInvalidConfiguration = 9, cudaErrorInvalidDevice = 101,
   cudaErrorNotReady = 600, cudaErrorNoDevice = 100, cudaErrorInsufficientDriver = 35, cudaErrorIllegalAddress = 700,
@@ -42,6 +44,10 @@ struct cudaDeviceProp {
   size_t sharedMemPerBlockOptin;
 };
 
+enum cudaMemoryType { cudaMemoryTypeUnregistered, cudaMemoryTypeHost, cudaMemoryTypeDevice, cudaMemoryTypeManaged };
+struct cudaPointerAttributes { enum cudaMemoryType type; int device; void *devicePointer, *hostPointer; };
+
+cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *a, const void *p); /* device 0: every emulated one sees all memory */
 cudaError_t cudaGetDeviceCount(int *n);
 cudaError_t cudaSetDevice(int index);
 cudaError_t cudaGetDevice(int *index);

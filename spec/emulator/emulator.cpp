@@ -43,9 +43,11 @@ struct warp { uint64_t generation; int arrived, live; char value[2][32][8]; bool
 fiber fibers[MAX_THREADS];
 warp warps[MAX_THREADS / 32];
 jmp_buf scheduler;
+#if defined(__SANITIZE_ADDRESS__)
 void *scheduler_fake;
 const void *scheduler_stack;
 size_t scheduler_size;
+#endif
 const std::function<void()> *body;
 int nthread, next_thread, live, at_barrier, current;
 uint64_t barrier_generation;
@@ -252,6 +254,7 @@ extern "C" {
 
 cudaError_t cudaGetDeviceCount(int *n) { const char *e = getenv("AMP_EMULATED_GPUS"); *n = e ? atoi(e) : 1; return *n > 0 ? cudaSuccess : fail(cudaErrorNoDevice); }
 static thread_local int device;
+cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *a, const void *p) { *a = { cudaMemoryTypeDevice, 0, (void *)p, nullptr }; return cudaSuccess; }
 cudaError_t cudaSetDevice(int i) { int n; cudaGetDeviceCount(&n); if (i < 0 || i >= n) return fail(cudaErrorInvalidDevice); device = i; return cudaSuccess; }
 cudaError_t cudaGetDevice(int *i) { *i = device; return cudaSuccess; }
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int)

@@ -24,4 +24,18 @@ function M.pending() return tonumber(lib.amp_mock_pending()) end
 --- Allocations of this many bytes or more fail; 0: none.
 function M.fail(bytes) lib.amp_mock_fail(bytes) end
 
+--- Run one case and print its line for device_spec.lua.
+function M.case(name, f)
+  local ok, e = xpcall(f, function(e) return tostring(e) .. '\n' .. debug.traceback() end)
+  print(ok and 'ok ' .. name or ('wrong %s: %s'):format(name, (e:gsub('\n', ' | '))))
+  io.flush()
+end
+
+--- Copies to the host and counted waits of f, and its result.
+function M.cost(f)
+  local reads, waits = M.reads(), amp.counters().host_waits
+  local result = f()
+  return M.reads() - reads, amp.counters().host_waits - waits, result
+end
+
 return M

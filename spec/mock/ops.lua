@@ -9,9 +9,9 @@ local mock = require 'spec.mock.device'
 local walk = require 'spec.op_walk'
 
 -- Ops whose result's size is in the data: the host has to know it.
--- A masked_scatter's gradient is such a selection; how often matrix_exp squares depends on a norm.
+-- How often matrix_exp squares depends on a norm.
 local waits = { nonzero = 1, masked_select = 1, repeat_interleave = 1, bincount = 1, one_hot = 1, unique = 1, unique_consecutive = 1,
-  masked_scatter = 1, matrix_exp = 1 }
+  matrix_exp = 1 }
 local function floats(row, out)
   local list = {}
   for k = 1, (row.flags.nodiff_out1 or row.flags.aux) and 1 or #out do

@@ -4,19 +4,8 @@ local amp = require 'amp'
 local H = require 'spec.helper'
 local mock = require 'spec.mock.device'
 local nn, F = amp.nn, amp.nn.functional
+local case, cost = mock.case, mock.cost
 
-local function case(name, f)
-  local ok, e = xpcall(f, function(e) return tostring(e) .. '\n' .. debug.traceback() end)
-  print(ok and 'ok ' .. name or ('wrong %s: %s'):format(name, (e:gsub('\n', ' | '))))
-  io.flush()
-end
-
--- Reads and counted waits of f.
-local function cost(f)
-  local reads, waits = mock.reads(), amp.counters().host_waits
-  local result = f()
-  return mock.reads() - reads, amp.counters().host_waits - waits, result
-end
 local function free(what, f)
   local reads, waits, result = cost(f)
   if reads ~= 0 or waits ~= 0 then error(('%s: %d reads, %d waits'):format(what, reads, waits), 2) end
@@ -235,6 +224,32 @@ case('the scaler waits when it is asked, once a question', function()
     s:update(16)
   end)
   one('scale_factor', function() eq(16, s.scale_factor) end)
+end)
+
+case('an optimizer\'s state is read with one wait, and loaded with one', function()
+  for name, make in pairs(optimizers) do
+    local n = net 'cuda'
+    local opt, x, y = make(n:parameters()), batch 'cuda'
+    for _ = 1, 3 do
+      loss_of(n, x, y):backward()
+      opt:step():clear_grad()
+    end
+    local dict = one(name .. ': state_dict', function() return opt:state_dict() end)
+    eq(#n:parameters(), #dict.state, 'parameters with a state')
+    for i, s in ipairs(dict.state) do
+      eq(3, s.step, name .. ': step')
+      for key, t in pairs(s) do
+        if key ~= 'step' then eq('cuda:1', t.device, ('%s of parameter %d'):format(key, i)) end
+      end
+    end
+    one(name .. ': load_state_dict', function() opt:load_state_dict(dict) end)
+    local fresh = make(n:parameters())
+    free(name .. ': load_state_dict where nothing is yet', function() fresh:load_state_dict(dict) end)
+    eq(3, fresh:state_dict().state[2].step)
+    loss_of(n, x, y):backward()
+    free('a step goes on from there', function() opt:step() end)
+    eq(4, opt:state_dict().state[1].step)
+  end
 end)
 
 case('a user-written optimizer is called after one wait, and not on overflow', function()

@@ -53,6 +53,9 @@ static inline int amp__cuda_check(cudaError_t e, const char *what) { return amp_
 int amp__cuda_wait(amp_cuda_device *d);   /* until the stream is done; raises what kernels noted. Errors inside a capture */
 int amp__cuda_check_capture(const char *what); /* an error that says what can't be captured, while something is */
 
+extern int amp__cuda_tf32;           /* float32 products and convolutions may use TF32 (off unless asked for) */
+extern int amp__cuda_deterministic;  /* the same bits at every run: no timing of candidates, no float atomics */
+
 /* -- Memory (cuda_memory.c) -------------------------------------------------- */
 void *amp__cuda_alloc(int index, size_t n);
 void amp__cuda_free(int index, void *p, size_t n);
@@ -73,9 +76,11 @@ bool amp__cuda_plain(const amp_tensor *t); /* C order without gaps */
 int amp__cuda_copy_to(amp_tensor *dst, const amp_tensor *src);     /* broadcast and cast, same device (kernels/copy.cu) */
 int amp__cuda_fill_value(amp_tensor *t, double v);
 int amp__cuda_check_cast(const amp_tensor *t, int dtype);
-int amp__cuda_optim_step(int kind, const amp_hyper *h, amp_optim_chunk *chunks, int n, const float *const *found, int nfound) __attribute__((weak));
-int amp__cuda_check_scale(amp_tensor *t, const float *inv, float *found) __attribute__((weak));
-int amp__cuda_scale_update(float *scale, float *inv, double *tracker, double *hyst, const float *const *found, int nfound, const amp_scaler_options *o) __attribute__((weak));
+int amp__cuda_optim_step(int kind, const amp_hyper *h, amp_optim_chunk *chunks, int n, const float *const *found, int nfound);
+/* hyper-parameters from device memory (there NULL: h); h still says which kernel (kind, amsgrad) */
+int amp__cuda_optim_step_at(int kind, const amp_hyper *h, const amp_hyper *there, amp_optim_chunk *chunks, int n, const float *const *found, int nfound);
+int amp__cuda_check_scale(amp_tensor *t, const float *inv, float *found);
+int amp__cuda_scale_update(float *scale, float *inv, double *tracker, double *hyst, const float *const *found, int nfound, const amp_scaler_options *o);
 
 /* -- Random numbers: Philox; a launch draws `n` counters -------------------------- */
 typedef struct amp_rng { uint64_t seed, counter; const uint64_t *cell; } amp_rng; /* counter + *cell (NULL: 0) is the first */

@@ -14,7 +14,7 @@
 AMP_API const char *amp_plugin_init(uint64_t hash, amp_device_ops *devices);
 AMP_API const char *amp_plugin_version(void);
 
-int amp__cuda_count;
+int amp__cuda_count, amp__cuda_tf32, amp__cuda_deterministic;
 amp_cuda_device amp__cuda_devices[AMP_CUDA_MAX];
 static _Thread_local amp_cuda_device *here;
 static char reason[512];

@@ -4,7 +4,9 @@ local functions = {load_npy = 'amp.io.npy', save_npy = 'amp.io.npy', load_npz = 
 
 local M = {}
 
+--- save(path, value): tables, numbers, strings and tensors, written atomically with a checksum. See amp/io/checkpoint.lua.
 function M.save(...) return require('amp.io.checkpoint').save(...) end
+--- load(path, {map_location}): what amp.save wrote; no code is run. See amp/io/checkpoint.lua.
 function M.load(...) return require('amp.io.checkpoint').load(...) end
 
 return setmetatable(M, {__index = function(_, name)

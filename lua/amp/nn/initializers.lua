@@ -43,10 +43,13 @@ function M.normal_(t, ...)
   return quietly(t, function() t:normal_(o.mean, o.std) end)
 end
 
+--- The same value everywhere.
 function M.constant_(t, value)
   return quietly(t, function() t:fill_(options.number('nn.init.constant_', 'value', value)) end)
 end
+--- Zeros.
 function M.zeros_(t) return M.constant_(t, 0) end
+--- Ones.
 function M.ones_(t) return M.constant_(t, 1) end
 
 --- A matrix's diagonal 1, everything else 0.

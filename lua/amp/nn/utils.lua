@@ -162,6 +162,8 @@ end
 
 -- Reparametrised weights, in amp.nn.weight_norm
 for name in ('weight_norm remove_weight_norm spectral_norm remove_spectral_norm'):gmatch '%S+' do
+  --- weight_norm(module, {name, dim}), spectral_norm(module, {name, n_power_iterations, eps, dim}): the weight is computed anew for each
+  -- forward pass; remove_weight_norm(module, name) and remove_spectral_norm make it an ordinary parameter again. See amp/nn/weight_norm.lua.
   M[name] = function(...) return require('amp.nn.weight_norm')[name](...) end
 end
 

@@ -177,6 +177,7 @@ function Optimizer:state_dict()
   local op = self.class.op .. '.state_dict'
   local out = { state = {}, param_groups = {} }
   local kind, at = self.class.kind, 0
+  call.check(C.amp_optim_look(S, self._handle, 1), op) -- on a device this is the only wait
   for gi, g in ipairs(self.param_groups) do
     local copy = { params = {} }
     for k, v in pairs(g) do
@@ -199,6 +200,7 @@ function Optimizer:state_dict()
     end
     out.param_groups[gi] = copy
   end
+  C.amp_optim_look(S, self._handle, 0)
   return out
 end
 
@@ -252,6 +254,7 @@ function Optimizer:load_state_dict(dict)
   local op = self.class.op .. '.load_state_dict'
   check_state(self, op, dict)
   local kind = self.class.kind
+  call.check(C.amp_optim_look(S, self._handle, 1), op)
   for gi, g in ipairs(self.param_groups) do
     local saved = dict.param_groups[gi]
     for k, v in pairs(saved) do
@@ -268,6 +271,7 @@ function Optimizer:load_state_dict(dict)
       if count == 0 and s.momentum_buffer ~= nil then call.try(op, C.amp_optim_set_steps, S, self._handle, gi - 1, pi - 1, 1) end
     end
   end
+  C.amp_optim_look(S, self._handle, 0)
   return self
 end
 

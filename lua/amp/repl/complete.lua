@@ -68,11 +68,39 @@ local function path_to(tokens, i)
   return table.concat(parts), i
 end
 
--- The value that the tokens up to i name; a call of a class gives its instances' methods
+-- What the call that ends with token i gives, as far as that can be known without calling: ops and tensors'
+-- methods give tensors, classes their instances
+local result_of
+result_of = function(tokens, i)
+  local depth = 0
+  while i >= 1 do
+    local text = tokens[i].kind ~= 'string' and tokens[i].text
+    if text == ')' then depth = depth + 1
+    elseif text == '(' then
+      depth = depth - 1
+      if depth == 0 then break end
+    end
+    i = i - 1
+  end
+  local before = tokens[i - 1]
+  if i < 1 or not before then return tokens[i + 1] and tokens[i + 1].kind == 'string' and 'text' or nil end
+  if before.kind ~= 'name' then return tokens[i + 1].kind == 'string' and 'text' or nil end
+  local path, first = path_to(tokens, i - 1)
+  local f = path and names.value(path)
+  if f == nil and tokens[i - 2] and tokens[i - 2].text == ':' then -- x:relu():...
+    local v = tokens[i - 3] and tokens[i - 3].text == ')' and result_of(tokens, i - 3)
+    f = v and names.field(v, before.text)
+  end
+  if type(f) == 'table' and type(f.init) == 'function' and first then return f end
+  return names.gives_tensor(f) and names.sample() or nil
+end
+
+-- The value that the tokens up to i name
 local function value_of(tokens, i)
   local t = tokens[i]
   if not t then return nil end
   if t.kind == 'string' then return 'text' end
+  if t.text == ')' then return result_of(tokens, i) end
   local path = path_to(tokens, i)
   return path and names.value(path)
 end
@@ -134,7 +162,7 @@ local function help_names(prefix, from)
   local set = {}
   local path, sep, last = prefix:match '^(.-)([.:])([%w_]*)$'
   if path and path ~= '' then
-    local v = path == 'Tensor' and require('amp').zeros() or names.meant(path)
+    local v = path == 'Tensor' and names.sample() or names.meant(path)
     if v ~= nil then return { from = from + #path + 1, words = matching(names.members(v, sep == ':'), last) } end
   end
   for _, name in ipairs(names.all()) do set[name] = true end

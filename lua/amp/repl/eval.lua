@@ -33,6 +33,8 @@ end
 
 -- -- Compiling -----------------------------------------------------------------------------------
 
+local LONGEST = 400 -- lines of a statement that is looked for line by line
+
 local function incomplete(message) return message:find("near '<eof>'", 1, true) ~= nil end
 
 local function compile(text, name)
@@ -84,6 +86,7 @@ local function pieces(text, name)
     n = n + 1
     if held then held = held .. '\n' .. line
     else held, at = line, n end
+    if n - at > LONGEST then return nil end
     if held:find '%S' then
       local p, _, more = piece(('\n'):rep(at - 1) .. held, name)
       if p then
@@ -126,12 +129,11 @@ function M.compile(text, name)
   text = unprompted(text)
   local p, why, more = piece(text, name)
   if p then return { p } end
-  if more then return nil, why, true end
-  if text:find '\n' then
+  if text:find '\n' then -- before asking for more: an expression in the last line looks as if it went on
     local list = pieces(text, name)
     if list and #list > 0 then return list end
   end
-  return nil, why, false
+  return nil, why, more
 end
 
 return M

@@ -30,9 +30,9 @@ function M.field(v, k)
     local index = type(mt) == 'table' and rawget(mt, '__index')
     if type(index) == 'table' then return M.field(index, k) end
     if not ours(index) then return nil end
-    if index ~= nil and type(k) ~= 'string' then return nil end
     local ok, got = pcall(index, v, k)
-    return ok and got or nil
+    if ok then return got end
+    return nil
   end
   if is_tensor(v) then
     if v.ptr_ == nil then return nil end
@@ -85,6 +85,23 @@ local function gather(into, v, seen)
   end
 end
 
+-- A field that is there without asking anybody: parts of amp are not loaded for being listed
+local function there(v, k)
+  for _ = 1, 20 do
+    local raw = rawget(v, k)
+    if raw ~= nil then return raw end
+    local mt = getmetatable(v)
+    if type(mt) == 'table' and rawget(mt, 'is_module') and rawget(v, '.values') then
+      raw = rawget(rawget(v, '.values'), k)
+      if raw ~= nil then return raw end
+      v = rawget(mt, 'class')
+    else
+      v = type(mt) == 'table' and rawget(mt, '__index')
+    end
+    if type(v) ~= 'table' then return nil end
+  end
+end
+
 --- The names that a value has.
 -- @param v any value
 -- @tparam ?boolean methods only what may stand after a colon
@@ -116,12 +133,32 @@ function M.members(v, methods)
   end
   if methods and type(v) == 'table' then
     for k in next, into do
-      local f = M.field(v, k)
+      local f = there(v, k)
       local mt = getmetatable(f)
-      if type(f) ~= 'function' and not (type(f) == 'table' and type(mt) == 'table' and rawget(mt, '__call')) then into[k] = nil end
+      if f ~= nil and type(f) ~= 'function' and not (type(f) == 'table' and type(mt) == 'table' and rawget(mt, '__call')) then into[k] = nil end
     end
   end
   return into
+end
+
+-- -- Tensors ---------------------------------------------------------------------------------------
+
+local sample
+
+--- Some tensor, for asking what tensors have.
+function M.sample()
+  sample = sample or amp.zeros()
+  return sample
+end
+
+--- Whether calling a function gives a tensor, as far as is known.
+function M.gives_tensor(f)
+  if type(f) ~= 'function' then return false end
+  if ops.specs[f] then return true end
+  for _, name in ipairs { 'zeros', 'ones', 'rand', 'randn', 'tensor', 'full', 'eye', 'arange', 'linspace', 'randint' } do
+    if rawget(amp, name) == f then return true end
+  end
+  return false
 end
 
 -- -- Paths -------------------------------------------------------------------------------------------------
@@ -191,7 +228,7 @@ function M.meant(name)
   end
   local last = steps[#steps]
   if #steps == 1 or steps[1] == 'Tensor' or steps[1] == 't' then
-    local m = tensor.methods[last] or ops.method(last)
+    local m = require('amp.autograd').methods[last] or tensor.methods[last] or ops.method(last)
     if m then return m, 't:' .. last end
     if tensor.properties[last] then return tensor.properties[last], 't.' .. last end
   end

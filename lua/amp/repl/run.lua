@@ -20,11 +20,16 @@ M.tty = tty
 
 local raised = 0
 
+local mine = {} -- functions that nothing may cut through
+
 local function hook()
   local n = tty.interrupts
   if n == 0 or (n == raised and n < 2) then return end
-  if n < 2 and err.own(debug.getinfo(2, 'S').source) then return end
+  local running = debug.getinfo(2, 'fS')
+  if mine[running.func] or (n < 2 and err.own(running.source)) then return end
   raised = n
+  -- from the second on at every instruction, so that it gets out of loops that catch errors
+  if n >= 2 then debug.sethook(debug.gethook(), '', 1) end
   error(err.new(nil, 'interrupted', 'interrupted'), 0)
 end
 jit.off(hook)
@@ -54,6 +59,8 @@ local function restore(s)
   if not call.made then S.attention = bit.band(S.attention, bit.bnot(SCOPE)) end
 end
 
+mine[enter], mine[leave] = true, true
+
 --- Call a function as an input.
 -- @tparam function chunk
 -- @tparam ?string name the input's name, for the trace
@@ -67,17 +74,22 @@ function M.call(chunk, name, compiled, ...)
   local before = snapshot()
   local args, results = pack(...), nil
   local began, seconds = C.amp_clock(), nil
-  local ok, text = xpcall(function()
+  local function body()
     enter()
     results = pack(itself(chunk)(unpack(args, 1, args.n)))
     leave()
-  end, function(e)
+  end
+  local function handler(e)
     leave()
     seconds = C.amp_clock() - began
     if err.is(e) and e.code == 'interrupted' then return 'interrupted' .. (e.where and ' at ' .. e.where or '') end
     return report.text(e, name)
-  end)
+  end
+  mine[body], mine[handler] = true, true
+  local ok, text = xpcall(body, handler)
   leave() -- where the handler itself failed
+  mine[body], mine[handler] = nil, nil
+  if ok and tty.interrupts > 0 then ok, text = false, 'interrupted' end -- what it waited for came to nothing, as io.read does
   if not ok then
     if tty.interrupts > 0 then restore(before) end
     results = nil
@@ -85,5 +97,6 @@ function M.call(chunk, name, compiled, ...)
   S.interrupt = bit.band(S.interrupt, OBSERVE)
   return results, not ok and tostring(text) or nil, seconds or C.amp_clock() - began
 end
+mine[M.call] = true
 
 return M

@@ -83,6 +83,24 @@ local function entries(t, depth, path)
   return list
 end
 
+-- Short entries, as many in a line as there is room for
+local function filled(list, width)
+  local lines, line = {}, nil
+  for i = 1, #list do
+    local e = list[i]
+    if e:find '\n' or #e > 24 then
+      if line then lines[#lines + 1] = line end
+      lines[#lines + 1], line = e, nil
+    elseif line and #line + #e + 2 <= width then line = line .. ', ' .. e
+    else
+      if line then lines[#lines + 1] = line end
+      line = e
+    end
+  end
+  if line then lines[#lines + 1] = line end
+  return lines
+end
+
 local function table_text(t, depth, path)
   local mt = getmetatable(t)
   if type(mt) == 'table' and rawget(mt, '__tostring') then
@@ -95,6 +113,7 @@ local function table_text(t, depth, path)
   path[t] = true
   local list = entries(t, depth, path)
   path[t] = nil
+  if #list > 8 then list = filled(list, WIDTH - 2 * depth - 3) end
   local one = table.concat(list, ', ')
   local indent = ('  '):rep(depth + 1)
   if #one + #indent <= WIDTH and not one:find '\n' then return '{' .. one .. '}' end

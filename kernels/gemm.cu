@@ -1,0 +1,65 @@
+/*
+** gemm.cu: the plain matrix product: any strides, any dtype, float32 (float64,
+** int64) sums. It is what cublasLt is checked against and what runs where that
+** can't: integers, odd layouts, no cuBLAS. Tiles of 32 x 32 through shared memory,
+** four results a thread; not meant to compete.
+*/
+#include "kernel.cuh"
+#include "../src/cuda/cuda_gemm.h"
+
+namespace {
+
+enum { TILE = 32 };
+
+template <class T> __global__ void __launch_bounds__(256) gemm(const amp_product p)
+{
+  __shared__ T as[TILE][TILE + 1], bs[TILE][TILE + 1];
+  int64_t batches = 1, tiles_n = (p.n + TILE - 1) / TILE, tiles_m = (p.m + TILE - 1) / TILE;
+  for (int d = 0; d < p.nbatch; d++) batches *= p.size[d];
+  for (int64_t t = blockIdx.x; t < tiles_m * tiles_n * batches; t += gridDim.x) {
+    int64_t z = t / (tiles_m * tiles_n), r = t - z * tiles_m * tiles_n, i0 = r / tiles_n * TILE, j0 = r % tiles_n * TILE;
+    int64_t a = 0, b = 0, c = 0;
+    for (int d = p.nbatch - 1; d >= 0; d--) {
+      int64_t q = z / p.size[d], at = z - q * p.size[d];
+      a += at * p.as[d];
+      b += at * p.bs[d];
+      c += at * p.cs[d];
+      z = q;
+    }
+    int x = threadIdx.x & 31, y = threadIdx.x >> 5; /* 32 x 8 */
+    T sum[4] = { 0, 0, 0, 0 };
+    for (int64_t l0 = 0; l0 < p.k; l0 += TILE) {
+      for (int q = y; q < TILE; q += 8) {
+        int64_t i = i0 + q, l = l0 + x;
+        as[q][x] = i < p.m && l < p.k ? amp_load<T>(p.a, p.dtype, a + i * p.ars + l * p.acs) : T(0);
+        int64_t lb = l0 + q, j = j0 + x;
+        bs[q][x] = lb < p.k && j < p.n ? amp_load<T>(p.b, p.dtype, b + lb * p.brs + j * p.bcs) : T(0);
+      }
+      __syncthreads();
+      for (int l = 0; l < TILE; l++)
+#pragma unroll
+        for (int q = 0; q < 4; q++) sum[q] += as[y + 8 * q][l] * bs[l][x];
+      __syncthreads();
+    }
+    for (int q = 0; q < 4; q++) {
+      int64_t i = i0 + y + 8 * q, j = j0 + x;
+      if (i < p.m && j < p.n)
+        amp_store<T>(p.c, p.dtype, c + i * p.crs + j * p.ccs, p.bias ? sum[q] + amp_load<T>(p.bias, p.dtype, j) : sum[q]);
+    }
+  }
+}
+
+} // namespace
+
+extern "C" int amp__cuda_gemm_plain(const amp_product *p)
+{
+  int64_t batches = 1;
+  for (int d = 0; d < p->nbatch; d++) batches *= p->size[d];
+  if (p->m == 0 || p->n == 0 || batches == 0) return 0;
+  int64_t tiles = ((p->m + TILE - 1) / TILE) * ((p->n + TILE - 1) / TILE) * batches;
+  return amp_by_class(p->dtype, [&](auto zero) {
+    typedef decltype(zero) T;
+    AMP_LAUNCH((gemm<T>), amp_grid(tiles, 1, 8), 256, 0, *p);
+    return 0;
+  });
+}

@@ -1,0 +1,209 @@
+/*
+** reduce.cu: sums, means, products, extremes, truth and norms over dimensions.
+**
+** Sums of floats go eight at a time into a double, so they are as good as their
+** rounding at the end; products run in double throughout. Everything but sums
+** shares one functor, whose formula is chosen at run time.
+*/
+#include "reduce.cuh"
+
+namespace {
+
+enum { STORE, MEAN, ROOT, POWER };
+enum { PROD, MOST, LEAST, SQUARE, ABS, MOST_ABS, LEAST_ABS, NONZERO, POWERS, ANY, ALL };
+
+template <class T> __device__ __forceinline__ T plus(T a, T b) { return a + b; }
+__device__ __forceinline__ int64_t plus(int64_t a, int64_t b) { return (int64_t)((uint64_t)a + (uint64_t)b); }
+template <class T> __device__ __forceinline__ T times(T a, T b) { return a * b; }
+__device__ __forceinline__ int64_t times(int64_t a, int64_t b) { return (int64_t)((uint64_t)a * (uint64_t)b); }
+/* a NaN is taken and then kept: nothing is greater than it */
+template <class T> __device__ __forceinline__ T most(T a, T b) { return b > a || b != b ? b : a; }
+template <class T> __device__ __forceinline__ T least(T a, T b) { return b < a || b != b ? b : a; }
+template <class T> __device__ __forceinline__ T lowest() { return (T)-INFINITY; }
+template <> __device__ __forceinline__ int64_t lowest<int64_t>() { return INT64_MIN; }
+template <class T> __device__ __forceinline__ T highest() { return (T)INFINITY; }
+template <> __device__ __forceinline__ int64_t highest<int64_t>() { return INT64_MAX; }
+
+/* -- Sums ---------------------------------------------------------------------------- */
+
+template <class T_, class A_> struct adding {
+  typedef T_ T;
+  typedef A_ A;
+  enum { wide = 1 };
+  int finish;
+  __device__ __forceinline__ A start() const { return 0; }
+  __device__ __forceinline__ A join(A a, A b) const { return plus(a, b); }
+  template <int N> __device__ __forceinline__ void take(A &a, const T (&v)[N], int, int64_t, int) const /* those that are not there are 0 */
+  {
+    T s[N];
+#pragma unroll
+    for (int k = 0; k < N; k++) s[k] = v[k];
+#pragma unroll
+    for (int w = N / 2; w > 0; w /= 2)
+#pragma unroll
+      for (int k = 0; k < w; k++) s[k] = plus(s[k], s[k + w]);
+    a = plus(a, (A)s[0]);
+  }
+  __device__ __forceinline__ void store(const amp_red &p, int64_t at, A a) const { amp_store<A>(p.out, p.odtype, at, finish == MEAN ? a / (A)p.reduced : a); }
+};
+
+/* -- The others ------------------------------------------------------------------------- */
+
+template <class T_, class A_> struct folding {
+  typedef T_ T;
+  typedef A_ A;
+  enum { wide = 0 };
+  int op, finish;
+  double power;
+  __device__ A start() const
+  {
+    switch (op) {
+    case PROD: case ALL: return 1;
+    case MOST: return lowest<A>();
+    case LEAST: case LEAST_ABS: return highest<A>();
+    default: return 0;
+    }
+  }
+  __device__ A join(A a, A b) const
+  {
+    switch (op) {
+    case PROD: return times(a, b);
+    case MOST: case MOST_ABS: return most(a, b);
+    case LEAST: case LEAST_ABS: return least(a, b);
+    case ANY: return (A)(a != 0 || b != 0);
+    case ALL: return (A)(a != 0 && b != 0);
+    default: return plus(a, b);
+    }
+  }
+  __device__ __forceinline__ T weigh(T v) const
+  {
+    switch (op) {
+    case SQUARE: return v * v;
+    case ABS: case MOST_ABS: case LEAST_ABS: return size(v);
+    case NONZERO: case ANY: case ALL: return (T)(v != 0);
+    case POWERS: return raise(v);
+    default: return v;
+    }
+  }
+  __device__ __forceinline__ double size(double v) const { return fabs(v); }
+  __device__ __forceinline__ float size(float v) const { return fabsf(v); }
+  __device__ __forceinline__ int64_t size(int64_t v) const { return v; }
+  __device__ __forceinline__ double raise(double v) const { return pow(fabs(v), power); }
+  __device__ __forceinline__ float raise(float v) const { return powf(fabsf(v), (float)power); }
+  __device__ __forceinline__ int64_t raise(int64_t v) const { return v; }
+  template <int N> __device__ __forceinline__ void take(A &a, const T (&v)[N], int m, int64_t, int) const
+  {
+#pragma unroll
+    for (int k = 0; k < N; k++)
+      if (k < m) a = join(a, (A)weigh(v[k]));
+  }
+  __device__ __forceinline__ A last(A a) const { return finish == ROOT ? (A)sqrt((double)a) : finish == POWER ? (A)pow((double)a, 1 / power) : a; }
+  __device__ __forceinline__ void store(const amp_red &p, int64_t at, A a) const { amp_store<A>(p.out, p.odtype, at, last(a)); }
+};
+
+/* -- Calls --------------------------------------------------------------------------------- */
+
+enum { F32, F64, I64 };
+static int class_of(int dtype) { return dtype == AMP_FLOAT64 ? F64 : amp__is_float(dtype) ? F32 : I64; }
+
+static int run_sum(amp_red *p, int cls, int finish)
+{
+  if (cls == F32) { adding<float, double> f = { finish }; return amp_red_run(p, f); }
+  if (cls == F64) { adding<double, double> f = { finish }; return amp_red_run(p, f); }
+  adding<int64_t, int64_t> f = { finish };
+  return amp_red_run(p, f);
+}
+
+static int run_fold(amp_red *p, int cls, int op, int finish, double power)
+{
+  if (cls == F32) { folding<float, double> f = { op, finish, power }; return amp_red_run(p, f); }
+  if (cls == F64) { folding<double, double> f = { op, finish, power }; return amp_red_run(p, f); }
+  folding<int64_t, int64_t> f = { op, finish, power };
+  return amp_red_run(p, f);
+}
+
+/* The class of a sum, product or extreme; floats that become integers are cast first. *t is counted. */
+static int prepare(amp_call *c, amp_tensor **t)
+{
+  int k = class_of(c->out[0]->dtype);
+  *t = c->in[0];
+  if (k == F32 && c->in[0]->dtype == AMP_FLOAT64) k = F64;
+  if (k == I64 && amp__is_float(c->in[0]->dtype)) *t = amp__cuda_dense(c->in[0], AMP_INT64);
+  else amp__retain(*t);
+  return k;
+}
+
+static int total(amp_call *c, uint32_t mask, int finish)
+{
+  amp_red p;
+  amp_tensor *t;
+  int k = prepare(c, &t);
+  if (t == NULL) return AMP_E_MEMORY;
+  amp_red_plan_mask(&p, t, c->out[0], mask);
+  int rc = run_sum(&p, k, finish);
+  amp__free(t);
+  return rc;
+}
+
+static int fold(amp_call *c, uint32_t mask, int op)
+{
+  amp_red p;
+  amp_tensor *t;
+  int k = prepare(c, &t);
+  if (t == NULL) return AMP_E_MEMORY;
+  amp_red_plan_mask(&p, t, c->out[0], mask);
+  int rc = run_fold(&p, op == PROD && k == F32 ? F64 : k, op, STORE, 0);
+  amp__free(t);
+  return rc;
+}
+
+static int truth(amp_call *c, int op)
+{
+  amp_red p;
+  amp_red_plan_mask(&p, c->in[0], c->out[0], amp_red_mask(c->a));
+  return run_fold(&p, class_of(c->in[0]->dtype), op, STORE, 0);
+}
+
+} // namespace
+
+extern "C" {
+
+int amp__cuda_sum(amp_call *c) { return total(c, amp_red_mask(c->a), STORE); }
+int amp__cuda_mean(amp_call *c) { return total(c, amp_red_mask(c->a), MEAN); }
+int amp__cuda_prod(amp_call *c) { return fold(c, amp_red_one(c, 0), PROD); }
+int amp__cuda_amax(amp_call *c) { return fold(c, amp_red_mask(c->a), MOST); }
+int amp__cuda_amin(amp_call *c) { return fold(c, amp_red_mask(c->a), LEAST); }
+int amp__cuda_any(amp_call *c) { return truth(c, ANY); }
+int amp__cuda_all(amp_call *c) { return truth(c, ALL); }
+
+int amp__cuda_extreme_of_all(amp_call *c, int largest) { return fold(c, (1u << c->in[0]->ndim) - 1, largest ? MOST : LEAST); }
+
+int amp__cuda_sum_to(amp_call *c)
+{
+  const amp_tensor *t = c->in[0], *s = c->out[0];
+  int outdim[AMP_MAX_DIM], lead = t->ndim - s->ndim;
+  amp_red p;
+  for (int d = 0; d < t->ndim; d++) outdim[d] = d < lead || (s->size[d - lead] == 1 && t->size[d] != 1) ? -1 : d - lead;
+  amp_red_plan(&p, t, s, outdim);
+  return run_sum(&p, class_of(t->dtype), STORE);
+}
+
+int amp__cuda_count_nonzero(amp_call *c)
+{
+  amp_red p;
+  amp_red_plan_mask(&p, c->in[0], c->out[0], amp_red_mask(c->a));
+  return run_fold(&p, class_of(c->in[0]->dtype), NONZERO, STORE, 0);
+}
+
+int amp__cuda_lp_norm(amp_call *c) /* p dim keepdim dtype */
+{
+  static const int ops[6] = { SQUARE, ABS, MOST_ABS, LEAST_ABS, NONZERO, POWERS };
+  amp_red plan;
+  double p = c->a[0].f;
+  int wide = c->in[0]->dtype == AMP_FLOAT64 || c->out[0]->dtype == AMP_FLOAT64;
+  int k = p == 2 ? 0 : p == 1 ? 1 : p == INFINITY ? 2 : p == -INFINITY ? 3 : p == 0 ? 4 : 5;
+  amp_red_plan_mask(&plan, c->in[0], c->out[0], amp_red_mask(c->a + 1));
+  return run_fold(&plan, wide ? F64 : F32, ops[k], k == 0 ? ROOT : k == 5 ? POWER : STORE, p);
+}
+
+}

@@ -1,0 +1,191 @@
+/*
+** scale.cu: what loss scaling reads and writes on a GPU: the finite check of a
+** gradient, its multiplication in place, and the update of the scale, a launch of
+** one thread. Nothing comes back to the host.
+**
+** The check reads 16 bytes at a time and tests exponents as they lie; a block that
+** found one writes 1 into the found-inf cell. Dimensions of stride 0 (an expanded
+** gradient) count once.
+*/
+#include "scale.cuh"
+
+namespace {
+
+/* exponents all ones in a word of two 16-bit floats, or of one float32; of float64 only the upper word tells */
+__device__ __forceinline__ int bad_word(unsigned w, int dtype)
+{
+  unsigned one = dtype == AMP_FLOAT16 ? 0x7c000000u : 0x7f800000u;
+  int bad = (w & one) == one;
+  if (dtype == AMP_FLOAT16) bad |= (w & 0x7c00u) == 0x7c00u;
+  else if (dtype == AMP_BFLOAT16) bad |= (w & 0x7f80u) == 0x7f80u;
+  return bad;
+}
+__device__ __forceinline__ int bad_wide(unsigned w) { return (w & 0x7ff00000u) == 0x7ff00000u; }
+
+template <class T> __device__ __forceinline__ int bad_value(T v) { return !(fabs(v) <= (sizeof(T) == 8 ? (T)DBL_MAX : (T)FLT_MAX)); }
+
+/* n elements in a row; aligned: to 16 bytes */
+__global__ void __launch_bounds__(256) check(const char *p, int dtype, int size, int64_t n, int aligned, float *found)
+{
+  enum { TURNS = 4 };
+  int64_t per = 16 / size, whole = aligned ? n / per : 0, step = (int64_t)gridDim.x * blockDim.x, at = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+  const uint4 *q = (const uint4 *)p;
+  int bad = 0;
+  for (int64_t j = at; j < whole; j += TURNS * step) {
+    uint4 x[TURNS];
+#pragma unroll
+    for (int k = 0; k < TURNS; k++) x[k] = j + k * step < whole ? q[j + k * step] : make_uint4(0, 0, 0, 0);
+#pragma unroll
+    for (int k = 0; k < TURNS; k++)
+      bad |= dtype == AMP_FLOAT64 ? bad_wide(x[k].y) | bad_wide(x[k].w)
+                                  : bad_word(x[k].x, dtype) | bad_word(x[k].y, dtype) | bad_word(x[k].z, dtype) | bad_word(x[k].w, dtype);
+  }
+  for (int64_t i = whole * per + at; i < n; i += step) bad |= bad_value(amp_load<double>(p, dtype, i));
+  if (__syncthreads_or(bad) && threadIdx.x == 0) *found = 1.f;
+}
+
+template <class T> __global__ void __launch_bounds__(256) scale(char *p, int dtype, int64_t n, int aligned, const float *inv, float *found)
+{
+  enum { N = 8 };
+  T c = (T)*inv;
+  int bad = 0;
+  AMP_FOR(j, (n + N - 1) / N) {
+    int64_t i = j * N;
+    T v[N];
+    if (aligned && i + N <= n) {
+      amp_load_n<N>(v, p, dtype, i);
+#pragma unroll
+      for (int k = 0; k < N; k++) { bad |= bad_value(v[k]); v[k] *= c; }
+      amp_store_n<N>(p, dtype, i, v);
+    } else
+      for (int64_t k = i; k < n && k < i + N; k++) {
+        T x = amp_load<T>(p, dtype, k);
+        bad |= bad_value(x);
+        amp_store<T>(p, dtype, k, x * c);
+      }
+  }
+  if (__syncthreads_or(bad) && threadIdx.x == 0) *found = 1.f;
+}
+
+/* strided; inv may be NULL */
+template <class T> __global__ void __launch_bounds__(256) check_any(const amp_arg t, const float *inv, float *found)
+{
+  T c = inv ? (T)*inv : (T)1;
+  int bad = 0;
+  AMP_FOR(j, t.numel) {
+    int64_t at = amp_offset(t, j);
+    T x = amp_load<T>(t.p, t.dtype, at);
+    bad |= bad_value(x);
+    if (inv) amp_store<T>(t.p, t.dtype, at, x * c);
+  }
+  if (__syncthreads_or(bad) && threadIdx.x == 0) *found = 1.f;
+}
+
+__global__ void any_of(const amp_found_list f, float *cell)
+{
+  for (int i = 0; i < f.n; i++)
+    if (*f.cell[i] != 0) *cell = 1.f;
+}
+
+/* As amp__cpu_scale_update, which says why */
+__global__ void update(float *scale, float *inv, double *tracker, double *hyst, const amp_found_list f, const amp_scaler_options o)
+{
+  bool any = false;
+  for (int i = 0; i < f.n; i++) any |= *f.cell[i] != 0;
+  double s = *scale;
+  if (any) {
+    *tracker = 0;
+    if (*hyst > (double)o.hysteresis) *hyst = (double)o.hysteresis;
+    if (*hyst > 0) *hyst -= 1;
+    if (*hyst > 0) return;
+    s *= o.backoff_factor;
+    if (s < o.min_scale) s = fmin((double)*scale, o.min_scale);
+    if (1 / s > (double)FLT_MAX) return;
+  } else {
+    *tracker += 1;
+    if (*tracker < (double)o.growth_interval) return;
+    *tracker = 0;
+    *hyst = (double)o.hysteresis;
+    s *= o.growth_factor;
+    if (s > o.max_scale) s = o.max_scale;
+    if (s > (double)FLT_MAX) return;
+  }
+  *scale = (float)s;
+  *inv = (float)(1 / (double)*scale);
+}
+
+} // namespace
+
+amp_cuda_device *amp_device_of(const void *p)
+{
+  int index = 0;
+  if (amp__cuda_count > 1) {
+    struct cudaPointerAttributes a;
+    if (amp__cuda_check(cudaPointerGetAttributes(&a, p), "a cell of a GPU")) return NULL;
+    index = a.device;
+  }
+  return amp__cuda_enter(index);
+}
+
+amp_tensor *amp_found_pack(amp_found_list *f, const float *const *found, int n, int *rc)
+{
+  *rc = 0;
+  memset((void *)f, 0, sizeof *f);
+  if (n <= AMP_FOUND_MOST) {
+    f->n = n;
+    for (int i = 0; i < n; i++) f->cell[i] = found[i];
+    return NULL;
+  }
+  amp_tensor *one = amp__cuda_make(AMP_FLOAT32, 0, NULL);
+  if (one == NULL || (*rc = amp__cuda_fill_value(one, 0)) < 0) { if (one == NULL) *rc = AMP_E_MEMORY; return one; }
+  for (int at = 0; at < n; at += AMP_FOUND_MOST) {
+    f->n = n - at < AMP_FOUND_MOST ? n - at : AMP_FOUND_MOST;
+    for (int i = 0; i < f->n; i++) f->cell[i] = found[at + i];
+    AMP_LAUNCH(any_of, 1, 1, 0, *f, (float *)amp__data(one));
+  }
+  f->n = 1;
+  f->cell[0] = (const float *)amp__data(one);
+  return one;
+}
+
+extern "C" {
+
+int amp__cuda_check_scale(amp_tensor *t, const float *inv, float *found)
+{
+  if (!amp__is_float(t->dtype)) return amp__fail(AMP_E_DTYPE, "a gradient must be a float tensor, got %s", amp_dtype_name(t->dtype));
+  if (amp__cuda_enter(t->device_index) == NULL) return AMP_E_DEVICE;
+  if (t->numel == 0) return 0;
+  char *p = (char *)amp__data(t);
+  int aligned = ((uintptr_t)p & 15) == 0, size = amp__dtype_size[t->dtype];
+  if (!(t->flags & AMP_T_DENSE)) {
+    amp_arg a = amp_arg_of(t);
+    a.numel = 1;
+    for (int d = 0; d < a.ndim; d++) {
+      if (a.stride[d] == 0) a.size[d] = 1;
+      a.numel *= a.size[d];
+    }
+    if (t->dtype == AMP_FLOAT64) AMP_LAUNCH((check_any<double>), amp_grid(a.numel, 1024), 256, 0, a, inv, found);
+    else AMP_LAUNCH((check_any<float>), amp_grid(a.numel, 1024), 256, 0, a, inv, found);
+  } else if (inv == NULL)
+    AMP_LAUNCH(check, amp_grid(t->numel * size, 256 * 64, 8), 256, 0, p, (int)t->dtype, size, t->numel, aligned, found);
+  else if (t->dtype == AMP_FLOAT64) AMP_LAUNCH((scale<double>), amp_grid(t->numel, 256 * 8), 256, 0, p, (int)t->dtype, t->numel, aligned, inv, found);
+  else AMP_LAUNCH((scale<float>), amp_grid(t->numel, 256 * 8), 256, 0, p, (int)t->dtype, t->numel, aligned, inv, found);
+  return amp__cuda_check(cudaPeekAtLastError(), "the check of a gradient");
+}
+
+int amp__cuda_scale_update(float *scale, float *inv, double *tracker, double *hyst, const float *const *found, int nfound, const amp_scaler_options *o)
+{
+  amp_found_list f;
+  int rc;
+  if (o->growth_interval == 0) return 0;
+  if (amp_device_of(scale) == NULL) return AMP_E_DEVICE;
+  amp_tensor *held = amp_found_pack(&f, found, nfound, &rc);
+  if (rc == 0) {
+    AMP_LAUNCH(update, 1, 1, 0, scale, inv, tracker, hyst, f, *o);
+    rc = amp__cuda_check(cudaPeekAtLastError(), "the scale's update");
+  }
+  amp__free(held);
+  return rc;
+}
+
+}

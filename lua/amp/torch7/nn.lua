@@ -1,0 +1,122 @@
+--- amp.torch7.nn: Torch7's layers and criteria by name, amp's own for all others; and what old scripts call on modules.
+--
+-- Loading this adds methods to all modules: getParameters, backward, zeroGradParameters, updateParameters, clearState,
+-- type, findModules. `net:training()` works too: `training` being a flag, a call of a boolean with a module as its
+-- argument puts it into training mode.
+local amp = require 'amp'
+local Module = require 'amp.nn.module'
+local util = require 'amp.util'
+local err = require 'amp.error'
+local raise = err.throw
+local nn = amp.nn
+
+local M = {}
+require 'amp.torch7.layers'(M)
+require 'amp.torch7.criteria'(M)
+
+-- -- One flat vector of parameters ------------------------------------------------------------------
+
+--- All parameters as one vector, and all gradients as another; both share memory with the network from then on.
+-- Call it once, after net:to(...). The network remembers its last output, which net:backward needs.
+-- @treturn Tensor parameters
+-- @treturn Tensor gradients, zeros
+function Module:getParameters()
+  local op = 'torch7.getParameters'
+  local list, n = self:parameters(), 0
+  if #list == 0 then raise(op, 'the module has no parameters') end
+  local first = list[1]
+  for i, p in ipairs(list) do
+    if p.dtype ~= first.dtype or p.device ~= first.device then
+      raise(op, 'parameter %d is %s on %s, the first is %s on %s: one vector holds one kind', i, p.dtype, p.device, first.dtype, first.device)
+    end
+    n = n + p:numel()
+  end
+  local flat = amp.empty(n, {dtype = first.dtype, device = first.device})
+  local grads = amp.zeros(n, {dtype = first.dtype, device = first.device})
+  local at = 1
+  amp.no_grad(function()
+    for _, p in ipairs(list) do
+      local k = p:numel()
+      local part = flat:narrow(1, at, k):view(p:size())
+      part:copy_(p:detach())
+      p:set_data(part)
+      p.grad = grads:narrow(1, at, k):view(p:size())
+      at = at + k
+    end
+  end)
+  if not rawget(self, '.torch7') then
+    rawset(self, '.torch7', true)
+    local class = getmetatable(self).class
+    self.forward = function(m, ...)
+      local out = class.forward(m, ...)
+      m.output = out
+      return out
+    end
+  end
+  return flat, grads
+end
+
+--- Gradients of the parameters from the gradient in the last output, added to what is there.
+-- @param input what the network was called with
+-- @param gradient in the output, as criterion:backward gives it
+-- @return the gradient in the input, if that requires one
+function Module:backward(input, gradient)
+  local op = 'torch7.backward'
+  local out = self.output
+  if not amp.is_tensor(out) then
+    raise(op, 'the last output is not known: call net:getParameters() first, or loss:backward() instead of net:backward(input, gradient)')
+  end
+  if not amp.is_tensor(gradient) then raise(op, 'the gradient in the output expected, a tensor, got %s', util.show(gradient)) end
+  amp.backward({out}, {grad_tensors = {gradient}})
+  return amp.is_tensor(input) and input.grad or nil
+end
+
+function Module:zeroGradParameters()
+  self:zero_grad {set_to_none = false}
+end
+
+--- One step down the gradients.
+function Module:updateParameters(rate)
+  amp.no_grad(function()
+    for _, p in ipairs(self:parameters()) do
+      if p.grad then p:add_(p.grad, {alpha = -rate}) end
+    end
+  end)
+end
+
+function Module:clearState()
+  if rawget(self, '.torch7') then self.output = nil end
+  return self
+end
+
+--- net:type('torch.FloatTensor'); without an argument, the type of its first parameter.
+function Module:type(name)
+  local types = require 'amp.torch7.torch'
+  if name == nil then
+    local p = self:parameters()[1]
+    return type(p) ~= 'nil' and types.type(p) or nil
+  end
+  local dtype, device = types.of_type(name)
+  if not dtype then raise('torch7.type', "no type '%s'", tostring(name)) end
+  return device == 'cuda' and self:to(dtype, 'cuda') or self:to(dtype)
+end
+
+--- Modules of a class, by name ('nn.Linear') or as it is: a list.
+function Module:findModules(name)
+  local list = {}
+  for _, m in ipairs(self:modules()) do
+    if m.__name == name then list[#list + 1] = m end
+  end
+  return list
+end
+
+-- -- net:training() -----------------------------------------------------------------------------------
+
+if debug.getmetatable(true) == nil then
+  debug.setmetatable(true, {__call = function(_, m)
+    if Module.is_module(m) then return m:train() end
+    error('attempt to call a boolean value', 2)
+  end})
+end
+
+return setmetatable(M, {__index = function(_, name) return nn[name] end})

@@ -1,0 +1,75 @@
+--- Torch7's methods of tensors: those whose meaning is the same under another name, and those that changed their
+-- receiver. The latter do so where the name has no other meaning in amp (zero, fill, copy, ...); where amp's method
+-- of a like name gives a new tensor, or a shape would change in place, they are errors that say what to write.
+local amp = require 'amp'
+local ops = require 'amp.ops'
+local tensor = require 'amp.tensor'
+local raise = require('amp.error').throw
+
+local methods = tensor.methods
+
+local function define(name, f)
+  if methods[name] == nil and tensor.properties[name] == nil and not ops.method(name) then methods[name] = f end
+end
+
+-- -- The same under another name ---------------------------------------------------------------------
+
+function methods.nElement(t) return t:numel() end
+function methods.nDimension(t) return t:dim() end
+function methods.isContiguous(t) return t:is_contiguous() end
+function methods.isTensor() return true end
+function methods.expandAs(t, u) return t:expand(u:size()) end
+function methods.viewAs(t, u) return t:view(u:size()) end
+function methods.typeAs(t, u) return t:to(u.dtype):to(u.device) end
+function methods.isSameSizeAs(t, u) return t:size() == u:size() end
+function methods.totable(t) return t:tolist() end
+function methods.storageOffset(t) return t:storage_offset() + 1 end
+function methods.repeatTensor(t, ...) return t:tile(...) end
+function methods.index(t, d, i) return t:index_select(d, i:long()) end
+function methods.maskedSelect(t, m) return t:masked_select(m:bool()) end
+define('type', function(t, name)
+  local torch = require 'amp.torch7.torch'
+  if name == nil then return torch.type(t) end
+  local dtype, device = torch.of_type(name)
+  if not dtype then raise('torch7.type', "no type '%s'", tostring(name)) end
+  return t:to(dtype):to(device)
+end)
+for name, dtype in pairs {byte = 'uint8', char = 'int8', short = 'int16'} do
+  define(name, function(t) return t:to(dtype) end)
+end
+--- Call f on every element, in place.
+function methods.apply(t, f)
+  local flat = t:reshape(-1):tolist()
+  for i, v in ipairs(flat) do
+    local w = f(v)
+    if w ~= nil then flat[i] = w end
+  end
+  return t:copy_(amp.tensor(flat, {dtype = 'float64'}):reshape(t:size()))
+end
+
+-- -- In place, as they were -----------------------------------------------------------------------------
+
+for name, real in pairs {zero = 'zero_', fill = 'fill_', copy = 'copy_', maskedFill = 'masked_fill_', indexFill = 'index_fill_', indexCopy = 'index_copy_',
+  indexAdd = 'index_add_'} do
+  define(name, function(t, ...) return t[real](t, ...) end)
+end
+define('uniform', function(t, low, high) return t:copy_(amp.rand_like(t) * ((high or 1) - (low or 0)) + (low or 0)) end)
+methods.normal = function(t, mean, std) return t:copy_(amp.randn_like(t) * (std or 1) + (mean or 0)) end
+
+-- -- What is written otherwise -----------------------------------------------------------------------------
+
+for name, cure in pairs {
+  cmul = 'x:mul_(y) in place, or x:mul(y)', cdiv = 'x:div_(y) in place, or x:div(y)', cpow = 'x:pow_(y) in place, or x:pow(y)',
+  csub = 'x:sub_(y) in place, or x:sub(y)', cadd = 'x:add_(y, {alpha = s}) in place, or x:add(y, {alpha = s})',
+  cmax = 'amp.maximum(x, y)', cmin = 'amp.minimum(x, y)', cinv = 'x:reciprocal()',
+  resize = 'x = x:reshape(...), or a new tensor: shapes don\'t change in place',
+  resizeAs = 'x = x:reshape(y:size()), or amp.empty_like(y): shapes don\'t change in place',
+  set = 'x = y: what a handle refers to does not change in place',
+  storage = 'x:view(-1)', map = 'an expression of x and y', conv2 = 'amp.conv2d',
+} do
+  define(name, function()
+    raise('torch7.' .. name, "Torch7's x:%s(...) is written otherwise in amp: %s", name, cure)
+  end)
+end
+
+return methods

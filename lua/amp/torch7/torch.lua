@@ -1,0 +1,145 @@
+--- amp.torch7.torch: constructors and functions of Torch7's `torch`, made of amp's. What is not named here is
+-- amp's own (torch.randn, torch.cat, torch.exp, ...): they give new tensors and take no result as first argument.
+-- Tensors of the default type are amp's default dtype, float32.
+local amp = require 'amp'
+local util = require 'amp.util'
+local raise = require('amp.error').throw
+
+local M = {}
+
+-- -- Types -------------------------------------------------------------------------------------------
+
+local dtypes = {Byte = 'uint8', Char = 'int8', Short = 'int16', Int = 'int32', Long = 'int64', Float = 'float32', Double = 'float64', Half = 'float16'}
+local kinds = {}
+for kind, dtype in pairs(dtypes) do kinds[dtype] = kind end
+kinds.bfloat16, kinds.bool = 'BFloat16', 'Bool'
+
+--- dtype and device of a type's name, 'torch.FloatTensor', 'torch.CudaTensor'; nil if it is none.
+function M.of_type(name)
+  local kind = type(name) == 'string' and name:match '^torch%.(%u%l+)Tensor$'
+  if kind == 'Cuda' then return 'float32', 'cuda' end
+  if kind and dtypes[kind] then return dtypes[kind], 'cpu' end
+  kind = type(name) == 'string' and name:match '^torch%.Cuda(%u%l+)Tensor$'
+  return kind and dtypes[kind], kind and 'cuda'
+end
+
+--- 'torch.FloatTensor' of a tensor, the class's name of a module, Lua's type of all else.
+function M.type(v)
+  if amp.is_tensor(v) then
+    local gpu = v.device ~= 'cpu'
+    return ('torch.%s%sTensor'):format(gpu and 'Cuda' or '', gpu and v.dtype == 'float32' and '' or kinds[v.dtype])
+  end
+  if type(v) == 'table' and v.is_module then return v.__name end
+  return type(v)
+end
+M.typename = function(v)
+  local t = M.type(v)
+  return t:find('.', 1, true) and t or nil
+end
+M.isTensor = amp.is_tensor
+
+--- torch.LongStorage{2, 3}: sizes, a plain list.
+local Storage = {__name = 'torch.LongStorage'}
+Storage.__index = {size = function(s) return #s end, totable = function(s) return {unpack(s)} end}
+function M.LongStorage(list) return setmetatable({unpack(list or {})}, Storage) end
+
+local size_mt = getmetatable(amp.zeros(1):size())
+
+local function constructor(dtype, device)
+  return function(...)
+    local n, first = select('#', ...), ...
+    local o = {dtype = dtype, device = device}
+    if n == 0 then return amp.zeros({0}, o) end
+    if amp.is_tensor(first) then -- shares its memory, as it did
+      if dtype and first.dtype ~= dtype then return first:to(dtype) end
+      return first:view(first:size())
+    end
+    if type(first) == 'table' then
+      local mt = getmetatable(first)
+      if mt == Storage or mt == size_mt then return amp.zeros({unpack(first)}, o) end
+      return amp.tensor(first, o)
+    end
+    if type(first) ~= 'number' then raise('torch7.Tensor', 'sizes, a table of numbers or a tensor expected, got %s', util.show(first)) end
+    return amp.zeros({...}, o) -- Torch7's were not filled at all
+  end
+end
+
+M.Tensor = constructor()
+for kind, dtype in pairs(dtypes) do M[kind .. 'Tensor'] = constructor(dtype, 'cpu') end
+M.CudaTensor = constructor('float32', 'cuda')
+
+--- torch.setdefaulttensortype('torch.FloatTensor'): floats only.
+function M.setdefaulttensortype(name)
+  local dtype, device = M.of_type(name)
+  if not dtype then raise('torch7.setdefaulttensortype', "no type '%s'", tostring(name)) end
+  amp.set_default_dtype(dtype)
+  amp.set_default_device(device)
+end
+function M.getdefaulttensortype() return ('torch.%sTensor'):format(kinds[amp.get_default_dtype()]) end
+
+-- -- Functions -------------------------------------------------------------------------------------------
+
+function M.manualSeed(n) amp.manual_seed(n) end
+M.setnumthreads, M.getnumthreads = amp.set_num_threads, amp.get_num_threads
+
+--- torch.range(first, last, [step]): the last one included.
+function M.range(first, last, step)
+  step = step or 1
+  local n = math.floor((last - first) / step + 1e-9) + 1
+  if n < 1 then raise('torch7.range', 'no numbers from %g to %g in steps of %g', first, last, step) end
+  return amp.arange(0, n) * step + first
+end
+
+-- x + y, x + s * y: the number stands between, as it did. With the result as a first tensor of three: an error.
+local function scaled(op, sign)
+  return function(x, a, b)
+    if b == nil then return x[op](x, a) end
+    if type(a) == 'number' and amp.is_tensor(b) then return x:add(b, {alpha = sign * a}) end
+    raise('torch7.' .. op, '%s(result, x, y) is written result = %s(x, y)', op, op)
+  end
+end
+M.add, M.csub = scaled('add', 1), scaled('sub', -1)
+function M.cmul(x, y) return x * y end
+function M.cdiv(x, y) return x / y end
+function M.cpow(x, y) return x ^ y end
+function M.mm(x, y) return x:matmul(y) end
+function M.mv(x, y) return x:matmul(y) end
+function M.bmm(x, y) return x:matmul(y) end
+function M.ger(x, y) return amp.outer(x, y) end
+
+--- torch.Timer(): time().real in seconds since it was made or reset.
+local Timer = {}
+Timer.__index = Timer
+function Timer:time()
+  local t = (self.stopped or amp.clock()) - self.start
+  return {real = t, user = os.clock() - self.cpu, sys = 0}
+end
+function Timer:reset()
+  self.start, self.cpu, self.stopped = amp.clock(), os.clock(), nil
+  return self
+end
+function Timer:stop()
+  self.stopped = amp.clock()
+  return self
+end
+function Timer:resume()
+  if self.stopped then self.start, self.stopped = self.start + amp.clock() - self.stopped, nil end
+  return self
+end
+function M.Timer() return setmetatable({}, Timer):reset() end
+function M.tic() return amp.clock() end
+function M.toc(since) return amp.clock() - since end
+
+function M.CmdLine(...) return require 'amp.torch7.cmdline'(...) end
+
+--- Files: torch.load reads .t7 and what amp.save wrote; torch.save writes what amp.load reads.
+function M.load(path, ...)
+  local f = type(path) == 'string' and io.open(path, 'rb')
+  local head = f and f:read(1)
+  if f then f:close() end
+  if head and (head:byte() <= 8 or head:match '%d') then return require('amp.torch7.t7').load(path, ...) end
+  return amp.load(path)
+end
+function M.save(path, object) return amp.save(path, object) end
+
+return setmetatable(M, {__index = function(_, name) return amp[name] end})

@@ -1,0 +1,35 @@
+/*
+** cuda_gemm.h: a matrix product over strides, as the rows matmul and linear
+** (cuda_matmul.c) hand it to cublasLt (cuda_blas.c) or to the plain kernel
+** (kernels/gemm.cu), which takes whatever the other refuses.
+*/
+#ifndef AMP_CUDA_GEMM_H
+#define AMP_CUDA_GEMM_H
+#include "cuda.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum amp_epilogue { AMP_EPI_NONE, AMP_EPI_BIAS };
+
+/* c[i][j] = sum over l of a[i][l] b[l][j] (+ bias[j]), for each of a batch; strides in elements */
+typedef struct amp_product {
+  int dtype;                 /* of all three */
+  int64_t m, n, k;
+  const char *a, *b, *bias;  /* bias: n elements beside each other, or NULL */
+  char *c;
+  int64_t ars, acs, brs, bcs, crs, ccs;
+  int nbatch;                /* dimensions of the batch, outermost first; none: one product */
+  int64_t size[AMP_MAX_DIM], as[AMP_MAX_DIM], bs[AMP_MAX_DIM], cs[AMP_MAX_DIM];
+} amp_product;
+
+int amp__cuda_gemm(const amp_product *p);        /* the best way */
+int amp__cuda_gemm_plain(const amp_product *p);  /* kernels/gemm.cu: any strides and dtypes */
+int amp__cuda_gemm_lt(const amp_product *p);     /* 1: not taken; 0 done; <0 error */
+const char *amp__cuda_blas_info(void);           /* version, or why it is not there */
+
+#ifdef __cplusplus
+}
+#endif
+#endif

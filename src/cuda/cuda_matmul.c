@@ -1,0 +1,136 @@
+/*
+** cuda_matmul.c: rows matmul and linear: their shapes as one product over strides.
+**
+** As on the CPU a batch whose second operand is one matrix joins the first one's
+** rows. Other batches are merged into one dimension where their strides allow.
+** Results with gaps go by way of a dense tensor.
+*/
+#include "cuda_core.h"
+#include "cuda_gemm.h"
+
+int amp__cuda_gemm(const amp_product *p)
+{
+  int rc = amp__is_float(p->dtype) ? amp__cuda_gemm_lt(p) : 1;
+  return rc == 1 ? amp__cuda_gemm_plain(p) : rc;
+}
+
+static void drop_dim(amp_product *p, int d)
+{
+  for (; d + 1 < p->nbatch; d++) {
+    p->size[d] = p->size[d + 1];
+    p->as[d] = p->as[d + 1];
+    p->bs[d] = p->bs[d + 1];
+    p->cs[d] = p->cs[d + 1];
+  }
+  p->nbatch--;
+}
+
+static void merge(amp_product *p)
+{
+  for (int d = p->nbatch - 1; d >= 0; d--)
+    if (p->size[d] == 1) drop_dim(p, d);
+  while (p->nbatch > 0 && p->bs[p->nbatch - 1] == 0) { /* rows of A joined */
+    int d = p->nbatch - 1;
+    if (p->m > 1 && (p->as[d] != p->ars * p->m || p->cs[d] != p->crs * p->m)) break;
+    if (p->m == 1) { p->ars = p->as[d]; p->crs = p->cs[d]; }
+    p->m *= p->size[d];
+    p->nbatch--;
+  }
+  for (int d = p->nbatch - 1; d > 0; d--)
+    if (p->as[d - 1] == p->as[d] * p->size[d] && p->bs[d - 1] == p->bs[d] * p->size[d] && p->cs[d - 1] == p->cs[d] * p->size[d]) {
+      p->size[d - 1] *= p->size[d];
+      p->as[d - 1] = p->as[d];
+      p->bs[d - 1] = p->bs[d];
+      p->cs[d - 1] = p->cs[d];
+      drop_dim(p, d);
+    }
+}
+
+static int run(amp_product *p)
+{
+  int64_t n = p->m * p->n;
+  for (int d = 0; d < p->nbatch; d++) n *= p->size[d];
+  if (n == 0) return 0;
+  merge(p);
+  return amp__cuda_gemm(p);
+}
+
+/* The result, or a dense stand-in for one whose matrix has no unit stride */
+static amp_tensor *target(amp_tensor *o) { return amp__cuda_plain(o) ? o : amp__cuda_make(o->dtype, o->ndim, o->size); }
+static int finish(amp_tensor *o, amp_tensor *t, int rc)
+{
+  if (t == o) return rc;
+  if (rc == 0) rc = amp__cuda_copy_to(o, t);
+  amp__free(t);
+  return rc;
+}
+
+/* x in the result's dtype: itself (counted) or a dense copy */
+static amp_tensor *as(amp_tensor *x, int dtype)
+{
+  if (x->dtype == dtype) { amp__retain(x); return x; }
+  return amp__cuda_dense(x, dtype);
+}
+
+int amp__cuda_matmul(amp_call *c)
+{
+  amp_tensor *o = c->out[0], *t = target(o), *a = as(c->in[0], o->dtype), *b = as(c->in[1], o->dtype);
+  int rc = AMP_E_MEMORY;
+  if (!t || !a || !b) goto out;
+  int na = a->ndim, nb = b->ndim;
+  bool va = na == 1, vb = nb == 1;
+  int tail = !va + !vb, nd = t->ndim - tail;
+  amp_product p = { .dtype = o->dtype, .a = amp__data(a), .b = amp__data(b), .c = amp__data(t), .nbatch = nd };
+  p.m = va ? 1 : a->size[na - 2];
+  p.k = a->size[na - 1];
+  p.n = vb ? 1 : b->size[nb - 1];
+  p.ars = va ? p.k : a->stride[na - 2];
+  p.acs = a->stride[na - 1];
+  p.brs = b->stride[vb ? 0 : nb - 2];
+  p.bcs = vb ? 1 : b->stride[nb - 1];
+  p.crs = p.n;
+  p.ccs = 1;
+  for (int d = 0; d < nd; d++) {
+    int ia = na - 2 - nd + d, ib = nb - 2 - nd + d;
+    p.size[d] = t->size[d];
+    p.as[d] = ia >= 0 && a->size[ia] != 1 ? a->stride[ia] : 0;
+    p.bs[d] = ib >= 0 && b->size[ib] != 1 ? b->stride[ib] : 0;
+    p.cs[d] = t->stride[d];
+  }
+  rc = run(&p);
+out:
+  amp__free(a);
+  amp__free(b);
+  return t ? finish(o, t, rc) : rc;
+}
+
+int amp__cuda_linear(amp_call *c)
+{
+  amp_tensor *o = c->out[0], *t = target(o), *x = as(c->in[0], o->dtype), *w = as(c->in[1], o->dtype);
+  amp_tensor *bias = c->nin > 2 && c->in[2] ? amp__cuda_dense(c->in[2], o->dtype) : NULL;
+  int rc = AMP_E_MEMORY;
+  if (!t || !x || !w || (c->nin > 2 && c->in[2] && !bias)) goto out;
+  bool one = w->ndim == 1;
+  int nx = x->ndim, nd = nx > 1 ? nx - 2 : 0;
+  amp_product p = { .dtype = o->dtype, .a = amp__data(x), .b = amp__data(w), .c = amp__data(t), .nbatch = nd, .bias = bias ? amp__data(bias) : NULL };
+  p.m = nx > 1 ? x->size[nx - 2] : 1;
+  p.k = x->size[nx - 1];
+  p.n = one ? 1 : w->size[0];
+  p.ars = nx > 1 ? x->stride[nx - 2] : p.k;
+  p.acs = x->stride[nx - 1];
+  p.brs = w->stride[w->ndim - 1];
+  p.bcs = one ? 1 : w->stride[0];
+  p.crs = p.n;
+  p.ccs = 1;
+  for (int d = nd - 1, step = 0; d >= 0; d--, step = 1) {
+    p.size[d] = x->size[d];
+    p.as[d] = x->stride[d];
+    p.cs[d] = step ? p.cs[d + 1] * x->size[d + 1] : p.m * p.n;
+  }
+  rc = run(&p);
+out:
+  amp__free(x);
+  amp__free(w);
+  amp__free(bias);
+  return t ? finish(o, t, rc) : rc;
+}
