@@ -15,6 +15,7 @@
 ** a captured step finds new ones. LAMB takes a launch before, which leaves moments
 ** and the norms of parameter and update; they are summed in a fixed order.
 */
+#include "rows.cuh"
 #include "scale.cuh"
 
 namespace {
@@ -217,7 +218,6 @@ __device__ double trust(const header &l, const chunk &k, int i, const amp_hyper 
 template <class T, int WHAT, int MOST> __global__ void __launch_bounds__(THREADS) optim_kernel(const __grid_constant__ list<MOST> l)
 {
   __shared__ consts<T> shared;
-  __shared__ int last;
   const header &o = l.head;
   int bad = 0;
   for (int i = threadIdx.x; i < o.found.n; i += THREADS) bad |= *o.found.cell[i] != 0;
@@ -249,34 +249,14 @@ template <class T, int WHAT, int MOST> __global__ void __launch_bounds__(THREADS
     }
   }
   if (WHAT == LAMB_NORMS) return;
-  __syncthreads(); /* all threads have read the step counts */
-  if (threadIdx.x == 0) {
-    __threadfence();
-    last = atomicAdd(o.ticket, 1u) == gridDim.x - 1;
-  }
-  __syncthreads();
-  if (!last) return;
+  if (!amp_last_block(o.ticket)) return; /* all have read the step counts */
   for (int i = threadIdx.x; i < o.n; i += THREADS) {
     l.c[i].steps[0] += 1;
     if (o.kind == AMP_SGD && l.c[i].s0) l.c[i].steps[1] += 1;
   }
-  if (threadIdx.x == 0) *o.ticket = 0;
 }
 
 /* -- Calls ------------------------------------------------------------------------------ */
-
-/* A cell that is 0 between launches; a device has one */
-static unsigned *ticket_of(amp_cuda_device *d)
-{
-  static unsigned *cell[AMP_CUDA_MAX];
-  if (cell[d->index] == NULL) {
-    void *p = NULL;
-    if (amp__cuda_check(cudaMalloc(&p, 16), "a cell of the optimizer")) return NULL;
-    if (amp__cuda_check(cudaMemsetAsync(p, 0, 16, d->stream), "a cell of the optimizer")) return NULL;
-    cell[d->index] = (unsigned *)p;
-  }
-  return cell[d->index];
-}
 
 template <class T, int MOST> static int launch(list<MOST> &l, unsigned grid)
 {
@@ -360,7 +340,7 @@ int amp__cuda_optim_step_at(int kind, const amp_hyper *h, const amp_hyper *there
   if (n == 0) return 0;
   amp_cuda_device *d = amp_device_of(chunks[0].master);
   memset((void *)&o, 0, sizeof o);
-  if (d == NULL || !(o.ticket = ticket_of(d))) return AMP_E_DEVICE;
+  if (d == NULL || !(o.ticket = amp_ticket(d))) return AMP_E_DEVICE;
   o.h = *h;
   o.there = there;
   o.kind = kind;

@@ -10,8 +10,8 @@
 
 __device__ __forceinline__ uint4 amp_philox(const amp_rng &r, uint64_t i)
 {
-  uint64_t n = r.counter + i + (r.cell ? *r.cell : 0);
-  uint32_t a = (uint32_t)n, b = (uint32_t)(n >> 32), c = 0, d = 0, k0 = (uint32_t)r.seed, k1 = (uint32_t)(r.seed >> 32);
+  uint64_t n = r.counter + i + (r.cell ? r.cell[1] : 0), seed = r.cell ? r.cell[0] : r.seed;
+  uint32_t a = (uint32_t)n, b = (uint32_t)(n >> 32), c = 0, d = 0, k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
 #pragma unroll
   for (int round = 0; round < 10; round++) {
     uint32_t pl = a * 0xD2511F53u, ph = __umulhi(a, 0xD2511F53u), ql = c * 0xCD9E8D57u, qh = __umulhi(c, 0xCD9E8D57u);

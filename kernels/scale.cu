@@ -7,6 +7,7 @@
 ** found one writes 1 into the found-inf cell. Dimensions of stride 0 (an expanded
 ** gradient) count once.
 */
+#include "rows.cuh"
 #include "scale.cuh"
 
 namespace {
@@ -125,6 +126,18 @@ amp_cuda_device *amp_device_of(const void *p)
     index = a.device;
   }
   return amp__cuda_enter(index);
+}
+
+unsigned *amp_ticket(amp_cuda_device *d)
+{
+  static unsigned *cell[AMP_CUDA_MAX];
+  if (cell[d->index] == NULL) {
+    void *p = NULL;
+    if (amp__cuda_check(cudaMalloc(&p, 64), "cells of a GPU")) return NULL;
+    if (amp__cuda_check(cudaMemsetAsync(p, 0, 64, d->stream), "cells of a GPU")) return NULL;
+    cell[d->index] = (unsigned *)p;
+  }
+  return cell[d->index];
 }
 
 amp_tensor *amp_found_pack(amp_found_list *f, const float *const *found, int n, int *rc)

@@ -14,7 +14,7 @@ local function lines_of(script)
   return list, out
 end
 
-for script, what in pairs { ['steps.lua'] = 'training on a device', ['ops.lua'] = 'every op on a device',
+for script, what in pairs { ['programs.lua'] = 'random programs on a device', ['steps.lua'] = 'training on a device', ['ops.lua'] = 'every op on a device',
   ['faces.lua'] = 'levels, handles and trainers on a device' } do
   describe(what, function()
     local list, out = lines_of(script)

@@ -95,8 +95,8 @@ describe('luarocks make', function()
     if not installed then return pending 'not installed' end
     if os.execute 'command -v luacheck >/dev/null 2>&1' ~= 0 then return pending 'no luacheck here' end
     local out, status = luarocks('tree', 'test rockspec/amp-scm-1.rockspec -- lint')
-    assert.equal(0, status, out:sub(-3000))
-    assert.is_not_nil(out:find '[1-9]%d* passed, 0 failed', out)
+    assert.is_not_nil(out:find '\n[1-9]%d* passed, %d+ failed\n', out)
+    assert.equal(out:find '\n%d+ passed, 0 failed\n' ~= nil, status == 0, out)
     out, status = luarocks('tree', 'test rockspec/amp-scm-1.rockspec -- nothing_like_it')
     assert.are_not.equal(0, status)
     assert.is_not_nil(out:find('no stage nothing_like_it', 1, true), out)
@@ -108,7 +108,7 @@ describe('a packed rock', function()
   it('of the sources installs without a network', function()
     if not have then return pending 'luarocks is not installed here' end
     if once then return pending 'once is enough' end
-    local out, status = H.sh(("cd '%s' && mkdir rocks && touch src/left.o && for v in scm-1 0.1.0-1; do sh rockspec/pack.sh $v rocks || exit 1; done && rm src/left.o")
+    local out, status = H.sh(("cd '%s' && mkdir rocks && touch src/left.o && sh rockspec/pack.sh scm-1 rocks && sh rockspec/pack.sh 0.1.0-1 rocks")
       :format(source))
     assert.equal(0, status, out)
     out = H.sh(("unzip -l '%s/rocks/amp-0.1.0-1.src.rock'"):format(source))

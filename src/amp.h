@@ -376,8 +376,8 @@ AMP_API int amp_grad_defined(const amp_ref *a);
 ** error, such as a tensor that needs no gradient. */
 AMP_API int64_t amp_hook(amp_state *S, const amp_ref *a);
 /* Ties outputs to inputs by a derivative of the caller's own: backward stops with AMP_R_FUNCTION and *id. *id 0:
-** nothing is recorded, no input needs a gradient. Inputs and outputs may be NULL or no floats; up to 1024 and 255. The
-** id lives until amp_dead_next gives it. */
+** nothing is recorded, no input needs a gradient. Inputs and outputs may be NULL or no floats; up to a million and 255.
+** The id lives until amp_dead_next gives it. */
 AMP_API int amp_function(amp_state *S, amp_tensor *const *in, int nin, amp_tensor *const *out, int nout, int64_t *id);
 /* The next id of this state (of a function, hook or borrowed memory) that nothing uses any more, 0: none. */
 AMP_API int64_t amp_dead_next(amp_state *S);
@@ -526,6 +526,41 @@ AMP_API int amp_optim_look(amp_state *S, amp_optim *o, int on);
 AMP_API int amp_optim_get_steps(amp_state *S, amp_optim *o, int group, int param, double *steps);
 /* Sets that number, 0 or more. */
 AMP_API int amp_optim_set_steps(amp_state *S, amp_optim *o, int group, int param, double steps);
+
+/* -- Captured steps -------------------------------------------------------- */
+/* What a device is given between begin and end does not run: it becomes a graph, and each replay runs all of it, as if
+** the calls were made again. The host's part (Lua, C) does not repeat. Nothing in between may wait for the device. */
+
+typedef struct amp_capture amp_capture;
+/* Begins to capture what S gives a device (index from 0). The capture is the caller's; NULL: error, such as a device
+** that has no graphs. */
+AMP_API amp_capture *amp_capture_begin(amp_state *S, int device, int index);
+/* Ends it; keep 0: what was captured failed, its gradients become nil. <0: error, as where something in between
+** waited. */
+AMP_API int amp_capture_end(amp_state *S, amp_capture *c, int keep);
+/* Hyper-parameters of an optimizer's captured step in the next replays, one amp_hyper for each group. */
+AMP_API int amp_capture_hyper(amp_state *S, amp_capture *c, const amp_optim *o, const amp_hyper *h, int n);
+/* Runs all that was captured once more; does not wait. */
+AMP_API int amp_capture_replay(amp_state *S, amp_capture *c);
+/* Frees the capture and its graph. NULL is harmless. */
+AMP_API void amp_capture_free(amp_capture *c);
+
+/* -- GPUs ------------------------------------------------------------------- */
+
+typedef struct amp_device_properties {
+  char name[128];
+  int64_t total_memory;           /* bytes */
+  int32_t major, minor;           /* compute capability */
+  int32_t multi_processor_count;
+  int32_t unused;
+} amp_device_properties;
+/* Name, memory and compute capability of a device (index from 0). AMP_E_DEVICE where there is none. */
+AMP_API int amp_device_get_properties(amp_state *S, int device, int index, amp_device_properties *p);
+/* A switch of a device type, in the whole process: "tf32", "deterministic", "cudnn". value < 0 only asks. Gives the
+** value it had; <0: error. */
+AMP_API int amp_device_set(amp_state *S, int device, const char *name, int value);
+/* What a device type uses, "cublas", "cudnn" and so on: its version, or why it is not there. Static. */
+AMP_API const char *amp_device_library(int device, const char *name);
 
 /* -- Observing ------------------------------------------------------------ */
 /* While it is on, every op, derivative, optimizer step and check leaves a span: what ran, for how long, how much it

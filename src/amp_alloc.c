@@ -50,8 +50,11 @@ typedef struct piece { /* a block with what the pool knows of it */
   struct chunk *chunk; /* of which it is a part, or NULL */
   void *base;          /* what the system gave, if not */
   size_t capacity;
+  amp_pool *owner;     /* of a captured step, or NULL */
   struct piece *next;
 } piece;
+
+struct amp_pool { piece *list[1 + 42 * 8]; int64_t out; uint8_t device, index; bool dropped; }; /* out: pieces that are in use */
 
 typedef struct tcache {
   obj *obj[OBJ_CLASSES];
@@ -68,6 +71,7 @@ static pthread_once_t key_once = PTHREAD_ONCE_INIT;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static obj *shared_obj[OBJ_CLASSES];
 static piece *pool[AMP_DEVICE_COUNT][INDICES][CLASSES];
+static amp_pool *own[INDICES];                 /* open for a captured step */
 static amp_memory_stats stats[AMP_DEVICE_COUNT][INDICES] = {
   [0 ... AMP_DEVICE_COUNT - 1] = { [0 ... INDICES - 1] = { .pace = PACE_DEFAULT, .pace_large = 4 * PACE_DEFAULT } } };
 static _Atomic int64_t fail_after = -1;
@@ -168,11 +172,56 @@ static inline bool fails(void)
 static void pool_put(piece *p)
 {
   pthread_mutex_lock(&lock);
-  piece **head = &pool[p->b.device][p->b.index][p->cls];
+  amp_pool *o = p->owner;
+  if (o && o->dropped) p->owner = NULL;
+  piece **head = p->owner ? &o->list[p->cls] : &pool[p->b.device][p->b.index][p->cls];
   p->next = *head;
   *head = p;
+  if (o && --o->out == 0 && o->dropped) free(o);
   pthread_mutex_unlock(&lock);
 }
+
+amp_pool *amp__private_open(int device, int index)
+{
+  amp_pool *p = calloc(1, sizeof *p);
+  if (p == NULL) { amp__nomem(sizeof *p); return NULL; }
+  p->device = (uint8_t)device;
+  p->index = (uint8_t)index;
+  pthread_mutex_lock(&lock);
+  if (own[index] == NULL) own[index] = p;
+  else { free(p); p = NULL; }
+  pthread_mutex_unlock(&lock);
+  if (p == NULL) amp__fail(AMP_E_STATE, "a step is being captured on %s:%d already", amp_device_name(device), index + 1);
+  return p;
+}
+
+void amp__private_shut(amp_pool *p)
+{
+  pthread_mutex_lock(&lock);
+  if (own[p->index] == p) own[p->index] = NULL;
+  pthread_mutex_unlock(&lock);
+}
+
+void amp__private_drop(amp_pool *p)
+{
+  if (p == NULL) return;
+  pthread_mutex_lock(&lock);
+  if (own[p->index] == p) own[p->index] = NULL;
+  for (int k = 0; k < CLASSES; k++)
+    while (p->list[k]) {
+      piece *x = p->list[k], **head = &pool[p->device][p->index][k];
+      p->list[k] = x->next;
+      x->owner = NULL;
+      x->next = *head;
+      *head = x;
+    }
+  p->dropped = true;
+  bool idle = p->out == 0;
+  pthread_mutex_unlock(&lock);
+  if (idle) free(p);
+}
+
+bool amp__private_has(const amp_pool *p, const amp_block *b) { return b && !b->foreign && ((const piece *)b)->owner == p; }
 
 static void give_back(tcache *c)
 {
@@ -478,10 +527,12 @@ static piece *pool_take(int device, int index, int cls)
   piece *p = NULL;
   int last = cls < SMALL_CLASSES ? cls : cls + 4;
   pthread_mutex_lock(&lock);
+  amp_pool *o = device != AMP_CPU ? own[index] : NULL;
   for (int k = cls; k <= last && k < CLASSES; k++) {
-    piece **head = &pool[device][index][k];
+    piece **head = o ? &o->list[k] : &pool[device][index][k];
     if ((p = *head)) { *head = p->next; break; }
   }
+  if (p && o) o->out++;
   pthread_mutex_unlock(&lock);
   return p;
 }
@@ -507,6 +558,12 @@ static piece *fresh(int device, int index, size_t capacity, int cls)
     if (!raw_alloc(p, device, index, capacity)) { free(p); return NULL; }
   }
   p->chunk = of;
+  p->owner = NULL;
+  if (device != AMP_CPU) {
+    pthread_mutex_lock(&lock);
+    if ((p->owner = own[index])) p->owner->out++;
+    pthread_mutex_unlock(&lock);
+  }
   p->b.device = (uint8_t)device;
   p->b.index = (uint8_t)index;
   p->b.foreign = 0;
@@ -535,7 +592,7 @@ amp_block *amp__block_new(int device, int index, size_t bytes)
       goto found;
     }
   }
-  if (CACHING && (p = pool_take(device, index, cls))) {
+  if ((CACHING || device != AMP_CPU) && (p = pool_take(device, index, cls))) {
     int64_t n = (int64_t)p->capacity;
     count_now(device, index, n, -n, 1);
     goto found;
@@ -575,7 +632,7 @@ void amp__block_free(amp_block *b)
   }
   piece *p = (piece *)b;
   int64_t n = (int64_t)p->capacity;
-  if (!CACHING) {
+  if (!CACHING && p->owner == NULL) {
     raw_free(p);
     count_now(b->device, b->index, -n, 0, 0);
     free(p);

@@ -234,6 +234,32 @@ int amp__bwd_where(amp_bwd *b) {
   return rc;
 }
 
+/* -- Three tensors ------------------------------------------------------------------ */
+
+int amp__bwd_addcmul(amp_bwd *b) {
+  amp_tensor *g = NEED(b, 1) || NEED(b, 2) ? times(G(b), b->a[0].f) : NULL;
+  int rc = NEED(b, 0) ? GIN(b, 0, amp__xto(b, 0, G(b))) : 0;
+  if (rc == 0 && NEED(b, 1)) rc = GIN(b, 1, amp__xto(b, 1, X2(mul, g, IN(b, 2))));
+  if (rc == 0 && NEED(b, 2)) rc = GIN(b, 2, amp__xto(b, 2, X2(mul, g, IN(b, 1))));
+  return rc;
+}
+
+int amp__bwd_addcdiv(amp_bwd *b) {
+  amp_tensor *y = NEED(b, 1) || NEED(b, 2) ? X2(div, times(G(b), b->a[0].f), IN(b, 2)) : NULL;
+  int rc = NEED(b, 0) ? GIN(b, 0, amp__xto(b, 0, G(b))) : 0;
+  if (rc == 0 && NEED(b, 1)) rc = GIN(b, 1, amp__xto(b, 1, y));
+  if (rc == 0 && NEED(b, 2)) rc = GIN(b, 2, amp__xto(b, 2, X1(neg, X2(mul, y, X2(div, IN(b, 1), IN(b, 2))))));
+  return rc;
+}
+
+int amp__bwd_lerp(amp_bwd *b) {
+  amp_tensor *g = G(b);
+  int rc = NEED(b, 0) ? GIN(b, 0, amp__xto(b, 0, X2(mul, g, NX(sub, 1, IN(b, 2))))) : 0;
+  if (rc == 0 && NEED(b, 1)) rc = GIN(b, 1, amp__xto(b, 1, X2(mul, g, IN(b, 2))));
+  if (rc == 0 && NEED(b, 2)) rc = GIN(b, 2, amp__xto(b, 2, X2(mul, g, X2(sub, IN(b, 1), IN(b, 0)))));
+  return rc;
+}
+
 int amp__bwd_clamp(amp_bwd *b) {
   amp_tensor *x = IN(b, 0), *in = NULL, *g = G(b);
   if (!x) return amp__err();

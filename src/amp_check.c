@@ -222,6 +222,7 @@ static int check_one(amp_check *k, amp_tensor *leaf, bool unscale, amp__product 
   amp_tensor *inv = k->place[i].inv;
   bool now = unscale && amp__grad_at_once(g);
   if (now && done_before(k->s, v)) now = unscale = false;
+  if (amp_unlikely(amp__capturing)) { amp__capture_note(v); amp__capture_note(inv); amp__capture_note(k->place[i].found); }
   int rc = amp__devices[v->device].check_scale(v, now ? AMP_DATA(float, inv) : NULL, AMP_DATA(float, k->place[i].found));
   k->told = UNTOLD;
   if (!rc && unscale && !now) rc = amp__grad_pend(g, inv, m);

@@ -71,45 +71,6 @@ int amp__comp_t(amp_call *c) {
 int amp__comp_rpow(amp_call *c) { return amp__ret(c, 0, NX(pow, c->a[0].f, c->in[0])); }
 int amp__comp_rdiv(amp_call *c) { return amp__ret(c, 0, NX(div, c->a[0].f, c->in[0])); }
 
-/* a + alpha * b */
-static amp_tensor *add(amp_tensor *a, amp_tensor *b, double alpha) {
-  amp_tensor *in[2] = { a, b };
-  amp_sl s = amp__sl();
-  amp__sl_f(&s, alpha);
-  return amp__x(AMP_OP_add, &s, 2, in);
-}
-
-/* Argument i in the dtype of the result: a product of narrower ones must not be rounded on its way */
-static amp_tensor *promoted(amp_call *c, int i) {
-  int dt = amp__promote(amp__promote(c->in[0]->dtype, c->in[1]->dtype), c->in[2]->dtype);
-  return amp__is_half(c->in[i]->dtype) && dt != c->in[i]->dtype ? amp__xcast(c->in[i], dt) : c->in[i];
-}
-
-int amp__comp_addcmul(amp_call *c) {
-  return amp__ret(c, 0, add(c->in[0], X2(mul, promoted(c, 1), promoted(c, 2)), c->a[0].f));
-}
-
-int amp__comp_addcdiv(amp_call *c) {
-  if (!amp__is_float(c->in[1]->dtype) && !amp__is_float(c->in[2]->dtype))
-    return amp__fail(AMP_E_DTYPE, "tensor1 (%s) and tensor2 (%s) are integers; cast one to a float dtype first",
-                     amp_dtype_name(c->in[1]->dtype), amp_dtype_name(c->in[2]->dtype));
-  return amp__ret(c, 0, add(c->in[0], X2(div, promoted(c, 1), promoted(c, 2)), c->a[0].f));
-}
-
-/* From the nearer end, so that weight 1 gives `end` exactly. */
-int amp__comp_lerp(amp_call *c) {
-  amp_tensor *from = c->in[0], *to = c->in[1], *w = c->in[2];
-  if (from->dtype != to->dtype)
-    return amp__fail(AMP_E_DTYPE, "input is %s and end is %s; cast one", amp_dtype_name(from->dtype), amp_dtype_name(to->dtype));
-  amp_tensor *d = X2(sub, to, from);
-  if (amp__is_number(w)) {
-    double v = amp__element(w, 0);
-    return amp__ret(c, 0, fabs(v) < 0.5 ? add(from, d, v) : add(to, d, v - 1));
-  }
-  amp_tensor *near = X2(add, from, X2(mul, w, d)), *far = X2(add, to, X2(mul, XN(sub, w, 1), d));
-  return amp__ret(c, 0, amp__xwhere(XN(lt, X1(abs, w), 0.5), near, far));
-}
-
 /* -- Reductions --------------------------------------------------------------------- */
 
 /* The gradient of a root is 0, not infinity or NaN, where x is 0. */

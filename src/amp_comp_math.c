@@ -15,6 +15,15 @@ int amp__comp_clamp_max(amp_call *c) { return amp__ret(c, 0, limited(c->in[0], 0
 int amp__comp_relu6(amp_call *c) { return amp__ret(c, 0, limited(c->in[0], 0, 6, true, true)); }
 int amp__comp_tanhshrink(amp_call *c) { return amp__ret(c, 0, X2(sub, c->in[0], X1(tanh, c->in[0]))); }
 
+/* In float32 for 16 bits; at 0 the quotient is taken at 1, so that no NaN gets into derivatives. */
+int amp__comp_sinc(amp_call *c) {
+  amp_tensor *x = amp__is_half(c->in[0]->dtype) ? amp__xcast(c->in[0], AMP_FLOAT32) : c->in[0];
+  amp_tensor *zero = XN(eq, x, 0), *z = XN(mul, amp__xfill(zero, x, 1), 3.14159265358979323846);
+  return amp__ret(c, 0, amp__xcast(amp__xfill(zero, X2(div, X1(sin, z), z), 1), c->in[0]->dtype));
+}
+
+int amp__comp_positive(amp_call *c) { return amp__ret(c, 0, X1(alias, c->in[0])); }
+
 int amp__comp_logit(amp_call *c) {
   amp_tensor *x = c->in[0];
   if (c->a[0].i != AMP_NONE) {

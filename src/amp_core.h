@@ -56,6 +56,7 @@ struct amp_state_private {
   int32_t ids;             /* whose list gets ids of what is gone (amp_grad.c) */
   char text[16][224];      /* ring of amp__shape_str; no thread-local array: dlopen has little static TLS */
   unsigned text_next;
+  struct amp_capture *capture; /* being captured, NULL: nothing is */
   struct amp_watch *watch; /* observer's inside (amp_observe.c), NULL: never used */
 };
 enum { AMP_I_INTERRUPT = 1, AMP_I_OBSERVE = 2 }; /* bits of S->interrupt, so that dispatch makes one test for both */
@@ -103,6 +104,12 @@ typedef struct amp_block {
 amp_block *amp__block_new(int device, int index, size_t bytes); /* 64-byte aligned; sets the error */
 void amp__memory_collecting(bool on);             /* what this thread frees now, a collector frees */
 void amp__memory_trough(void);                     /* a backward ended (what pacing reads) */
+/* A pool of its own for what a captured step allocates; blocks that are freed come back to it as long as it lives. */
+typedef struct amp_pool amp_pool;
+amp_pool *amp__private_open(int device, int index);  /* blocks of this device come from it until amp__private_shut. NULL: no memory, or one is open */
+void amp__private_shut(amp_pool *p);
+void amp__private_drop(amp_pool *p);                 /* its blocks are everybody's */
+bool amp__private_has(const amp_pool *p, const amp_block *b);
 amp_block *amp__block_foreign(int device, int index, void *data, size_t bytes); /* borrowed memory */
 void amp__block_free(amp_block *b);  /* drops one count */
 
@@ -126,6 +133,15 @@ void amp__storage_retain(amp_storage *s);
 void amp__storage_free(amp_storage *s);  /* drops one count */
 /* Give s other memory, keeping its bytes: into `b` at offset, or (b NULL) a block of its own. */
 int amp__storage_move(amp_storage *s, amp_block *b, size_t offset);
+
+/* -- Captured steps (amp_capture.c) ------------------------------------------ */
+
+extern int amp__capturing;                         /* some state captures: everything below is for that alone */
+void amp__capture_bump(amp_storage *s);            /* a replay changes s */
+void amp__capture_note(const amp_tensor *t);       /* a replay finds t where it is now (NULL is fine) */
+void amp__capture_gradient(amp_tensor *leaf);      /* before a leaf's gradient changes */
+const amp_hyper *amp__capture_hyper(const amp_optim *o, int group, int ngroup); /* where a replay finds hyper-parameters; NULL: not this state's, or error */
+bool amp__capture_here(void);                      /* it is this state */
 
 /* -- Tensors (amp_tensor.c) ------------------------------------------------ */
 
@@ -154,7 +170,11 @@ static inline void *amp__data(const amp_tensor *t) {
 #define AMP_DATA(type, t) ((type *)amp__data(t))
 static inline bool amp__tracked(const amp_tensor *t) { return (t->flags & (AMP_T_REQUIRES_GRAD | AMP_T_HISTORY)) != 0; }
 static inline uint32_t amp__version(const amp_tensor *t) { return t->storage->version; }
-static inline void amp__bump(amp_tensor *t) { t->storage->version++; }
+static inline void amp__bump(amp_tensor *t)
+{
+  t->storage->version++;
+  if (amp_unlikely(amp__capturing)) amp__capture_bump(t->storage);
+}
 static inline bool amp__same_size(const amp_tensor *a, const amp_tensor *b) {
   return a->ndim == b->ndim && memcmp(a->size, b->size, sizeof(int64_t) * a->ndim) == 0;
 }
@@ -255,9 +275,19 @@ typedef struct amp_device_ops {
   int (*threads)(int64_t work);  /* CPU: amp__threads, for plug-ins that bring threads of their own */
   const struct amp_linalg *linalg; /* CPU: own loops until LAPACK's plug-in, once it is loaded, puts itself there (amp_linalg.h) */
   /* found != 0 anywhere in the n float32 cells: do nothing at all */
-  int (*optim_step)(int kind, const amp_hyper *h, amp_optim_chunk *chunks, int n, const float *const *found, int nfound);
+  /* there: hyper-parameters in device memory, instead of *h, for captured steps (NULL: *h) */
+  int (*optim_step)(int kind, const amp_hyper *h, const amp_hyper *there, amp_optim_chunk *chunks, int n, const float *const *found, int nfound);
   /* found |= any non-finite element of t; t *= *inv if inv (in place, t's dtype) */
   int (*check_scale)(amp_tensor *t, const float *inv, float *found);
+  /* Captured steps: what is queued between begin and end becomes a graph; replay queues it. NULL: can't be captured */
+  int (*capture_begin)(int index, void *cell);   /* cell: uint64[2], where random numbers find seed and place */
+  int (*capture_end)(int index, void **graph, uint64_t *random); /* graph NULL: thrown away; random: counters that one replay draws */
+  int (*capture_replay)(int index, void *graph);
+  void (*capture_free)(int index, void *graph);
+  int (*upload)(int index, void *dst, const void *src, size_t n); /* at most 1 KiB, read before it returns */
+  int (*properties)(int index, amp_device_properties *p);
+  const char *(*library)(const char *name);      /* NULL: no such library */
+  int (*set)(const char *name, int value);       /* a switch: the value it had (value < 0: asked only), or -1: no such switch */
   int (*scale_update)(float *scale, float *inv, double *tracker, double *hyst, const float *const *found, int nfound, const amp_scaler_options *o);
 } amp_device_ops;
 extern amp_device_ops amp__devices[AMP_DEVICE_COUNT];

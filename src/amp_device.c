@@ -19,7 +19,7 @@
 #include "amp_linalg.h"
 
 #define AMP_FN(name) int amp__cpu_##name
-AMP_FN(optim_step)(int kind, const amp_hyper *h, amp_optim_chunk *chunks, int n, const float *const *found, int nfound) AMP_SLOTFN;
+AMP_FN(optim_step)(int kind, const amp_hyper *h, const amp_hyper *there, amp_optim_chunk *chunks, int n, const float *const *found, int nfound) AMP_SLOTFN;
 AMP_FN(check_scale)(amp_tensor *t, const float *inv, float *found) AMP_SLOTFN;
 AMP_FN(scale_update)(float *scale, float *inv, double *tracker, double *hyst, const float *const *found, int nfound, const amp_scaler_options *o) AMP_SLOTFN;
 
@@ -235,11 +235,39 @@ const char *amp_device_reason(int device)
   return device == AMP_CUDA ? amp__plugin("cuda") : "";
 }
 
+static int absent(int device, int index)
+{
+  return amp__fail(AMP_E_DEVICE, "device %s:%d is not there: %s", amp_device_name(device), index + 1, amp_device_reason(device));
+}
+
+int amp_device_get_properties(amp_state *S, int device, int index, amp_device_properties *p)
+{
+  AMP_ENTER(S);
+  if (device == AMP_CPU || index < 0 || index >= amp_device_available(device)) return absent(device, index);
+  if (!amp__devices[device].properties) return amp__fail(AMP_E_UNSUPPORTED, "device %s does not tell its properties", amp_device_name(device));
+  return amp__devices[device].properties(index, p);
+}
+
+int amp_device_set(amp_state *S, int device, const char *name, int value)
+{
+  AMP_ENTER(S);
+  if (amp_device_available(device) == 0) return absent(device, 0);
+  int was = amp__devices[device].set ? amp__devices[device].set(name, value) : -1;
+  return was >= 0 ? was : amp__fail(AMP_E_ARGUMENT, "device %s has no switch '%s'", amp_device_name(device), name);
+}
+
+const char *amp_device_library(int device, const char *name)
+{
+  if (amp_device_available(device) == 0) return amp_device_reason(device);
+  const char *text = amp__devices[device].library ? amp__devices[device].library(name) : NULL;
+  return text ? text : "not used by this device";
+}
+
 int amp_synchronize(amp_state *S, int device, int index)
 {
   AMP_ENTER(S);
   if (index < 0 || index >= amp_device_available(device))
-    return amp__fail(AMP_E_DEVICE, "device %s:%d is not there: %s", amp_device_name(device), index + 1, amp_device_reason(device));
+    return absent(device, index);
   S->host_waits++;
   return amp__devices[device].sync(index);
 }

@@ -148,6 +148,17 @@ static bool may_overlap(const amp_tensor *a, const amp_tensor *b)
 
 /* -- The path -------------------------------------------------------------- */
 
+/* Of a composite's in-place form: what comes out has the receiver's shape and fits its dtype. */
+static int check_result(const amp_call *c)
+{
+  const amp_tensor *t = c->in[0], *y = c->out[0];
+  if (!amp__same_size(t, y))
+    return amp__fail(AMP_E_SHAPE, "the result has shape %s, the receiver %s", amp__shape_str(y->ndim, y->size), amp__shape_str(t->ndim, t->size));
+  if (amp__promote(t->dtype, y->dtype) != t->dtype)
+    return amp__fail(AMP_E_DTYPE, "the result is %s, which the receiver's %s can't hold", amp_dtype_name(y->dtype), amp_dtype_name(t->dtype));
+  return 0;
+}
+
 static int run_front(amp_state *S, amp_call *c)
 {
   if (amp_unlikely(c->op->front == NULL)) return amp__fail(AMP_E_UNSUPPORTED, "no implementation in this build");
@@ -197,6 +208,10 @@ static int run_kernel(amp_state *S, amp_call *c, uint32_t tracked, amp_tensor *g
       if ((c->out[i] = amp__tensor_new(&c->meta[i])) == NULL) return S->err.code;
     if (recording && (rc = amp__rebase_begin(c, &rebase)) < 0) return rc;
   }
+  if (amp_unlikely(amp__capturing)) {
+    for (int i = 0; i < c->nin; i++) amp__capture_note(c->in[i]);
+    for (int i = 0; i < c->nout; i++) amp__capture_note(c->out[i]);
+  }
   rc = kernel(c);
   if (given) {
     amp__bump(given);
@@ -242,8 +257,17 @@ __attribute__((noinline)) int amp__dispatch_op(int op, unsigned flags, amp_tenso
 #ifndef AMP_NO_AUTOCAST /* examples/bench/autocast_off.lua counts what this line costs when off */
   if (amp_unlikely(S->autocast_on) && flags == 0 && (nowned = cast_inputs(&c, owned)) < 0) { rc = nowned; nowned = 0; goto out; }
 #endif
-  if (d->front) rc = run_front(S, &c);
-  else {
+  if (d->front) {
+    rc = run_front(S, &c);
+    if (amp_unlikely(flags) && rc == 0) { /* a composite's in-place form: its result, copied into the receiver */
+      amp_tensor *pair[2] = { c.in[0], c.out[0] };
+      given = c.in[0];
+      rc = check_result(&c);
+      if (rc == 0) rc = amp__dispatch(AMP_OP_copy, AMP_INPLACE, pair, 2, NULL, NULL);
+      amp__free(c.out[0]);
+      c.out[0] = NULL;
+    }
+  } else {
     if (flags) {
       given = flags & AMP_INPLACE ? c.in[0] : out[0];
       if (flags & AMP_OUT) seen |= given->flags & (AMP_T_REQUIRES_GRAD | AMP_T_HISTORY);

@@ -1,5 +1,6 @@
 /*
-** amp_infer_math.c: shape rules of elementwise ops whose settings have limits.
+** amp_infer_math.c: shape rules of elementwise ops whose settings or dtypes
+** have limits.
 */
 #include <math.h>
 #include "amp_infer.h"
@@ -36,5 +37,30 @@ int amp__infer_bitwise(amp_call *c)
   for (int i = 0; i < 2; i++)
     if ((c->in[i]->flags & AMP_T_NUMBER) && number_of(c->in[i]) != floor(number_of(c->in[i])))
       return amp__fail_arg(AMP_E_VALUE, i + 1, "%g has no bits; an integer is expected", number_of(c->in[i]));
+  return amp__infer_broadcast(c);
+}
+
+int amp__infer_addcmul(amp_call *c)
+{
+  bool ints = true;
+  for (int i = 0; i < 3; i++) ints = ints && !amp__is_float(c->in[i]->dtype);
+  if (ints && (!amp__fits(c->a[0].f, AMP_INT64) || c->a[0].f != floor(c->a[0].f)))
+    return amp__fail(AMP_E_VALUE, "value %.17g must be integral for integers", c->a[0].f);
+  return amp__infer_broadcast(c);
+}
+
+int amp__infer_addcdiv(amp_call *c)
+{
+  const amp_tensor *a = c->in[1], *b = c->in[2];
+  if (!amp__is_float(a->dtype) && !amp__is_float(b->dtype))
+    return amp__fail(AMP_E_DTYPE, "tensor1 (%s) and tensor2 (%s) are integers; cast one to a float dtype first",
+                     amp_dtype_name(a->dtype), amp_dtype_name(b->dtype));
+  return amp__infer_broadcast(c);
+}
+
+int amp__infer_lerp(amp_call *c)
+{
+  if (c->in[0]->dtype != c->in[1]->dtype)
+    return amp__fail(AMP_E_DTYPE, "input is %s and end is %s; cast one", amp_dtype_name(c->in[0]->dtype), amp_dtype_name(c->in[1]->dtype));
   return amp__infer_broadcast(c);
 }

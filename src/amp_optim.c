@@ -313,6 +313,10 @@ static void fill_chunk(amp_optim_chunk *c, const work *k, unsigned need)
     if (need >> w & 1) *s[w] = amp__data(p->state[w]);
   c->steps = AMP_DATA(double, p->steps);
   c->n = t->numel;
+  if (amp_unlikely(amp__capturing)) {
+    amp_tensor *all[] = { p->t, k->shadow, k->grad, p->steps, p->state[0], p->state[1], p->state[2], g->factor };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) amp__capture_note(all[i]);
+  }
 }
 
 /* The found-inf cells, as pointers that device may read. */
@@ -326,6 +330,7 @@ static place *place_of(place *pl, int *n, const amp_tensor *t, amp_tensor **foun
   if (!q->found || !q->copy) { amp__nomem(sizeof *q->found * (size_t)nfound); return NULL; }
   for (int i = 0; i < nfound; i++) {
     amp_tensor *f = found[i];
+    if (amp_unlikely(amp__capturing)) amp__capture_note(f);
     if (f->device != t->device || f->device_index != t->device_index) {
       if (!(f = amp__cell_copy(f, t->device, t->device_index))) return NULL;
       q->copy[q->ncopy++] = f;
@@ -386,8 +391,12 @@ static int collect_found(amp_optim *o, cells *c, amp_check **fresh)
 }
 
 /* Step a group's n works, device by device; shared storages one at a time. */
-static int step_group(amp_optim *o, const amp_hyper *h, work *k, int n, place *pl, int *npl, amp_tensor **found, int nfound, amp_optim_chunk *chunk)
+static int step_group(amp_optim *o, int group, const amp_hyper *h, work *k, int n, place *pl, int *npl, amp_tensor **found, int nfound, amp_optim_chunk *chunk)
 {
+  const amp_hyper *there = NULL;
+  if (amp_unlikely(amp__capturing) && !(there = amp__capture_hyper(o, group, o->ngroup))) {
+    if (amp__capture_here()) return amp__S->err.code;
+  }
   unsigned need = states_of(o->kind, h);
   for (int i = 0; i < n; i++) {
     place *q = place_of(pl, npl, k[i].p->t, found, nfound);
@@ -400,9 +409,9 @@ static int step_group(amp_optim *o, const amp_hyper *h, work *k, int n, place *p
       if (t->device != pl[d].device || t->device_index != pl[d].index) continue;
       if (t->numel == 0 && t->device != AMP_CPU) continue;
       fill_chunk(&chunk[m++], &k[i], need);
-      if (k[i].p->shared) rc = amp__devices[pl[d].device].optim_step(o->kind, h, &chunk[--m], 1, pl[d].found, nfound);
+      if (k[i].p->shared) rc = amp__devices[pl[d].device].optim_step(o->kind, h, there, &chunk[--m], 1, pl[d].found, nfound);
     }
-    if (!rc && m) rc = amp__devices[pl[d].device].optim_step(o->kind, h, chunk, m, pl[d].found, nfound);
+    if (!rc && m) rc = amp__devices[pl[d].device].optim_step(o->kind, h, there, chunk, m, pl[d].found, nfound);
     if (rc) return rc;
   }
   return 0;
@@ -449,7 +458,7 @@ static int step(amp_optim *o, const amp_hyper *hyper, int ngroup)
   for (int g = 0, at = 0; g < ngroup; g++) {
     int first = at;
     while (at < n && k[at].group == g) at++;
-    if ((rc = step_group(o, &hyper[g], k + first, at - first, pl, &npl, found.t, found.n, chunk))) goto out;
+    if ((rc = step_group(o, g, &hyper[g], k + first, at - first, pl, &npl, found.t, found.n, chunk))) goto out;
   }
   for (int i = 0; i < n; i++) {
     int r = finish(&k[i]);

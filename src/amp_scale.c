@@ -272,6 +272,11 @@ int amp_scaler_update(amp_state *S, amp_scaler *s, amp_check *const *k, int n)
       }
       found[nf++] = AMP_DATA(float, f);
     }
+  if (amp_unlikely(amp__capturing)) {
+    amp_tensor *all[] = { s->scale, s->inv, s->tracker, s->hyst };
+    for (int i = 0; i < 4; i++) amp__capture_note(all[i]);
+    for (int i = 0; i < n; i++) for (int j = 0; j < k[i]->nplace; j++) amp__capture_note(k[i]->place[j].found);
+  }
   rc = amp__devices[home_device].scale_update(AMP_DATA(float, s->scale), AMP_DATA(float, s->inv), AMP_DATA(double, s->tracker),
                                               AMP_DATA(double, s->hyst), found, nf, &s->o);
   if (!rc) {

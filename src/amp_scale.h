@@ -60,7 +60,7 @@ void amp__scaler_forget(amp_scaler *s); /* the iteration is over: nothing is uns
 /* A checked gradient that changed since: check it anew under *fresh (made at need, counted). */
 int amp__check_again(amp_tensor *leaf, amp_check **fresh);
 
-int amp__cpu_optim_step(int kind, const amp_hyper *h, amp_optim_chunk *chunks, int n, const float *const *found, int nfound);
+int amp__cpu_optim_step(int kind, const amp_hyper *h, const amp_hyper *there, amp_optim_chunk *chunks, int n, const float *const *found, int nfound);
 int amp__cpu_check_scale(amp_tensor *t, const float *inv, float *found);
 int amp__cpu_scale_update(float *scale, float *inv, double *tracker, double *hyst, const float *const *found, int nfound, const amp_scaler_options *o);
 double amp__cpu_norm_part(const amp_tensor *t, double p); /* sum of |t|^p; p infinite: the largest |t|; NaN if one is */

@@ -75,6 +75,11 @@ while i <= last do
       block[#block + 1] = lines[i]:gsub('^        ', '') -- as far left as the first line went
     end
     local name = table.concat(block, ' '):match '(amp_[%w_]+)%s*%('
+    local declaration, trailing = block[#block]:match '^(.-;)%s*(/%*.*%*/)%s*$'
+    if trailing then
+      block[#block] = declaration
+      comment = comment or trailing
+    end
     if not comment then error('amp.h has no comment above ' .. name, 0) end
     functions = functions + 1
     say('### ', name, '\n')

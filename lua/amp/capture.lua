@@ -1,7 +1,20 @@
 --- A step that runs again and again: `amp.capture`.
+--
+-- On a GPU two calls run as they are, the third is captured as a graph while fn runs once more, and from then on a call
+-- sends what may differ (arguments, hyper-parameters, random numbers) and replays the graph: fn itself is not called.
+-- Other shapes or values of arguments are other graphs. C keeps the graph (amp_capture.c); this file decides what is
+-- captured and when, and holds on to what the graph uses.
 -- @module amp.capture
+local ffi = require 'ffi'
+local core = require 'amp.ffi'
+local call = require 'amp.call'
+local capturing = require 'amp.capturing'
 local err = require 'amp.error'
 local util = require 'amp.util'
+local C, S, ref_t = core.C, core.S, core.ref_t
+local istype = ffi.istype
+
+local CUDA, WARM = 1, 2
 
 local function callable(f)
   if type(f) == 'function' then return true end
@@ -9,11 +22,106 @@ local function callable(f)
   return type(f) == 'table' and type(mt) == 'table' and type(mt.__call) == 'function'
 end
 
+local function is_tensor(v) return istype(ref_t, v) end
+local function on_gpu(v) return is_tensor(v) and v.ptr_ ~= nil and v.ptr_.device == CUDA end
+
+-- Where a step runs: the first GPU among its arguments, else the default device.
+local function place(args)
+  for i = 1, args.n do
+    if on_gpu(args[i]) then return args[i].ptr_.device_index end
+  end
+  if S.default_device == CUDA then return S.default_device_index end
+  for i = 1, args.n do
+    if is_tensor(args[i]) then return nil end
+  end
+  return C.amp_device_available(CUDA) > 0 and 0 or nil
+end
+
+-- What tells one graph from another.
+local function key(args)
+  local parts = { tostring(S.grad_mode), tostring(S.autocast_on) }
+  for i = 1, args.n do
+    local v = args[i]
+    if is_tensor(v) then
+      parts[#parts + 1] = ('%s %s %s %s'):format(util.shape(v.shape), v.dtype, v.device, tostring(v.requires_grad))
+    else
+      parts[#parts + 1] = type(v) .. ' ' .. tostring(v)
+    end
+  end
+  return table.concat(parts, '|')
+end
+
+local function plain(fn, ...)
+  local mode = S.grad_mode
+  S.grad_mode = 0
+  local r = util.pack(pcall(fn, ...))
+  S.grad_mode = mode
+  if not r[1] then error(r[2], 0) end
+  return unpack(r, 2, r.n)
+end
+
+-- -- One graph -----------------------------------------------------------------------
+
+local Graph = {}
+Graph.__index = Graph
+
+local function record(fn, args, index)
+  local g = setmetatable({ inputs = { n = args.n }, optimizers = {} }, Graph)
+  for i = 1, args.n do
+    local v = args[i]
+    if on_gpu(v) then
+      local own = plain(function() return v:detach():clone() end)
+      if v.requires_grad then own.requires_grad = true end
+      g.inputs[i] = own
+    else
+      g.inputs[i] = v
+    end
+  end
+  local handle = C.amp_capture_begin(S, CUDA, index)
+  if handle == nil then err.raise('capture') end
+  g.handle = ffi.gc(handle, C.amp_capture_free)
+  capturing.current = g.optimizers
+  local r = util.pack(xpcall(function() return fn(unpack(g.inputs, 1, g.inputs.n)) end, err.keep or function(e) return e end))
+  capturing.current = nil
+  local rc = C.amp_capture_end(S, g.handle, r[1] and 1 or 0)
+  if not r[1] then error(r[2], 0) end
+  call.check(rc, 'capture')
+  g.results = { n = r.n - 1, unpack(r, 2, r.n) }
+  return g
+end
+
+function Graph:run(args)
+  plain(function()
+    for i = 1, args.n do
+      local own = self.inputs[i]
+      if on_gpu(own) and own.ptr_ ~= args[i].ptr_ then own:detach():copy_(args[i]) end
+    end
+  end)
+  for i = 1, #self.optimizers do
+    local opt = self.optimizers[i]
+    local h, n = opt:_hyper_parameters('capture')
+    call.check(C.amp_capture_hyper(S, self.handle, opt._handle, h, n), 'capture')
+  end
+  call.check(C.amp_capture_replay(S, self.handle), 'capture')
+  local out = { n = self.results.n }
+  plain(function()
+    for i = 1, out.n do
+      local v = self.results[i]
+      out[i] = on_gpu(v) and v:detach():clone() or v -- the graph writes its own again at the next step
+    end
+  end)
+  return unpack(out, 1, out.n)
+end
+
+-- -- The function ----------------------------------------------------------------------
+
 --- A function that does what fn does: n calls are n steps, whatever the device. On a CPU each call runs fn, so its
--- arguments, results, errors and side effects are fn's own.
+-- arguments, results, errors and side effects are fn's own. On a GPU, after two calls for each new set of shapes, the
+-- step is captured and replayed: learning rates, data, loss scale and random numbers are as eager steps have them;
+-- prints, counters and schedulers inside fn do not repeat. Results are copies without history.
 -- @tparam function|table fn a step, or a table that can be called, such as a module
 -- @treturn function step takes fn's arguments, returns fn's results
--- @raise fn can't be called
+-- @raise fn can't be called; fn waits for the GPU (item, print, a copy to the CPU); a parameter moved since
 -- @usage
 -- local step = amp.capture(function(x, y)
 --   local loss = F.mse_loss(net(x), y)
@@ -24,5 +132,16 @@ end
 -- for _ = 1, 10 do step(x, y) end
 return function(fn)
   if not callable(fn) then err.throw('capture', 'a function is expected, got %s', util.show(fn)) end
-  return function(...) return fn(...) end
+  local graphs, calls = {}, {}
+  return function(...)
+    local args = util.pack(...)
+    local index = not capturing.current and place(args) or nil
+    if index == nil then return fn(...) end
+    local k = key(args)
+    local n = (calls[k] or 0) + 1
+    calls[k] = n
+    if n <= WARM then return fn(...) end
+    if not graphs[k] then graphs[k] = record(fn, args, index) end
+    return graphs[k]:run(args)
+  end
 end

@@ -67,9 +67,40 @@ local function offered(op, device)
   err.throw_code('unsupported', op, 'the plug-in in use has no %s: %s', op:match '[%w_]+$', M.reason())
 end
 
---- What a GPU is: its name, memory and compute capability.
+local properties_t = ffi.typeof 'amp_device_properties'
+
+--- What a GPU is.
 -- @tparam ?string device default 'cuda'
-function M.get_device_properties(device) return offered('cuda.get_device_properties', device) end
+-- @treturn table {name, total_memory (bytes), major, minor (compute capability), multi_processor_count}
+function M.get_device_properties(device)
+  local code, p = gpu('cuda.get_device_properties', device), properties_t()
+  call.check(C.amp_device_get_properties(S, CUDA, code % 256, p), 'cuda.get_device_properties')
+  return { name = ffi.string(p.name), total_memory = tonumber(p.total_memory), major = p.major, minor = p.minor,
+    multi_processor_count = p.multi_processor_count }
+end
+
+local function switch(name, value)
+  if value ~= nil and type(value) ~= 'boolean' then err.throw('cuda.' .. name, 'true or false is expected, got %s', tostring(value)) end
+  gpu('cuda.' .. name)
+  local was = C.amp_device_set(S, CUDA, name, value == nil and -1 or value and 1 or 0)
+  if was < 0 then err.raise('cuda.' .. name) end
+  return was == 1
+end
+
+--- Whether products and convolutions of float32 may use TF32 (10 bits of precision, faster); false until it is set.
+-- @tparam ?boolean value nil only asks
+-- @treturn boolean what it was
+function M.tf32(value) return switch('tf32', value) end
+
+--- Whether runs must repeat bit by bit: no candidates are timed, no sums depend on the order of threads.
+-- @tparam ?boolean value nil only asks
+-- @treturn boolean what it was
+function M.deterministic(value) return switch('deterministic', value) end
+
+--- Version of a library the GPU's part uses, or why it is not there.
+-- @tparam string name 'cublas', 'cudnn', 'cusolver', 'cufft' or 'nccl'
+-- @treturn string
+function M.library(name) return ffi.string(C.amp_device_library(CUDA, name)) end
 
 --- The stream that a GPU's work goes to.
 -- @tparam ?string device default 'cuda'

@@ -262,7 +262,7 @@ static void run_step(work *w)
 {
   step *s = (step *)w;
   last = "optim_step";
-  table[AMP_CPU].optim_step(s->kind, &s->h, s->chunk, s->n, s->found, s->nfound);
+  table[AMP_CPU].optim_step(s->kind, &s->h, NULL, s->chunk, s->n, s->found, s->nfound);
   free(s->chunk);
   free(s->found);
 }
@@ -274,7 +274,7 @@ static void *copy_of(const void *p, size_t n)
   return d;
 }
 
-static int mock_optim_step(int kind, const amp_hyper *h, amp_optim_chunk *chunks, int n, const float *const *found, int nfound)
+static int mock_optim_step(int kind, const amp_hyper *h, const amp_hyper *there, amp_optim_chunk *chunks, int n, const float *const *found, int nfound)
 {
   step *s = calloc(1, sizeof *s);
   *s = (step){ { NULL, run_step, NULL }, kind, n, nfound, *h, copy_of(chunks, sizeof *chunks * (size_t)n), copy_of(found, sizeof *found * (size_t)nfound) };

@@ -6,6 +6,7 @@
 local M = {}
 
 local INF = math.huge
+M.low = 'bfloat16' -- the device's autocast dtype
 local LR, MOMENTUM = 2 ^ -5, 0.5
 
 -- -- Environments ------------------------------------------------------------------------------
@@ -32,7 +33,7 @@ function M.region(env, o, f) return f { parent = env, on = o.enabled, dtype = o.
 M.wrap = M.region
 function M.no_grad(env, f) return f { parent = env, grad = false } end
 function M.enable_grad(env, f) return f { parent = env, grad = true } end
-function M.off(env, f) return f { parent = env, on = false, dtype = 'bfloat16' } end
+function M.off(env, f) return f { parent = env, on = false, dtype = M.low } end
 function M.scope(env, f) return f(env) end
 function M.record(env, f) return f { parent = env, grad = true } end
 function M.clear_cache() end
@@ -198,7 +199,7 @@ function M.start(program)
   for i, v in ipairs(program.weights) do P.weights[i] = leaf(v, true) end
   for i = 1, program.optimizers do P.opts[i] = { params = {} } end
   for i, w in ipairs(P.weights) do table.insert(P.opts[i % program.optimizers + 1].params, w) end
-  P.env = { on = program.face ~= 'scaler', dtype = 'bfloat16', grad = true }
+  P.env = { on = program.face ~= 'scaler', dtype = M.low, grad = true }
   return P.weights, #P.opts, P.env
 end
 

@@ -280,7 +280,7 @@ static int trust(line *l)
   return 0;
 }
 
-int amp__cpu_optim_step(int kind, const amp_hyper *h, amp_optim_chunk *chunks, int n, const float *const *found, int nfound)
+int amp__cpu_optim_step(int kind, const amp_hyper *h, const amp_hyper *there, amp_optim_chunk *chunks, int n, const float *const *found, int nfound)
 {
   for (int i = 0; i < nfound; i++)
     if (*found[i] != 0) return 0;

@@ -13,6 +13,7 @@
 #ifndef AMP_CUDA_PLUGIN_H
 #define AMP_CUDA_PLUGIN_H
 #include <cuda_runtime.h>
+#include <pthread.h>
 #include "amp_core.h"
 
 #ifdef __cplusplus
@@ -38,7 +39,10 @@ typedef struct amp_cuda_device {
   amp_trouble *trouble_there;  /* ...at this address */
   char name[128];
   size_t memory;
-  struct amp_cuda_capture *capture; /* being captured, NULL: nothing is */
+  bool capture;                /* a step is being captured, by this thread: */
+  pthread_t capturer;
+  const uint64_t *random;      /* its cell of random numbers, */
+  uint64_t draws;              /* of which it draws so many */
 } amp_cuda_device;
 
 extern int amp__cuda_count;
@@ -61,6 +65,11 @@ void *amp__cuda_alloc(int index, size_t n);
 void amp__cuda_free(int index, void *p, size_t n);
 int amp__cuda_transfer(amp_tensor *dst, const amp_tensor *src);
 int amp__cuda_sync(int index);
+/* -- Captured steps (cuda_capture.c) ------------------------------------------- */
+int amp__cuda_capture_begin(int index, void *cell);
+int amp__cuda_capture_end(int index, void **graph, uint64_t *random);
+int amp__cuda_capture_replay(int index, void *graph);
+void amp__cuda_capture_free(int index, void *graph);
 /* n bytes of the host's to the device, as a launch's argument (at most AMP_CUDA_UPLOAD): no memory must stay */
 int amp__cuda_upload(void *dst, const void *src, size_t n);
 /* A scratch tensor (uint8) of the device, to be freed when the launches are queued */
@@ -83,7 +92,8 @@ int amp__cuda_check_scale(amp_tensor *t, const float *inv, float *found);
 int amp__cuda_scale_update(float *scale, float *inv, double *tracker, double *hyst, const float *const *found, int nfound, const amp_scaler_options *o);
 
 /* -- Random numbers: Philox; a launch draws `n` counters -------------------------- */
-typedef struct amp_rng { uint64_t seed, counter; const uint64_t *cell; } amp_rng; /* counter + *cell (NULL: 0) is the first */
+/* The first counter; in a captured step cell[0] is the seed and cell[1] is added to the counter (NULL: neither). */
+typedef struct amp_rng { uint64_t seed, counter; const uint64_t *cell; } amp_rng;
 amp_rng amp__cuda_rng(int64_t n);
 
 /* -- The rows' functions: one each, in kernels/ or here. A row without one has no kernel on a GPU and says so. -- */

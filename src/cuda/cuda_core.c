@@ -101,7 +101,11 @@ amp_tensor *amp__cuda_op(int op, amp_tensor *const *in, int nin, const amp_slot 
 amp_rng amp__cuda_rng(int64_t n)
 {
   amp_state *S = amp__cuda_api->state();
+  amp_cuda_device *d = amp__cuda_here();
   amp_rng r = { S->seed, S->rng_offset, NULL };
-  S->rng_offset += (uint64_t)n;
+  if (d->capture) {
+    r = (amp_rng){ 0, d->draws, d->random };
+    d->draws += (uint64_t)n;
+  } else S->rng_offset += (uint64_t)n;
   return r;
 }

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "cuda_core.h"
+#include "cuda_gemm.h"
 #include "../amp_hash.h"
 
 AMP_API const char *amp_plugin_init(uint64_t hash, amp_device_ops *devices);
@@ -60,10 +61,7 @@ static int tell(const amp_trouble *t)
 
 int amp__cuda_check_capture(const char *what)
 {
-  enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  if (here == NULL || here->capture == NULL) return 0;
-  cudaStreamIsCapturing(here->stream, &status);
-  if (status == cudaStreamCaptureStatusNone) return 0;
+  if (here == NULL || !here->capture) return 0;
   return amp__fail(AMP_E_STATE, "%s waits for the GPU, which a captured step can't do; take it out of the function given to amp.capture", what);
 }
 
@@ -127,11 +125,41 @@ static int run(amp_call *c)
   if (index < 0 && c->nout && c->out[0] && c->out[0]->device == AMP_CUDA) index = c->out[0]->device_index;
   amp_cuda_device *d = amp__cuda_enter(index < 0 ? 0 : index);
   if (d == NULL) return AMP_E_DEVICE;
+  if (amp_unlikely(d->capture) && !pthread_equal(d->capturer, pthread_self()))
+    return amp__fail(AMP_E_STATE, "another thread is capturing a step on this GPU");
   int rc = row[c->id](c);
   cudaError_t e = cudaPeekAtLastError();
   if (amp_unlikely(e != cudaSuccess && rc >= 0)) rc = amp__cuda_failed(e, "a launch");
   return rc;
 }
+
+static int upload(int index, void *dst, const void *src, size_t n)
+{
+  return amp__cuda_enter(index) ? amp__cuda_upload(dst, src, n) : AMP_E_DEVICE;
+}
+
+static int properties(int index, amp_device_properties *p)
+{
+  const amp_cuda_device *d = &amp__cuda_devices[index];
+  memset(p, 0, sizeof *p);
+  memcpy(p->name, d->name, sizeof p->name);
+  p->total_memory = (int64_t)d->memory;
+  p->major = d->cc / 10;
+  p->minor = d->cc % 10;
+  p->multi_processor_count = d->sms;
+  return 0;
+}
+
+static int set(const char *name, int value)
+{
+  int *cell = strcmp(name, "tf32") == 0 ? &amp__cuda_tf32 : strcmp(name, "deterministic") == 0 ? &amp__cuda_deterministic : NULL;
+  if (cell == NULL) return -1;
+  int was = *cell;
+  if (value >= 0) *cell = value != 0;
+  return was;
+}
+
+static const char *library(const char *name) { return strcmp(name, "cublas") == 0 ? amp__cuda_blas_info() : NULL; }
 
 const char *amp_plugin_version(void)
 {
@@ -172,11 +200,19 @@ const char *amp_plugin_init(uint64_t hash, amp_device_ops *devices)
   amp_device_ops *g = &devices[AMP_CUDA];
   for (int i = 0; i < AMP_OP_COUNT; i++)
     if (row[i]) g->kernel[i] = run;
+  g->capture_begin = amp__cuda_capture_begin;
+  g->capture_end = amp__cuda_capture_end;
+  g->capture_replay = amp__cuda_capture_replay;
+  g->capture_free = amp__cuda_capture_free;
+  g->upload = upload;
+  g->properties = properties;
+  g->library = library;
+  g->set = set;
   g->alloc = amp__cuda_alloc;
   g->free = amp__cuda_free;
   g->copy = amp__cuda_transfer;
   g->sync = amp__cuda_sync;
-  g->optim_step = amp__cuda_optim_step;
+  g->optim_step = amp__cuda_optim_step_at;
   g->check_scale = amp__cuda_check_scale;
   g->scale_update = amp__cuda_scale_update;
   snprintf(reason, sizeof reason, "%s, %s (compute capability %d.%d)", amp_plugin_version(), amp__cuda_devices[0].name, amp__cuda_devices[0].cc / 10, amp__cuda_devices[0].cc % 10);

@@ -2,7 +2,8 @@
 --
 -- An epoch draws its order once, from amp's generator, when it begins (`iter`); batches are gathered as they are needed, `prefetch` of them ahead.
 -- The order and the place in it are the loader's state, so a run that stopped
--- in the middle of an epoch goes on with exactly the batches that were left.
+-- in the middle of an epoch goes on with exactly the batches that were left. With `workers`, processes gather
+-- batches while the caller trains (data/workers.lua); the order of batches and their contents are the same.
 local amp = require 'amp'
 local options = require 'amp.options'
 local raise = require('amp.error').throw
@@ -16,8 +17,10 @@ local defaults = {batch_size = 1, shuffle = false, drop_last = false, prefetch =
 --- Make a loader.
 -- @tparam table dataset with size() and batch(indices) or get(i)
 -- @tparam ?table options batch_size (1), shuffle (false), drop_last (false: the
--- last batch may be smaller), prefetch (0 batches gathered ahead), transform
--- (function of a batch's tensors that gives those to hand out)
+-- last batch may be smaller), workers (0: processes that gather batches; datasets of tensors and text, whose
+-- batches are cheap, are not given to any), prefetch (0: batches gathered ahead; with workers at least two for each),
+-- transform (function of a batch's tensors that gives those to hand out, run in the caller's process), pin_memory (false; checked, and
+-- without effect: batches lie in ordinary memory)
 -- @usage for x, y in amp.data.DataLoader(set, {batch_size = 64, shuffle = true}):iter() do end
 local function new(_, dataset, given)
   local op = 'data.DataLoader'
@@ -55,19 +58,35 @@ local function collate(dataset, indices) -- a dataset without batch: its example
   end
   for k = 1, width or 0 do
     local column = columns[k]
-    columns[k] = amp.is_tensor(column[1]) and amp.stack(column) or amp.tensor(column)
+    local kind = type(column[1])
+    if amp.is_tensor(column[1]) then columns[k] = amp.stack(column)
+    elseif kind == 'number' or kind == 'boolean' then columns[k] = amp.tensor(column) end -- else a list
   end
   return columns
 end
 
-local function gather(self, b)
+-- Indices of batch b.
+local function indices_of(self, b)
   local first = (b - 1) * self.batch_size + 1
   local last = math.min(b * self.batch_size, self.dataset:size())
-  local indices
-  if self.order then indices = self.order:narrow(1, first, last - first + 1)
-  else indices = amp.arange(first, last + 1, {dtype = 'int64'}) end
-  if self.dataset.batch then return {self.dataset:batch(indices)} end
-  return collate(self.dataset, indices)
+  if self.order then return self.order:narrow(1, first, last - first + 1) end
+  return amp.arange(first, last + 1, {dtype = 'int64', device = 'cpu'})
+end
+
+local function values_of(dataset, indices)
+  if dataset.batch then return {dataset:batch(indices)} end
+  return collate(dataset, indices)
+end
+
+local function gather(self, b) return values_of(self.dataset, indices_of(self, b)) end
+
+-- Workers for an epoch, or nil.
+local function start_workers(self)
+  local dataset = self.dataset
+  if self.workers == 0 or dataset.in_process or self:size() - self.position <= 0 then return nil end
+  local state = amp.get_rng_state() -- looked at, not drawn from: the caller's random numbers are as without workers
+  return require('amp.data.workers').new(math.min(self.workers, self:size() - self.position),
+    function(indices) return values_of(dataset, indices) end, (state.seed % 2 ^ 31) * 2 ^ 20 + state.offset % 2 ^ 50)
 end
 
 --- Iterate over the batches of an epoch, or over those left of one that was
@@ -83,21 +102,35 @@ function DataLoader:iter()
   end
   local total, ahead, epoch = self:size(), {}, {}
   self.epoch = epoch
+  if self.pool then self.pool:close() end
+  local pool = start_workers(self)
+  self.pool = pool
+  local window = pool and math.max(self.prefetch, 2 * self.workers) or self.prefetch
   local gathered = self.position -- batches gathered so far
   return function()
     if self.epoch ~= epoch then raise('data.DataLoader', 'this iterator ended when a new epoch began') end
     if self.position >= total then
       self.position, self.order = 0, nil -- between epochs
       total = -1
+      if pool then pool:close() end
       return nil
     end
     local b = self.position + 1
-    local batch = ahead[b] or gather(self, b)
-    ahead[b] = nil
-    gathered = math.max(gathered, b)
-    while gathered < math.min(total, b + self.prefetch) do
-      gathered = gathered + 1
-      ahead[gathered] = gather(self, gathered)
+    local batch
+    if pool then
+      while gathered < math.min(total, self.position + window) do
+        gathered = gathered + 1
+        pool:ask(gathered, indices_of(self, gathered))
+      end
+      batch = pool:take(b)
+    else
+      batch = ahead[b] or gather(self, b)
+      ahead[b] = nil
+      gathered = math.max(gathered, b)
+      while gathered < math.min(total, b + window) do
+        gathered = gathered + 1
+        ahead[gathered] = gather(self, gathered)
+      end
     end
     self.position = b
     if self.transform then return self.transform(unpack(batch)) end

@@ -57,8 +57,11 @@ local function new(folder, given)
     self.events, why = events.open(folder, now())
     if not self.events then raise(OP, "cannot make an event file in '%s': %s", folder, why) end
   end
+  local process = files.process()
   self.guard = newproxy(true)
-  getmetatable(self.guard).__gc = function() pcall(self.close, self) end
+  getmetatable(self.guard).__gc = function() -- a forked process leaves its parent's alone
+    if files.process() == process then pcall(self.close, self) end
+  end
   return self
 end
 

@@ -8,6 +8,7 @@
 local ffi = require 'ffi'
 local core = require 'amp.ffi'
 local call = require 'amp.call'
+local capturing = require 'amp.capturing'
 local err = require 'amp.error'
 local groups = require 'amp.optim.param_groups'
 local util = require 'amp.util'
@@ -111,6 +112,8 @@ local function hyper(self, op)
   return h, n
 end
 
+Optimizer._hyper_parameters = hyper -- for replays of a captured step
+
 --- Update every parameter that has a gradient.
 -- @tparam ?function closure called first; its results are returned instead of self
 -- @return self
@@ -128,6 +131,7 @@ function Optimizer:step(closure)
   if side then side:before_step(self) end
   call.try(op, C.amp_optim_step, S, self._handle, h, n)
   self._calls = self._calls + 1
+  if capturing.current then capturing.current[#capturing.current + 1] = self end
   if side then side:after_step() end
   return self
 end

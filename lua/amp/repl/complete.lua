@@ -70,8 +70,7 @@ end
 
 -- What the call that ends with token i gives, as far as that can be known without calling: ops and tensors'
 -- methods give tensors, classes their instances
-local result_of
-result_of = function(tokens, i)
+local function result_of(tokens, i)
   local depth = 0
   while i >= 1 do
     local text = tokens[i].kind ~= 'string' and tokens[i].text

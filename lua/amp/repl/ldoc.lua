@@ -114,6 +114,7 @@ function M.functions(path)
   local lines, list = lines_of(path), {}
   for i = 1, #lines do
     local name = lines[i]:match '^%s*function ([%w_.:]+)' or lines[i]:match '^%s*([%w_.]+) = function'
+      or lines[i]:match '^(M%.[%w_]+) = ' -- made by another function
     local block = name and not lines[i]:find '^%s*local' and above(lines, i)
     if block then list[#list + 1] = { name, parse(block) } end
   end

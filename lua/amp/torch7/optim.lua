@@ -28,15 +28,15 @@ local function evaluate(op, opfunc, x)
   return loss, list, grads
 end
 
--- An optimizer: update(p, g, s, config, rate), s being the state of that parameter (s.t: which step, from 1).
-local function define(name, update)
+-- An optimizer: its rate where none is given, and update(p, g, s, config, rate), s being the state of that parameter (s.t: which step, from 1).
+local function define(name, default_rate, update)
   local op = 'torch7.optim.' .. name
   M[name] = function(opfunc, x, config, state)
     config = config or {}
     state = state or config
     local loss, list, grads = evaluate(op, opfunc, x)
     state.evalCounter = state.evalCounter or 0
-    local rate = (config.learningRate or 1e-3) / (1 + state.evalCounter * (config.learningRateDecay or 0))
+    local rate = (config.learningRate or default_rate) / (1 + state.evalCounter * (config.learningRateDecay or 0))
     state.buffers = state.buffers or {}
     amp.no_grad(function()
       for i, p in ipairs(list) do
@@ -45,7 +45,7 @@ local function define(name, update)
         s.t = s.t + 1
         local g = grads[i]
         local decay = config.weightDecay or 0
-        if decay ~= 0 then g = g + p.detach(p) * decay end
+        if decay ~= 0 then g = g + p:detach() * decay end
         update(p, g, s, config, rate)
       end
     end)
@@ -55,7 +55,7 @@ local function define(name, update)
 end
 
 --- learningRate 1e-3, learningRateDecay, weightDecay, momentum, dampening (= momentum), nesterov
-define('sgd', function(p, g, s, c, rate)
+define('sgd', 1e-3, function(p, g, s, c, rate)
   local m = c.momentum or 0
   local damping = c.dampening or m
   if c.nesterov and (m <= 0 or damping ~= 0) then raise('torch7.optim.sgd', 'nesterov needs a momentum above 0 and {dampening = 0}') end
@@ -67,7 +67,7 @@ define('sgd', function(p, g, s, c, rate)
 end)
 
 --- learningRate 1e-3, learningRateDecay, beta1 0.9, beta2 0.999, epsilon 1e-8, weightDecay
-define('adam', function(p, g, s, c, rate)
+define('adam', 1e-3, function(p, g, s, c, rate)
   local b1, b2 = c.beta1 or 0.9, c.beta2 or 0.999
   s.m = s.m or amp.zeros_like(g)
   s.v = s.v or amp.zeros_like(g)
@@ -78,23 +78,22 @@ define('adam', function(p, g, s, c, rate)
 end)
 
 --- learningRate 1e-3, learningRateDecay, weightDecay
-define('adagrad', function(p, g, s, _, rate)
+define('adagrad', 1e-3, function(p, g, s, _, rate)
   s.variance = s.variance or amp.zeros_like(g)
   s.variance:add_(g * g)
   p:add_(g / (s.variance:sqrt() + 1e-10), {alpha = -rate})
 end)
 
 --- learningRate 1e-2, alpha 0.99, epsilon 1e-8, weightDecay
-local rmsprop = function(p, g, s, c, rate)
+define('rmsprop', 1e-2, function(p, g, s, c, rate)
   local alpha = c.alpha or 0.99
   s.mean = s.mean or amp.zeros_like(g)
   s.mean:mul_(alpha):add_(g * g, {alpha = 1 - alpha})
   p:add_(g / (s.mean:sqrt() + (c.epsilon or 1e-8)), {alpha = -rate})
-end
-define('rmsprop', function(p, g, s, c, rate) return rmsprop(p, g, s, c, c.learningRate and rate or rate * 10) end)
+end)
 
 --- rho 0.9, eps 1e-6, weightDecay
-define('adadelta', function(p, g, s, c)
+define('adadelta', 1, function(p, g, s, c)
   local rho, eps = c.rho or 0.9, c.eps or 1e-6
   s.variance = s.variance or amp.zeros_like(g)
   s.delta = s.delta or amp.zeros_like(g)

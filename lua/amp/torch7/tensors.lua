@@ -27,13 +27,6 @@ function methods.storageOffset(t) return t:storage_offset() + 1 end
 function methods.repeatTensor(t, ...) return t:tile(...) end
 function methods.index(t, d, i) return t:index_select(d, i:long()) end
 function methods.maskedSelect(t, m) return t:masked_select(m:bool()) end
-define('type', function(t, name)
-  local torch = require 'amp.torch7.torch'
-  if name == nil then return torch.type(t) end
-  local dtype, device = torch.of_type(name)
-  if not dtype then raise('torch7.type', "no type '%s'", tostring(name)) end
-  return t:to(dtype):to(device)
-end)
 for name, dtype in pairs {byte = 'uint8', char = 'int8', short = 'int16'} do
   define(name, function(t) return t:to(dtype) end)
 end

@@ -1,0 +1,336 @@
+/*
+** grid.cu: rows grid_sample, grid_sample_backward and grid_sample_double.
+**
+** What a point of the grid reads is a product of taps along each dimension (place,
+** weight, the weight's first and second derivative in the grid's value), the same
+** for all channels: a thread makes them once and goes through its channels. Taps
+** outside the input have weight 0, and a weight of 0 reads nothing.
+**
+** Gradients in the input are added by atomics in float32 (float64 for float64):
+** their last bit may differ between runs. In deterministic mode a thread a plane
+** adds them in order instead.
+*/
+#include "planes.cuh"
+
+namespace {
+
+enum { BILINEAR, NEAREST, BICUBIC };
+enum { ZEROS, BORDER, REFLECTION };
+enum { ALL, NO_SUM, ONLY_SUM }; /* what a call does with gradients in the input */
+
+struct grid_args {
+  planes x, y;                 /* input; results or their gradient */
+  planes h, gx, og;            /* twice: gradient of backward's first result; input's gradient; gradient of grad */
+  amp_arg grid, along, gg;     /* grid; twice: gradient of backward's second result; the grid's gradient */
+  int32_t nd, mode, padding, align, what;
+  int64_t points, chunks, chunk;
+};
+
+/* -- Taps ------------------------------------------------------------------------- */
+
+template <class T, int K> struct taps { int at[K]; T w[K], d[K], dd[K], bad; };
+
+/* A place on a line of length size after padding; f becomes d place / d v */
+template <class T> __device__ __forceinline__ T folded(T v, int size, int padding, bool align, T &f)
+{
+  T n = (T)size, lo = align ? (T)0 : (T)-0.5, span = align ? n - 1 : n;
+  if (padding == REFLECTION) {
+    if (span <= 0) { f = 0; return 0; }
+    T u = v - lo;
+    if (u < 0) { u = -u; f = -f; }
+    T turns = floor(u / span), rest = u - turns * span;
+    if (fmod(turns, (T)2) != 0) { rest = span - rest; f = -f; }
+    v = rest + lo;
+  }
+  if (!(v > 0)) { f = 0; return 0; }
+  if (v >= n - 1) { f = 0; return n - 1; }
+  return v;
+}
+template <class T> __device__ __forceinline__ int bounded(T i, int size, int padding, bool align)
+{
+  T f = 1;
+  if (padding != ZEROS) return (int)folded(i, size, padding, align, f);
+  return i >= 0 && i < (T)size ? (int)i : -1;
+}
+
+template <class T> __device__ __forceinline__ T cubic(T x) { return x <= 1 ? ((T)1.25 * x - (T)2.25) * x * x + 1 : (((T)-0.75 * x + (T)3.75) * x - 6) * x + 3; }
+template <class T> __device__ __forceinline__ T cubic1(T x) { return x <= 1 ? ((T)3.75 * x - (T)4.5) * x : ((T)-2.25 * x + (T)7.5) * x - 6; }
+template <class T> __device__ __forceinline__ T cubic2(T x) { return x <= 1 ? (T)7.5 * x - (T)4.5 : (T)-4.5 * x + (T)7.5; }
+
+template <class T, int K> __device__ __forceinline__ void place(taps<T, K> &t, T v, int size, int padding, bool align)
+{
+  T f = align ? ((T)size - 1) / 2 : (T)size / 2;
+  v = align ? (v + 1) / 2 * ((T)size - 1) : ((v + 1) * (T)size - 1) / 2;
+  t.bad = padding == ZEROS || K == 4 ? v - v : (T)0;
+  if (K == 4) {
+    if (!(v > (T)-1e9 && v < (T)1e9)) v = -100;
+    T i = floor(v), x = v - i, u[4] = { 1 + x, x, 1 - x, 2 - x };
+#pragma unroll
+    for (int k = 0; k < K; k++) {
+      t.at[k] = bounded(i + (T)(k - 1), size, padding, align);
+      t.w[k] = cubic(u[k & 3]);
+      t.d[k] = (k < 2 ? f : -f) * cubic1(u[k & 3]);
+      t.dd[k] = f * f * cubic2(u[k & 3]);
+    }
+  } else {
+    if (padding != ZEROS) v = folded(v, size, padding, align, f);
+    else if (!(v > (T)-1e9 && v < (T)1e9)) v = -100;
+    T i = K == 1 ? rint(v) : floor(v), x = v - i;
+#pragma unroll
+    for (int k = 0; k < K; k++) {
+      t.at[k] = i + (T)k >= 0 && i + (T)k < (T)size ? (int)i + k : -1;
+      t.w[k] = K == 1 ? (T)1 : k ? x : 1 - x;
+      t.d[k] = K == 1 ? (T)0 : k ? f : -f;
+      t.dd[k] = 0;
+    }
+  }
+#pragma unroll
+  for (int k = 0; k < K; k++) if (t.at[k] < 0) t.w[k] = t.d[k] = t.dd[k] = 0;
+}
+
+template <class T, int K> struct point { taps<T, K> t[3]; int nz; T bad; };
+
+template <class T> __device__ __forceinline__ T grid_value(const amp_arg &g, int nd, int64_t n, int64_t p, int a)
+{
+  int64_t at = n * g.stride[0] + a * g.stride[nd + 1];
+  for (int d = nd; d >= 1; d--) {
+    int64_t q = d > 1 ? p / g.size[d] : 0;
+    at += (p - q * g.size[d]) * g.stride[d];
+    p = q;
+  }
+  return planes_load(T(0), g.p, g.dtype, at);
+}
+template <class T> __device__ __forceinline__ void put_grid_value(const amp_arg &g, int nd, int64_t n, int64_t p, int a, T v)
+{
+  int64_t at = n * g.stride[0] + a * g.stride[nd + 1];
+  for (int d = nd; d >= 1; d--) {
+    int64_t q = d > 1 ? p / g.size[d] : 0;
+    at += (p - q * g.size[d]) * g.stride[d];
+    p = q;
+  }
+  planes_store(g.p, g.dtype, at, v);
+}
+
+template <class T, int K> __device__ __forceinline__ void find(const grid_args &k, point<T, K> &q, int64_t n, int64_t p)
+{
+  q.nz = k.nd == 3 ? K : 1;
+  q.bad = 0;
+#pragma unroll
+  for (int a = 0; a < 3; a++) {
+    if (a < k.nd) {
+      place(q.t[a], grid_value<T>(k.grid, k.nd, n, p, a), k.x.size[2 - a], k.padding, k.align);
+      q.bad += q.t[a].bad;
+    } else {
+#pragma unroll
+      for (int i = 0; i < K; i++) { q.t[a].at[i] = 0; q.t[a].w[i] = i == 0; q.t[a].d[i] = q.t[a].dd[i] = 0; }
+    }
+  }
+}
+
+/* code for every tap: z, y, x are its places, wx, wy, wz the weights of the three dimensions */
+#define EACH_TAP(q, ...)                                                                            \
+  for (int iz = 0; iz < (q).nz; iz++) {                                                             \
+    int z = (q).t[2].at[0]; T wz = (q).t[2].w[0], dz = (q).t[2].d[0], ddz = (q).t[2].dd[0];         \
+    _Pragma("unroll") for (int i = 1; i < K; i++) if (i == iz) { z = (q).t[2].at[i]; wz = (q).t[2].w[i]; dz = (q).t[2].d[i]; ddz = (q).t[2].dd[i]; } \
+    if (z < 0) continue;                                                                            \
+    (void)dz; (void)ddz;                                                                            \
+    _Pragma("unroll") for (int iy = 0; iy < K; iy++) {                                              \
+      int y = (q).t[1].at[iy]; T wy = (q).t[1].w[iy];                                               \
+      if (y < 0) continue;                                                                          \
+      _Pragma("unroll") for (int ix = 0; ix < K; ix++) {                                            \
+        int x = (q).t[0].at[ix]; T wx = (q).t[0].w[ix];                                             \
+        if (x < 0) continue;                                                                        \
+        __VA_ARGS__                                                                                 \
+      }                                                                                             \
+    }                                                                                               \
+  }
+#define NZ(w, v) ((w) != 0 ? (v) : (T)0)
+#define READ(v) planes_load(T(0), k.v.p, k.v.dtype, v##0 + planes_pixel(k.v, z, y, x))
+
+/* -- One point, channels c0 .. c1 ---------------------------------------------------- */
+
+template <class T, int K> __device__ __forceinline__ void forward(const grid_args &k, const point<T, K> &q, int64_t n, int64_t p, int64_t at, int64_t c0, int64_t c1)
+{
+  for (int64_t c = c0; c < c1; c++) {
+    int64_t x0 = planes_channel(k.x, n, c);
+    T sum = 0;
+    EACH_TAP(q, T w = wx * wy * wz; sum += NZ(w, READ(x) * w);)
+    planes_store(k.y.p, k.y.dtype, at + c * k.y.stride[1], sum + q.bad);
+  }
+}
+
+template <class T, int K> __device__ __forceinline__ void backward(const grid_args &k, const point<T, K> &q, int64_t n, int64_t p, int64_t at, int64_t c0, int64_t c1)
+{
+  T sum[3] = { 0, 0, 0 };
+  for (int64_t c = c0; c < c1; c++) {
+    int64_t x0 = planes_channel(k.x, n, c), to = planes_channel(k.gx, n, c);
+    T g = planes_load(T(0), k.y.p, k.y.dtype, at + c * k.y.stride[1]);
+    EACH_TAP(q,
+      T w = wx * wy * wz;
+      if (k.what != NO_SUM && w != 0) {
+        T *place = (T *)k.gx.p + to + planes_pixel(k.gx, z, y, x);
+        if (k.what == ALL) atomicAdd(place, w * g);
+        else *place += w * g;
+      }
+      if (K > 1 && k.what != ONLY_SUM) {
+        T ax = q.t[0].d[ix] * wy * wz, ay = wx * q.t[1].d[iy] * wz, az = wx * wy * dz, v = READ(x);
+        sum[0] += NZ(ax, v * ax * g);
+        sum[1] += NZ(ay, v * ay * g);
+        sum[2] += NZ(az, v * az * g);
+      })
+  }
+  if (k.what != ONLY_SUM)
+    for (int a = 0; a < k.nd; a++) put_grid_value(k.gg, k.nd, n, p, a, sum[a] + (K > 1 && k.x.c > 0 ? q.bad : (T)0));
+}
+
+/* Gradients of backward: h is the gradient of its first result, along that of its second */
+template <class T, int K> __device__ __forceinline__ void twice(const grid_args &k, const point<T, K> &q, int64_t n, int64_t p, int64_t at, int64_t c0, int64_t c1)
+{
+  T sum[3] = { 0, 0, 0 }, ex = grid_value<T>(k.along, k.nd, n, p, 0), ey = grid_value<T>(k.along, k.nd, n, p, 1), ez = k.nd > 2 ? grid_value<T>(k.along, k.nd, n, p, 2) : (T)0;
+  for (int64_t c = c0; c < c1; c++) {
+    int64_t x0 = planes_channel(k.x, n, c), h0 = planes_channel(k.h, n, c), to = planes_channel(k.gx, n, c);
+    T g = planes_load(T(0), k.y.p, k.y.dtype, at + c * k.y.stride[1]), og = 0;
+    bool first = true;
+    EACH_TAP(q,
+      T w = wx * wy * wz, ax = q.t[0].d[ix] * wy * wz, ay = wx * q.t[1].d[iy] * wz, az = wx * wy * dz, v = ex * ax + ey * ay + ez * az;
+      if (k.what != NO_SUM && v != 0) {
+        T *place = (T *)k.gx.p + to + planes_pixel(k.gx, z, y, x);
+        if (k.what == ALL) atomicAdd(place, v * g);
+        else *place += v * g;
+      }
+      if (k.what != ONLY_SUM) {
+        T xv = READ(x), hv = READ(h), dx = q.t[0].d[ix], dy = q.t[1].d[iy];
+        T ux = ex * q.t[0].dd[ix] * wy * wz + ey * dx * dy * wz + ez * dx * wy * dz;
+        T uy = ex * dx * dy * wz + ey * wx * q.t[1].dd[iy] * wz + ez * wx * dy * dz;
+        T uz = ex * dx * wy * dz + ey * wx * dy * dz + ez * wx * wy * ddz;
+        og += NZ(w, hv * w) + NZ(v, xv * v);
+        sum[0] += NZ(ax, hv * ax * g) + NZ(ux, xv * ux * g);
+        sum[1] += NZ(ay, hv * ay * g) + NZ(uy, xv * uy * g);
+        sum[2] += NZ(az, hv * az * g) + NZ(uz, xv * uz * g);
+      })
+    if (q.bad != 0 && k.what != NO_SUM && first) { /* NaN */
+      T *place = (T *)k.gx.p + to;
+      *place = q.bad;
+      first = false;
+    }
+    if (k.what != ONLY_SUM) planes_store(k.og.p, k.og.dtype, planes_channel(k.og, n, c) + planes_place(k.og, (int)p), og + q.bad);
+  }
+  if (k.what != ONLY_SUM)
+    for (int a = 0; a < k.nd; a++) put_grid_value(k.gg, k.nd, n, p, a, sum[a] + (k.x.c > 0 ? q.bad : (T)0));
+}
+
+enum { FORWARD, BACKWARD, TWICE };
+template <int WHAT, class T, int K> __device__ __forceinline__ void apply(const grid_args &k, int64_t n, int64_t p, int64_t c0, int64_t c1)
+{
+  point<T, K> q;
+  int64_t at = n * k.y.stride[0] + planes_place(k.y, (int)p);
+  find(k, q, n, p);
+  if (WHAT == FORWARD) forward(k, q, n, p, at, c0, c1);
+  else if (WHAT == BACKWARD) backward(k, q, n, p, at, c0, c1);
+  else twice(k, q, n, p, at, c0, c1);
+}
+
+/* A thread a point and chunk of channels, or (ONLY_SUM) a thread a plane */
+template <int WHAT, class T, int K> __global__ void __launch_bounds__(128) sample(const grid_args k)
+{
+  if (WHAT != FORWARD && k.what == ONLY_SUM) {
+    AMP_FOR(i, k.x.n * k.x.c)
+      for (int64_t p = 0; p < k.points; p++) apply<WHAT, T, K>(k, i / k.x.c, p, i % k.x.c, i % k.x.c + 1);
+    return;
+  }
+  AMP_FOR(i, k.x.n * k.chunks * k.points) {
+    int64_t r = i / k.points, c0 = r % k.chunks * k.chunk;
+    apply<WHAT, T, K>(k, r / k.chunks, i % k.points, c0, c0 + k.chunk < k.x.c ? c0 + k.chunk : k.x.c);
+  }
+}
+
+/* -- Calls ------------------------------------------------------------------------------- */
+
+static int set(grid_args *k, const amp_slot *a, amp_tensor *x, amp_tensor *t)
+{
+  memset((void *)k, 0, sizeof *k);
+  k->nd = x->ndim - 2;
+  k->mode = (int)a[0].i;
+  k->padding = (int)a[1].i;
+  k->align = a[2].i != 0;
+  k->x = planes_of(x, k->nd);
+  k->grid = amp_arg_of(t);
+  k->points = k->x.n ? t->numel / k->nd / k->x.n : 0;
+  k->chunks = 1;
+  k->chunk = k->x.c;
+  if (k->points > INT32_MAX) return amp__fail(AMP_E_UNSUPPORTED, "grids of more than %d points", INT32_MAX);
+  return planes_check(k->x);
+}
+
+template <int WHAT, class T> static void launch(const grid_args &k)
+{
+  int64_t n = k.x.n * (WHAT != FORWARD && k.what == ONLY_SUM ? k.x.c : k.chunks * k.points);
+  unsigned grid = amp_grid(n, 128, 32);
+  if (n == 0) return;
+  if (k.mode == NEAREST) AMP_LAUNCH((sample<WHAT, T, 1>), grid, 128, 0, k);
+  else if (k.mode == BICUBIC) AMP_LAUNCH((sample<WHAT, T, 4>), grid, 128, 0, k);
+  else AMP_LAUNCH((sample<WHAT, T, 2>), grid, 128, 0, k);
+}
+
+/* The gradients' two kernels; sums of the input's gradient go to `acc`, then to gx */
+template <int WHAT, class T> static int gradients(grid_args *k, amp_tensor *gx, amp_tensor *gg)
+{
+  int type = sizeof(T) == 8 ? AMP_FLOAT64 : AMP_FLOAT32, rc = 0;
+  amp_tensor *acc = gx->dtype == type ? gx : amp__cuda_make(type, gx->ndim, gx->size);
+  if (acc == NULL) return AMP_E_MEMORY;
+  k->gx = planes_of(acc, k->nd);
+  k->gg = amp_arg_of(gg);
+  if (gx->numel > 0) rc = amp__cuda_fill_value(acc, 0);
+  if (rc == 0) {
+    k->what = amp__cuda_deterministic ? NO_SUM : ALL;
+    launch<WHAT, T>(*k);
+    k->what = ONLY_SUM;
+    if (amp__cuda_deterministic) launch<WHAT, T>(*k);
+    if (acc != gx && gx->numel > 0) rc = amp__cuda_copy_to(gx, acc);
+  }
+  if (acc != gx) amp__free(acc);
+  return rc;
+}
+
+} // namespace
+
+extern "C" {
+
+int amp__cuda_grid_sample(amp_call *c)
+{
+  grid_args k;
+  amp_tensor *y = c->out[0];
+  if (y->numel == 0) return 0;
+  int rc = set(&k, c->a, c->in[0], c->in[1]);
+  if (rc < 0) return rc;
+  k.y = planes_of(y, k.nd);
+  int64_t want = (int64_t)amp__cuda_here()->sms * 2048 / (k.x.n * k.points) + 1;
+  k.chunk = want < k.x.c ? (k.x.c + want - 1) / want : 1;
+  k.chunks = (k.x.c + k.chunk - 1) / k.chunk;
+  if (y->dtype == AMP_FLOAT64) launch<FORWARD, double>(k);
+  else launch<FORWARD, float>(k);
+  return 0;
+}
+
+int amp__cuda_grid_sample_backward(amp_call *c)
+{
+  grid_args k;
+  int rc = set(&k, c->a, c->in[1], c->in[2]);
+  if (rc < 0) return rc;
+  k.y = planes_of(c->in[0], k.nd);
+  return c->in[1]->dtype == AMP_FLOAT64 ? gradients<BACKWARD, double>(&k, c->out[0], c->out[1]) : gradients<BACKWARD, float>(&k, c->out[0], c->out[1]);
+}
+
+int amp__cuda_grid_sample_double(amp_call *c)
+{
+  grid_args k;
+  int rc = set(&k, c->a, c->in[1], c->in[2]);
+  if (rc < 0) return rc;
+  k.y = planes_of(c->in[0], k.nd);
+  k.h = planes_of(c->in[3], k.nd);
+  k.along = amp_arg_of(c->in[4]);
+  k.og = planes_of(c->out[0], k.nd);
+  return c->in[1]->dtype == AMP_FLOAT64 ? gradients<TWICE, double>(&k, c->out[1], c->out[2]) : gradients<TWICE, float>(&k, c->out[1], c->out[2]);
+}
+
+}

@@ -1,0 +1,165 @@
+/*
+** index.cuh: the engine under reading and writing by index tensors.
+**
+** A walk goes over the elements of the plain operand y (of the result's shape, or
+** the source's). x is the operand that indices choose places in: its offset is a
+** sum of strides, and of up to eight indices times the strides of theirs. gather,
+** index_select, embedding and x[{i, j}] are all of this form, so is what writes
+** and adds. Dimensions are merged, and reads and writes go in words of up to 16
+** bytes where all operands lie so.
+**
+** A wrong index is noted; its element is not written (read: 0).
+*/
+#ifndef AMP_INDEX_CUH
+#define AMP_INDEX_CUH
+#include "kernel.cuh"
+
+typedef struct amp_pick {
+  char *x;
+  char *y;                          /* NULL: fill */
+  uint64_t fill;                    /* eight bytes of the value written everywhere */
+  int32_t nd, nidx, small, id, dtype, alone; /* dtype: y's */
+  int64_t n, size[AMP_MAX_DIM], xs[AMP_MAX_DIM], ys[AMP_MAX_DIM];
+  struct { const char *p; int32_t dtype; int64_t size, step, stride[AMP_MAX_DIM]; } idx[AMP_MAX_DIM];
+  amp_trouble *trouble;
+} amp_pick;
+
+/* Offsets of element i in x and y; false: an index is out of range */
+__device__ __forceinline__ bool amp_pick_at(const amp_pick &p, int64_t i, int64_t *x, int64_t *y)
+{
+  int64_t at[AMP_MAX_DIM] = { 0 }, xo = 0, yo = 0;
+#pragma unroll
+  for (int d = AMP_MAX_DIM - 1; d >= 0; d--) {
+    if (d >= p.nd) continue;
+    int64_t q = d == 0 ? 0 : p.small ? (int64_t)((uint32_t)i / (uint32_t)p.size[d]) : i / p.size[d];
+    at[d] = i - q * p.size[d];
+    i = q;
+    xo += at[d] * p.xs[d];
+    yo += at[d] * p.ys[d];
+  }
+  *y = yo;
+  for (int k = 0; k < p.nidx; k++) {
+    int64_t o = 0;
+#pragma unroll
+    for (int d = 0; d < AMP_MAX_DIM; d++)
+      if (d < p.nd) o += at[d] * p.idx[k].stride[d];
+    int64_t v = amp_load<int64_t>(p.idx[k].p, p.idx[k].dtype, o), j = amp_index(v, p.idx[k].size, p.trouble, p.id, o);
+    if (j < 0) return false;
+    xo += j * p.idx[k].step;
+  }
+  *x = xo;
+  return true;
+}
+
+/* -- Plans --------------------------------------------------------------------- */
+
+/* A walk over y's elements. x's strides at the places of y's dimensions come from the caller (0 where indexed). */
+static inline void amp_pick_begin(amp_pick *p, amp_call *c, amp_tensor *x, int nd, const int64_t *size)
+{
+  memset((void *)p, 0, sizeof *p);
+  p->x = (char *)amp__data(x);
+  p->nd = nd;
+  p->n = 1;
+  p->id = c->id;
+  p->trouble = amp_trouble_cell();
+  for (int d = 0; d < nd; d++) { p->size[d] = size[d]; p->n *= size[d]; }
+}
+static inline void amp_pick_plain(amp_pick *p, const amp_tensor *y)
+{
+  p->y = (char *)amp__data(y);
+  p->dtype = y->dtype;
+  for (int d = 0; d < p->nd; d++) p->ys[d] = y->stride[d];
+}
+/* A dense index tensor for a dimension of x of `size` and stride `step`; its strides are set by the caller */
+static inline int64_t *amp_pick_index(amp_pick *p, const amp_tensor *index, int64_t size, int64_t step)
+{
+  int k = p->nidx++;
+  p->idx[k].p = (const char *)amp__data(index);
+  p->idx[k].dtype = index->dtype;
+  p->idx[k].size = size;
+  p->idx[k].step = step;
+  return p->idx[k].stride;
+}
+
+/* Merge dimensions. es: size of an element; words: elements may be joined. Gives the size of a word. */
+static inline int amp_pick_end(amp_pick *p, int es, bool words)
+{
+  int m = 0; /* dimensions kept so far */
+  for (int d = 0; d < p->nd; d++) {
+    if (p->size[d] == 1) continue;
+    bool joins = m > 0 && p->xs[m - 1] == p->xs[d] * p->size[d] && p->ys[m - 1] == p->ys[d] * p->size[d];
+    for (int k = 0; k < p->nidx && joins; k++) joins = p->idx[k].stride[m - 1] == p->idx[k].stride[d] * p->size[d];
+    int64_t n = p->size[d];
+    int to = joins ? m - 1 : m++;
+    p->size[to] = joins ? p->size[to] * n : n;
+    p->xs[to] = p->xs[d];
+    p->ys[to] = p->ys[d];
+    for (int k = 0; k < p->nidx; k++) p->idx[k].stride[to] = p->idx[k].stride[d];
+  }
+  p->nd = m;
+  int w = es;
+  if (words && m > 0 && p->xs[m - 1] == 1 && (p->y == NULL || p->ys[m - 1] == 1)) {
+    uint64_t all = (uint64_t)p->size[m - 1] | (uintptr_t)p->x / (unsigned)es | (uintptr_t)p->y / (unsigned)es;
+    for (int d = 0; d < m - 1; d++) all |= (uint64_t)p->xs[d] | (uint64_t)p->ys[d];
+    bool ok = true;
+    for (int k = 0; k < p->nidx; k++) {
+      all |= (uint64_t)p->idx[k].step;
+      ok = ok && p->idx[k].stride[m - 1] == 0;
+    }
+    while (ok && w < 16 && all % (unsigned)(2 * w / es) == 0) w *= 2;
+    int64_t s = w / es;
+    if (s > 1) {
+      p->n /= s;
+      p->size[m - 1] /= s;
+      for (int d = 0; d < m - 1; d++) { p->xs[d] /= s; p->ys[d] /= s; }
+      for (int k = 0; k < p->nidx; k++) p->idx[k].step /= s;
+    }
+  }
+  p->small = p->n < ((int64_t)1 << 31);
+  return w;
+}
+
+/* x's strides for a walk whose dimension dim is indexed */
+static inline void amp_pick_strides(amp_pick *p, const amp_tensor *x, int dim)
+{
+  for (int d = 0; d < p->nd; d++) p->xs[d] = d == dim ? 0 : x->stride[d];
+}
+
+/* index.cu: the walk as reads (y = x) or writes (x = y) of elements of es bytes */
+int amp_pick_move(amp_pick *p, int es, bool write);
+/* scatter.cu: x, of dtype float32, float64 or int64, combined with y */
+enum { AMP_PICK_ADD, AMP_PICK_MUL, AMP_PICK_MAX, AMP_PICK_MIN, AMP_PICK_COUNT };
+int amp_pick_combine(amp_pick *p, int dtype, int op, double alpha);
+/* the value that a walk without y writes, or combines with */
+static inline void amp_pick_fill(amp_pick *p, int dtype, double v)
+{
+  uint64_t bits = 0;
+  amp__value_put(&bits, dtype, v);
+  switch (amp__dtype_size[dtype]) {
+  case 1: bits |= bits << 8; /* fall through */
+  case 2: bits |= bits << 16; /* fall through */
+  case 4: bits |= bits << 32;
+  }
+  p->fill = bits;
+  p->dtype = dtype;
+}
+
+/* Where sums into `out` are made: out itself, or a wider copy that is written back at the end. Begins with in's values. */
+typedef struct amp_wide { amp_tensor *t, *out; } amp_wide;
+static inline int amp_wide_begin(amp_wide *a, amp_tensor *out, const amp_tensor *in)
+{
+  int dtype = out->dtype, wide = dtype == AMP_FLOAT64 ? AMP_FLOAT64 : amp__is_float(dtype) ? AMP_FLOAT32 : AMP_INT64;
+  a->out = a->t = out;
+  if (dtype != wide && (a->t = amp__cuda_make(wide, out->ndim, out->size)) == NULL) return AMP_E_MEMORY;
+  return a->t == in ? 0 : amp__cuda_copy_to(a->t, in);
+}
+static inline int amp_wide_end(amp_wide *a, int rc)
+{
+  if (a->t != a->out && a->t) {
+    if (rc == 0) rc = amp__cuda_copy_to(a->out, a->t);
+    amp__free(a->t);
+  }
+  return rc;
+}
+
+#endif

@@ -1,0 +1,256 @@
+/*
+** scatter.cu: what is added, multiplied or compared at indices: index_add,
+** scatter_add, scatter_reduce, embedding_sum.
+**
+** Places may meet several times, so all of it is atomic: sums of floats depend in
+** their last bits on the order in which threads come. Sums into 16-bit floats run
+** in float32 and into short integers in int64, and are rounded or wrapped once.
+*/
+#include "index.cuh"
+
+namespace {
+
+/* -- Atomics ---------------------------------------------------------------------- */
+
+__device__ __forceinline__ void add_to(float *p, float v) { atomicAdd(p, v); }
+__device__ __forceinline__ void add_to(double *p, double v) { atomicAdd(p, v); }
+__device__ __forceinline__ void add_to(int64_t *p, int64_t v) { atomicAdd((unsigned long long *)p, (unsigned long long)v); }
+
+template <class T> struct bits_of { typedef unsigned long long type; };
+template <> struct bits_of<float> { typedef unsigned type; };
+
+template <class T> __device__ __forceinline__ T combined(int op, T a, T v)
+{
+  switch (op) {
+  case AMP_PICK_MUL: return a * v;
+  case AMP_PICK_MAX: return v > a || v != v ? v : a;
+  default: return v < a || v != v ? v : a;
+  }
+}
+template <class T> __device__ __forceinline__ void combine_to(int op, T *p, T v)
+{
+  typedef typename bits_of<T>::type B;
+  B old = *(B *)p, was;
+  do {
+    T a, r;
+    was = old;
+    memcpy(&a, &was, sizeof a);
+    r = combined(op, a, v);
+    B now;
+    memcpy(&now, &r, sizeof now);
+    if (now == was) return;
+    old = atomicCAS((B *)p, was, now);
+  } while (old != was);
+}
+
+template <class T> __global__ void __launch_bounds__(256) combine_at(const amp_pick p, int op, double alpha)
+{
+  T fill = 0;
+  if (p.y == NULL) fill = amp_load<T>(&p.fill, p.dtype, 0);
+  AMP_FOR(i, p.n) {
+    int64_t x, y;
+    if (!amp_pick_at(p, i, &x, &y)) continue;
+    if (op == AMP_PICK_COUNT) { add_to((T *)p.x + x, (T)1); continue; }
+    T v = p.y ? amp_load<T>(p.y, p.dtype, y) : fill;
+    if (op == AMP_PICK_ADD) add_to((T *)p.x + x, (T)alpha * v);
+    else combine_to(op, (T *)p.x + x, v);
+  }
+}
+
+/* x / count where it is 2 or more; integers round down */
+template <class T> __global__ void divide_by(const amp_arg x, const int64_t *count)
+{
+  AMP_FOR(i, x.numel) {
+    int64_t n = count[i];
+    if (n < 2) continue;
+    T *p = (T *)x.p + amp_offset(x, i);
+    if (amp_is<T>::real) *p /= (T)n;
+    else { int64_t v = (int64_t)*p; *p = (T)(v / n - (v % n < 0)); }
+  }
+}
+
+/* -- embedding_sum --------------------------------------------------------------------- */
+
+typedef struct rows {
+  const char *w, *index, *bag, *scale;
+  char *out;
+  int32_t wtype, itype, btype, stype, otype, id;
+  int64_t n, d, each, count, table, rs, cs, pad;
+  amp_trouble *trouble;
+} rows;
+
+/* As many indices a bag each: no atomics */
+template <class T> __global__ void __launch_bounds__(256) sum_even(const rows k)
+{
+  AMP_FOR(i, k.count * k.d) {
+    int64_t b = i / k.d, col = i - b * k.d;
+    T sum = 0;
+    for (int64_t j = b * k.each; j < (b + 1) * k.each; j++) {
+      int64_t at = amp_index(amp_load<int64_t>(k.index, k.itype, j), k.table, k.trouble, k.id, j);
+      if (at < 0 || at == k.pad) continue;
+      T v = amp_load<T>(k.w, k.wtype, at * k.rs + col * k.cs);
+      sum += k.scale ? amp_load<T>(k.scale, k.stype, j) * v : v;
+    }
+    amp_store<T>(k.out, k.otype, i, sum);
+  }
+}
+
+template <class T> __global__ void __launch_bounds__(256) sum_bags(const rows k)
+{
+  AMP_FOR(i, k.n * k.d) {
+    int64_t j = i / k.d, col = i - j * k.d;
+    int64_t at = amp_index(amp_load<int64_t>(k.index, k.itype, j), k.table, k.trouble, k.id, j);
+    int64_t b = amp_index(amp_load<int64_t>(k.bag, k.btype, j), k.count, k.trouble, k.id, j);
+    if (at < 0 || b < 0 || at == k.pad) continue;
+    T v = amp_load<T>(k.w, k.wtype, at * k.rs + col * k.cs);
+    add_to((T *)k.out + b * k.d + col, k.scale ? amp_load<T>(k.scale, k.stype, j) * v : v);
+  }
+}
+
+/* -- Walks ------------------------------------------------------------------------------- */
+
+enum { SUM, PROD, MEAN, AMAX, AMIN };
+static const int combine_of[] = { AMP_PICK_ADD, AMP_PICK_MUL, AMP_PICK_ADD, AMP_PICK_MAX, AMP_PICK_MIN };
+
+/* The walk over index, with y or a value */
+static void over(amp_pick *p, amp_call *c, amp_tensor *x, amp_tensor *y, int dim, amp_tensor *ix)
+{
+  amp_pick_begin(p, c, x, ix->ndim, ix->size);
+  if (y) amp_pick_plain(p, y);
+  amp_pick_strides(p, x, dim);
+  int64_t *s = amp_pick_index(p, ix, x->ndim ? x->size[dim] : 1, x->ndim ? x->stride[dim] : 0);
+  for (int d = 0; d < ix->ndim; d++) s[d] = ix->stride[d];
+}
+
+static int divide(amp_call *c, amp_tensor *x, int dim, amp_tensor *ix, bool include)
+{
+  amp_pick p;
+  amp_tensor *count = amp__cuda_make(AMP_INT64, x->ndim, x->size);
+  int rc = count ? amp__cuda_fill_value(count, include) : AMP_E_MEMORY;
+  if (rc == 0) {
+    over(&p, c, count, NULL, dim, ix);
+    rc = amp_pick_combine(&p, AMP_INT64, AMP_PICK_COUNT, 1);
+  }
+  if (rc == 0 && x->numel > 0) {
+    amp_arg a = amp_arg_of(x);
+    const int64_t *n = AMP_DATA(int64_t, count);
+    unsigned grid = amp_grid(x->numel, 256);
+    if (x->dtype == AMP_FLOAT32) AMP_LAUNCH((divide_by<float>), grid, 256, 0, a, n);
+    else if (x->dtype == AMP_FLOAT64) AMP_LAUNCH((divide_by<double>), grid, 256, 0, a, n);
+    else AMP_LAUNCH((divide_by<int64_t>), grid, 256, 0, a, n);
+  }
+  amp__free(count);
+  return rc;
+}
+
+static int scatter(amp_call *c, int how, bool include)
+{
+  amp_tensor *src = c->in[2], *y = src, *ix = NULL;
+  bool number = src->flags & AMP_T_NUMBER;
+  int dim = (int)c->a[0].i;
+  amp_wide w;
+  amp_pick p;
+  int rc = amp_wide_begin(&w, c->out[0], c->in[0]);
+  if (rc == 0 && c->in[1]->numel > 0) {
+    if ((ix = amp__cuda_dense(c->in[1], c->in[1]->dtype)) == NULL) rc = AMP_E_MEMORY;
+    if (rc == 0 && number) y = NULL;
+    double v = number ? amp__value_get(amp__data(src), src->dtype) : 0;
+    if (rc == 0 && !include) { /* an extreme starts from any of its values */
+      amp_tensor *same = NULL;
+      bool extreme = how == AMAX || how == AMIN;
+      if (extreme && y && y->dtype != w.t->dtype && (same = amp__cuda_dense(y, w.t->dtype)) == NULL) rc = AMP_E_MEMORY;
+      if (rc == 0) {
+        over(&p, c, w.t, extreme ? (same ? same : y) : NULL, dim, ix);
+        if (p.y == NULL) amp_pick_fill(&p, w.t->dtype, extreme ? v : how == PROD);
+        rc = amp_pick_move(&p, amp__dtype_size[w.t->dtype], true);
+      }
+      amp__free(same);
+    }
+    if (rc == 0) {
+      over(&p, c, w.t, y, dim, ix);
+      if (y == NULL) amp_pick_fill(&p, w.t->dtype, v);
+      rc = amp_pick_combine(&p, w.t->dtype, combine_of[how], 1);
+    }
+    if (rc == 0 && how == MEAN) rc = divide(c, w.t, dim, ix, include);
+  }
+  amp__free(ix);
+  return amp_wide_end(&w, rc);
+}
+
+} // namespace
+
+int amp_pick_combine(amp_pick *p, int dtype, int op, double alpha)
+{
+  if (p->n == 0) return 0;
+  amp_pick_end(p, amp__dtype_size[dtype], false);
+  unsigned grid = amp_grid(p->n, 256, 32);
+  if (dtype == AMP_FLOAT32) AMP_LAUNCH((combine_at<float>), grid, 256, 0, *p, op, alpha);
+  else if (dtype == AMP_FLOAT64) AMP_LAUNCH((combine_at<double>), grid, 256, 0, *p, op, alpha);
+  else AMP_LAUNCH((combine_at<int64_t>), grid, 256, 0, *p, op, alpha);
+  return 0;
+}
+
+extern "C" {
+
+int amp__cuda_scatter_add(amp_call *c) { return scatter(c, SUM, true); }
+int amp__cuda_scatter_reduce(amp_call *c) { return scatter(c, (int)c->a[1].i, c->a[2].i != 0); }
+
+int amp__cuda_index_add(amp_call *c)
+{
+  amp_tensor *ix = amp__cuda_dense(c->in[1], c->in[1]->dtype), *src = c->in[2];
+  int dim = (int)c->a[0].i;
+  amp_wide w = { NULL, NULL };
+  amp_pick p;
+  int rc = ix ? amp_wide_begin(&w, c->out[0], c->in[0]) : AMP_E_MEMORY;
+  if (rc == 0) {
+    amp_tensor *x = w.t;
+    amp_pick_begin(&p, c, x, src->ndim, src->size);
+    amp_pick_plain(&p, src);
+    amp_pick_strides(&p, x, dim);
+    amp_pick_index(&p, ix, x->size[dim], x->stride[dim])[dim] = 1;
+    rc = amp_pick_combine(&p, x->dtype, AMP_PICK_ADD, c->a[1].f);
+  }
+  amp__free(ix);
+  return amp_wide_end(&w, rc);
+}
+
+/* input weight bag? scale?, count padding_idx */
+int amp__cuda_embedding_sum(amp_call *c)
+{
+  amp_tensor *w = c->in[1], *out = c->out[0], *index = NULL, *bag = NULL, *scale = NULL;
+  rows k;
+  int rc = amp__cuda_fill_value(out, 0);
+  memset((void *)&k, 0, sizeof k);
+  k.n = c->in[0]->numel;
+  if (rc < 0 || k.n == 0 || out->numel == 0) return rc;
+  if ((index = amp__cuda_dense(c->in[0], c->in[0]->dtype)) == NULL) return AMP_E_MEMORY;
+  if (c->in[2] && (bag = amp__cuda_dense(c->in[2], c->in[2]->dtype)) == NULL) rc = AMP_E_MEMORY;
+  if (c->in[3] && (scale = amp__cuda_dense(c->in[3], c->in[3]->dtype)) == NULL) rc = AMP_E_MEMORY;
+  if (rc == 0) {
+    k.w = (const char *)amp__data(w);
+    k.index = (const char *)amp__data(index);
+    k.bag = bag ? (const char *)amp__data(bag) : NULL;
+    k.scale = scale ? (const char *)amp__data(scale) : NULL;
+    k.out = (char *)amp__data(out);
+    k.wtype = w->dtype; k.itype = index->dtype; k.otype = out->dtype; k.id = c->id;
+    k.btype = bag ? bag->dtype : 0;
+    k.stype = scale ? scale->dtype : 0;
+    k.d = w->size[1]; k.rs = w->stride[0]; k.cs = w->stride[1]; k.table = w->size[0];
+    k.count = out->size[0];
+    k.each = bag ? 1 : k.n / k.count;
+    k.pad = c->a[1].i == AMP_NONE ? -1 : c->a[1].i - 1;
+    k.trouble = amp_trouble_cell();
+    unsigned grid = amp_grid((bag ? k.n : k.count) * k.d, 256, 32);
+    bool wide = out->dtype == AMP_FLOAT64;
+    if (bag && wide) AMP_LAUNCH((sum_bags<double>), grid, 256, 0, k);
+    else if (bag) AMP_LAUNCH((sum_bags<float>), grid, 256, 0, k);
+    else if (wide) AMP_LAUNCH((sum_even<double>), grid, 256, 0, k);
+    else AMP_LAUNCH((sum_even<float>), grid, 256, 0, k);
+  }
+  amp__free(index);
+  amp__free(bag);
+  amp__free(scale);
+  return rc;
+}
+
+}

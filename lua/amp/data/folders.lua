@@ -1,0 +1,54 @@
+--- What a folder holds, sorted by name.
+local ffi = require 'ffi'
+require 'amp.io.file'
+
+local M = {}
+
+if ffi.os == 'OSX' then
+  ffi.cdef [[
+struct amp_posix_dirent { uint64_t ino, seekoff; uint16_t reclen, namlen; uint8_t type; char name[1024]; };
+void *amp_posix_opendir(const char *path) __asm__("opendir$INODE64");
+struct amp_posix_dirent *amp_posix_readdir(void *dir) __asm__("readdir$INODE64");
+]]
+else -- glibc and musl on 64-bit machines
+  ffi.cdef [[
+struct amp_posix_dirent { uint64_t ino; int64_t off; uint16_t reclen; uint8_t type; char name[256]; };
+void *amp_posix_opendir(const char *path) __asm__("opendir");
+struct amp_posix_dirent *amp_posix_readdir(void *dir) __asm__("readdir");
+]]
+end
+ffi.cdef 'int amp_posix_closedir(void *dir) __asm__("closedir");'
+local C = ffi.C
+local FOLDER, LINK, UNKNOWN = 4, 10, 0
+
+local function is_folder(path)
+  local dir = C.amp_posix_opendir(path)
+  if dir == nil then return false end
+  C.amp_posix_closedir(dir)
+  return true
+end
+
+--- Entries of a folder but . and ..
+-- @tparam string path
+-- @treturn table list of {name, folder}, folder being true for folders and links to them; or nil and the reason
+function M.list(path)
+  local dir = C.amp_posix_opendir(path)
+  if dir == nil then return nil, ffi.string(C.amp_posix_strerror(ffi.errno())) end
+  local list = {}
+  while true do
+    local e = C.amp_posix_readdir(dir)
+    if e == nil then break end
+    local name = ffi.string(e.name)
+    if name ~= '.' and name ~= '..' then
+      local kind = e.type
+      local folder = kind == FOLDER
+      if kind == LINK or kind == UNKNOWN then folder = is_folder(path .. '/' .. name) end
+      list[#list + 1] = {name = name, folder = folder}
+    end
+  end
+  C.amp_posix_closedir(dir)
+  table.sort(list, function(a, b) return a.name < b.name end)
+  return list
+end
+
+return M

@@ -1,0 +1,38 @@
+#!/bin/sh
+# Builds amp for the GPUs of this machine and runs on them what needs one:
+#   sh spec/gpu.sh [build | ops | specs | sanitize | bench ...]     (default: build ops specs)
+# BUILD: the build folder (default: build-gpu). FILTER: busted's --filter for ops. Results go to standard output.
+# Ends with a line `N steps passed, N failed`.
+set -u
+cd "$(dirname "$0")/.." || exit 1
+root=$(pwd)
+BUILD=${BUILD:-$root/build-gpu}
+export AMP_BUILD="$BUILD" AMP_LIBRARY="$BUILD/amp/libamp.so"
+export LUA_PATH="$root/lua/?.lua;$root/lua/?/init.lua;$root/?.lua;${LUA_PATH:-;}"
+passed=0
+failed=0
+
+step() { # name, command...
+  name=$1
+  shift
+  echo "== $name"
+  if "$@"; then passed=$((passed + 1)); else echo "FAILED: $name"; failed=$((failed + 1)); fi
+}
+
+build() {
+  cmake -S . -B "$BUILD" -G Ninja -DAMP_CUDA=ON -DAMP_EMULATOR=OFF ${CMAKE_FLAGS:-} >"$BUILD.log" 2>&1 && ninja -C "$BUILD" >>"$BUILD.log" 2>&1 || { tail -40 "$BUILD.log"; return 1; }
+}
+ops() { AMP_SPEC_DEVICE=cuda luajit spec/run.lua ${FILTER:+--filter="$FILTER"} spec/ops_spec.lua; }
+specs() { for f in spec/gpu/*_spec.lua; do luajit spec/run.lua "$f" || return 1; done; }
+scripts() { for f in spec/gpu/*.lua; do case $f in *_spec.lua) ;; *) luajit "$f" || return 1 ;; esac; done; }
+sanitize() {
+  for tool in memcheck racecheck initcheck; do
+    AMP_SPEC_DEVICE=cuda compute-sanitizer --tool $tool --error-exitcode 9 --print-limit 20 luajit spec/run.lua --filter="${FILTER:-amp.softmax}" spec/ops_spec.lua || return 1
+  done
+}
+bench() { sh examples/bench/gpu.sh; }
+
+[ $# -eq 0 ] && set -- build ops specs
+for what in "$@"; do step "$what" "$what"; done
+echo "$passed steps passed, $failed failed"
+[ $failed -eq 0 ]

@@ -1,0 +1,21 @@
+--- Random training programs (spec/programs_spec.lua) on the mock GPU: every program is the reference interpreter's.
+-- Run by device_spec.lua in a process of its own; prints a line for every ten programs.
+local amp = require 'amp'
+local mock = require 'spec.mock.device'
+local generate = require 'spec.programs.generate'
+local play = require 'spec.programs.play'
+local real = require 'spec.programs.real'
+local reference = require 'spec.programs.reference'
+
+amp.set_default_device 'cuda'
+reference.low = amp.get_autocast_dtype()
+for first = 1, 391, 10 do
+  mock.case(('programs %d to %d'):format(first, first + 9), function()
+    for seed = first, first + 9 do
+      local program = generate.program(seed)
+      local wrong = play.difference(play.play(program, real), play.play(program, reference))
+      if wrong then error(generate.text(program) .. '\n' .. wrong, 0) end
+    end
+  end)
+end
+print 'end'

@@ -1,0 +1,278 @@
+/*
+** amp_capture.c: a captured step: what a device queues while a function runs
+** becomes a graph that is queued again at once, n replays being n steps.
+**
+**   begin -> [pool of its own; every launch noted by the device] -> end -> replay*
+**
+** What a replay needs to know of the host is noted meanwhile: where the tensors
+** lie that were there before (a moved one is an error), which storages change
+** (their versions go on), which optimizers stepped (their hyper-parameters lie in
+** device memory and are sent anew when they differ), how many random numbers are
+** drawn. A shadow that the step leaves valid is valid after a replay too.
+** Tensors and storages noted are counted, so nothing a graph reads goes away.
+** A step that fails while it is captured is thrown away; gradients it touched,
+** which nobody computed, become nil.
+*/
+#include <stdlib.h>
+#include "amp_compose.h"
+
+enum { RANDOM_BYTES = 16 };
+
+typedef struct noted { amp_storage *s; void *data; int32_t bumps; } noted; /* data NULL: only changed */
+typedef struct hyper { const amp_optim *o; int n; amp_tensor *cell; amp_hyper *sent; bool fresh; } hyper;
+typedef struct gradient { amp_tensor *leaf, *was; } gradient; /* was: borrowed, compared only */
+typedef struct shadow { amp_tensor *leaf, *copy; } shadow;
+
+struct amp_capture {
+  amp_state *S;
+  int device, index;
+  amp_pool *pool;
+  void *graph;
+  amp_tensor *random;
+  uint64_t draws;
+  noted *note; int n, cap;        /* open addressing, cap a power of two */
+  hyper *h; int nh;
+  gradient *g; int ng, capg;
+  shadow *sh; int nsh;
+  int64_t casts, cached_casts;
+  bool failed;                    /* something could not be noted */
+  bool ended;
+};
+
+int amp__capturing;
+
+bool amp__capture_here(void) { return amp__S && amp__S->priv->capture != NULL; }
+
+/* -- Noting --------------------------------------------------------------------- */
+
+static noted *find(amp_capture *c, const amp_storage *s)
+{
+  size_t i = ((uintptr_t)s >> 6) * 0x9E3779B9u & (size_t)(c->cap - 1);
+  while (c->note[i].s && c->note[i].s != s) i = (i + 1) & (size_t)(c->cap - 1);
+  return &c->note[i];
+}
+
+static noted *note(amp_capture *c, amp_storage *s)
+{
+  if (2 * (c->n + 1) > c->cap) {
+    noted *was = c->note;
+    int old = c->cap;
+    c->cap = old ? old * 2 : 256;
+    if ((c->note = calloc((size_t)c->cap, sizeof *c->note)) == NULL) {
+      c->note = was;
+      c->cap = old;
+      c->failed = true;
+      return NULL;
+    }
+    for (int i = 0; i < old; i++) if (was[i].s) *find(c, was[i].s) = was[i];
+    free(was);
+  }
+  noted *k = find(c, s);
+  if (k->s == NULL) {
+    k->s = s;
+    amp__storage_retain(s);
+    c->n++;
+  }
+  return k;
+}
+
+void amp__capture_bump(amp_storage *s)
+{
+  amp_capture *c = amp__S->priv->capture;
+  if (c == NULL || amp__private_has(c->pool, s->block)) return;
+  noted *k = note(c, s);
+  if (k) k->bumps++;
+}
+
+void amp__capture_note(const amp_tensor *t)
+{
+  amp_capture *c = amp__S->priv->capture;
+  if (c == NULL || t == NULL || t->device != c->device || amp__private_has(c->pool, t->storage->block)) return;
+  noted *k = note(c, t->storage);
+  if (k && k->data == NULL) k->data = t->storage->data;
+}
+
+void amp__capture_gradient(amp_tensor *leaf)
+{
+  amp_capture *c = amp__S->priv->capture;
+  if (c == NULL) return;
+  for (int i = 0; i < c->ng; i++) if (c->g[i].leaf == leaf) return;
+  if (c->ng == c->capg) {
+    int cap = c->capg ? 2 * c->capg : 64;
+    gradient *more = realloc(c->g, sizeof *more * (size_t)cap);
+    if (more == NULL) { c->failed = true; return; }
+    c->g = more;
+    c->capg = cap;
+  }
+  amp__retain(leaf);
+  c->g[c->ng++] = (gradient){ leaf, leaf->ag ? leaf->ag->grad.value : NULL };
+}
+
+const amp_hyper *amp__capture_hyper(const amp_optim *o, int group, int ngroup)
+{
+  amp_capture *c = amp__S->priv->capture;
+  hyper *h = NULL;
+  if (c == NULL) return NULL;
+  for (int i = 0; i < c->nh && !h; i++) if (c->h[i].o == o) h = &c->h[i];
+  if (h == NULL) {
+    int64_t bytes = (int64_t)sizeof(amp_hyper) * ngroup;
+    hyper *more = realloc(c->h, sizeof *more * (size_t)(c->nh + 1));
+    if (more == NULL) { amp__nomem(sizeof *more); return NULL; }
+    c->h = more;
+    h = &c->h[c->nh];
+    *h = (hyper){ o, ngroup, amp__tensor_make(AMP_UINT8, c->device, c->index, 1, &bytes), calloc((size_t)ngroup, sizeof(amp_hyper)), true };
+    if (h->cell == NULL || h->sent == NULL) {
+      amp__free(h->cell);
+      free(h->sent);
+      if (h->cell) amp__nomem((size_t)bytes);
+      return NULL;
+    }
+    c->nh++;
+  }
+  return AMP_DATA(amp_hyper, h->cell) + group;
+}
+
+/* -- Life ------------------------------------------------------------------------- */
+
+void amp_capture_free(amp_capture *c)
+{
+  if (c == NULL) return;
+  amp_state *S = amp__S;
+  if (c->graph) amp__devices[c->device].capture_free(c->index, c->graph);
+  for (int i = 0; i < c->cap; i++) if (c->note[i].s) amp__storage_free(c->note[i].s);
+  for (int i = 0; i < c->nh; i++) { amp__free(c->h[i].cell); free(c->h[i].sent); }
+  for (int i = 0; i < c->ng; i++) amp__free(c->g[i].leaf);
+  for (int i = 0; i < c->nsh; i++) { amp__free(c->sh[i].leaf); amp__free(c->sh[i].copy); }
+  amp__free(c->random);
+  amp__private_drop(c->pool);
+  free(c->note); free(c->h); free(c->g); free(c->sh);
+  free(c);
+  (void)S;
+}
+
+amp_capture *amp_capture_begin(amp_state *S, int device, int index)
+{
+  AMP_ENTER(S);
+  int64_t two = 2;
+  if (S->priv->capture) { amp__fail(AMP_E_STATE, "a step is being captured already"); return NULL; }
+  if (device == AMP_CPU || index < 0 || index >= amp_device_available(device) || !amp__devices[device].capture_begin) {
+    amp__fail(AMP_E_DEVICE, "device %s:%d can't capture a step", amp_device_name(device), index + 1);
+    return NULL;
+  }
+  amp_capture *c = calloc(1, sizeof *c);
+  if (c == NULL) { amp__nomem(sizeof *c); return NULL; }
+  c->S = S;
+  c->device = device;
+  c->index = index;
+  c->casts = S->casts;
+  c->cached_casts = S->cached_casts;
+  if ((c->random = amp__tensor_make(AMP_INT64, device, index, 1, &two)) == NULL || (c->pool = amp__private_open(device, index)) == NULL
+      || amp__devices[device].capture_begin(index, amp__data(c->random)) < 0) {
+    amp_capture_free(c);
+    return NULL;
+  }
+  S->priv->capture = c;
+  __atomic_add_fetch(&amp__capturing, 1, __ATOMIC_RELAXED);
+  return c;
+}
+
+/* Shadows that are right now, of leaves whose storage the step changes */
+static int keep_shadows(amp_capture *c)
+{
+  for (int i = 0; i < c->ng; i++) {
+    amp_tensor *t = c->g[i].leaf;
+    if (t->ag == NULL || t->ag->shadow == NULL || t->ag->shadow_version != amp__version(t)) continue;
+    shadow *more = realloc(c->sh, sizeof *more * (size_t)(c->nsh + 1));
+    if (more == NULL) return amp__nomem(sizeof *more);
+    c->sh = more;
+    c->sh[c->nsh++] = (shadow){ t, t->ag->shadow };
+    amp__retain(t);
+    amp__retain(t->ag->shadow);
+  }
+  return 0;
+}
+
+static int settle(amp_capture *c)
+{
+  if (c->failed) return amp__nomem(sizeof(noted));
+  for (int i = 0; i < c->ng; i++) {
+    amp_tensor *now = c->g[i].leaf->ag ? c->g[i].leaf->ag->grad.value : NULL;
+    if (c->g[i].was && now && now != c->g[i].was)
+      return amp__fail(AMP_E_STATE, "a parameter (%s) had a gradient when the captured step began, which the step replaced: clear gradients inside the step",
+                       amp__tensor_str(c->g[i].leaf));
+  }
+  return keep_shadows(c);
+}
+
+int amp_capture_end(amp_state *S, amp_capture *c, int keep)
+{
+  AMP_ENTER(S);
+  amp_error err = S->err;
+  if (c->ended) return 0;
+  c->ended = true;
+  int rc = amp__devices[c->device].capture_end(c->index, keep ? &c->graph : NULL, &c->draws);
+  S->priv->capture = NULL;
+  __atomic_sub_fetch(&amp__capturing, 1, __ATOMIC_RELAXED);
+  amp__private_shut(c->pool);
+  c->casts = S->casts - c->casts;
+  c->cached_casts = S->cached_casts - c->cached_casts;
+  if (rc >= 0 && keep) rc = settle(c);
+  if (rc < 0 || !keep) { /* what was not run must not be seen */
+    for (int i = 0; i < c->ng; i++) amp__grad_clear(c->g[i].leaf);
+    if (!keep) S->err = err;
+  } else
+    for (int i = 0; i < c->cap; i++) /* as if it had not run yet: the replay that follows counts */
+      if (c->note[i].s) c->note[i].s->version -= (uint32_t)c->note[i].bumps;
+  if (rc >= 0 && keep)
+    for (int i = 0; i < c->nsh; i++) c->sh[i].leaf->ag->shadow_version = amp__version(c->sh[i].leaf);
+  return rc;
+}
+
+int amp_capture_hyper(amp_state *S, amp_capture *c, const amp_optim *o, const amp_hyper *h, int n)
+{
+  AMP_ENTER(S);
+  for (int i = 0; i < c->nh; i++) {
+    hyper *k = &c->h[i];
+    if (k->o != o) continue;
+    if (k->n != n) return amp__fail(AMP_E_STATE, "the optimizer had %d groups when the step was captured, now %d", k->n, n);
+    for (int g = 0; g < n; g++) {
+      if (!k->fresh && memcmp(&k->sent[g], &h[g], sizeof *h) == 0) continue;
+      int rc = amp__devices[c->device].upload(c->index, AMP_DATA(amp_hyper, k->cell) + g, &h[g], sizeof *h);
+      if (rc < 0) return rc;
+      memcpy(&k->sent[g], &h[g], sizeof *h);
+    }
+    k->fresh = false;
+  }
+  return 0;
+}
+
+int amp_capture_replay(amp_state *S, amp_capture *c)
+{
+  AMP_ENTER(S);
+  if (c->graph == NULL) return amp__fail(AMP_E_STATE, "nothing was captured");
+  for (int i = 0; i < c->cap; i++)
+    if (c->note[i].data && c->note[i].s->data != c->note[i].data)
+      return amp__fail(AMP_E_STATE, "a tensor of the captured step has moved (an optimizer took a parameter in, or the model went to another device or dtype): capture the step anew");
+  for (int i = 0; i < c->nsh; i++) { /* a parameter changed by hand: its low copy, which the graph reads, follows */
+    amp_ag *ag = c->sh[i].leaf->ag;
+    if (ag && ag->shadow == c->sh[i].copy && ag->shadow_version != amp__version(c->sh[i].leaf) && !amp__shadow(c->sh[i].leaf, c->sh[i].copy->dtype)) return S->err.code;
+    if (ag == NULL || ag->shadow != c->sh[i].copy) return amp__fail(AMP_E_STATE, "a parameter's low-precision copy is no longer the captured step's: capture the step anew");
+  }
+  if (c->draws) {
+    uint64_t at[2] = { S->seed, S->rng_offset };
+    int rc = amp__devices[c->device].upload(c->index, amp__data(c->random), at, sizeof at);
+    if (rc < 0) return rc;
+    S->rng_offset += c->draws;
+  }
+  int rc = amp__devices[c->device].capture_replay(c->index, c->graph);
+  if (rc < 0) return rc;
+  for (int i = 0; i < c->cap; i++)
+    if (c->note[i].s) c->note[i].s->version += (uint32_t)c->note[i].bumps;
+  for (int i = 0; i < c->nsh; i++) {
+    amp_ag *ag = c->sh[i].leaf->ag;
+    if (ag && ag->shadow == c->sh[i].copy) ag->shadow_version = amp__version(c->sh[i].leaf);
+  }
+  S->casts += c->casts;
+  S->cached_casts += c->cached_casts;
+  return 0;
+}

@@ -1,0 +1,50 @@
+/*
+** cuda_capture.c: a captured step as a CUDA graph.
+**
+** The device's stream is captured in relaxed mode, so memory may still be had from
+** the driver; whatever waits is refused by amp__cuda_check_capture before the
+** driver sees it. Only the thread that began may launch meanwhile: launches of
+** others would be part of the graph (cuda_device.c refuses them).
+*/
+#include <pthread.h>
+#include "cuda_core.h"
+
+int amp__cuda_capture_begin(int index, void *cell)
+{
+  amp_cuda_device *d = amp__cuda_enter(index);
+  if (d == NULL) return AMP_E_DEVICE;
+  int rc = amp__cuda_check(cudaStreamBeginCapture(d->stream, cudaStreamCaptureModeRelaxed), "beginning a capture");
+  if (rc < 0) return rc;
+  d->capturer = pthread_self();
+  d->random = cell;
+  d->draws = 0;
+  d->capture = true;
+  return 0;
+}
+
+int amp__cuda_capture_end(int index, void **graph, uint64_t *random)
+{
+  amp_cuda_device *d = amp__cuda_enter(index);
+  cudaGraph_t g = NULL;
+  cudaGraphExec_t e = NULL;
+  if (d == NULL) return AMP_E_DEVICE;
+  d->capture = false;
+  *random = d->draws;
+  cudaError_t err = cudaStreamEndCapture(d->stream, &g);
+  int rc = 0;
+  if (graph == NULL) cudaGetLastError();
+  else if ((rc = amp__cuda_check(err, "capturing a step")) == 0 && (rc = amp__cuda_check(cudaGraphInstantiate(&e, g, 0), "making a graph of a step")) == 0) *graph = e;
+  if (g) cudaGraphDestroy(g);
+  return rc;
+}
+
+int amp__cuda_capture_replay(int index, void *graph)
+{
+  amp_cuda_device *d = amp__cuda_enter(index);
+  return d ? amp__cuda_check(cudaGraphLaunch(graph, d->stream), "replaying a step") : AMP_E_DEVICE;
+}
+
+void amp__cuda_capture_free(int index, void *graph)
+{
+  if (amp__cuda_enter(index)) cudaGraphExecDestroy(graph);
+}
