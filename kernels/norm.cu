@@ -225,10 +225,10 @@ template <class T> __global__ void __launch_bounds__(256) add_blocks(const T *p,
 /* -- Calls ------------------------------------------------------------------------------ */
 
 typedef struct hold { amp_tensor *t[8]; int n, rc; } hold; /* operands, freed together */
-static const char *dense(hold *h, amp_tensor *t, int32_t *dtype)
+static const char *dense(hold *h, amp_tensor *t, int32_t *dtype, int as = -1)
 {
   if (t == NULL) return NULL;
-  amp_tensor *d = amp__cuda_dense(t, t->dtype);
+  amp_tensor *d = amp__cuda_dense(t, as < 0 ? (int)t->dtype : as);
   if (d == NULL) { h->rc = AMP_E_MEMORY; return NULL; }
   h->t[h->n++] = d;
   *dtype = d->dtype;
@@ -306,7 +306,7 @@ static int backward(amp_call *c, bool rms, amp_tensor *mean, amp_tensor *rstd, a
   k.x = dense(&h, x, &k.xdt);
   k.g = dense(&h, g, &k.gdt);
   k.w = dense(&h, w, &k.wdt);
-  k.mean = (char *)dense(&h, mean, &k.sdt);
+  k.mean = (char *)dense(&h, mean, &k.sdt, rstd->dtype);
   k.rstd = (char *)dense(&h, rstd, &k.sdt);
   out = amp_take(y, y->dtype);
   dw = gw ? amp_take(gw, gw->dtype) : NULL;
@@ -315,7 +315,7 @@ static int backward(amp_call *c, bool rms, amp_tensor *mean, amp_tensor *rstd, a
   k.rms = rms;
   k.wide = out && amp_wide(k.x) && amp_wide(k.g) && amp_wide(k.w) && amp_wide(amp__data(out));
   bool quick = fast(&k, f64, true);
-  int64_t blocks = quick ? amp_grid(k.rows, k.n <= 1024 ? 8 : 1, 2) : k.rows < CHUNKS * 8 ? (k.rows + 7) / 8 : CHUNKS;
+  int64_t blocks = quick ? amp_grid(k.rows, k.n <= 1024 ? 8 : 1, 2) : k.rows < CHUNKS * 8 ? (k.rows + 7) / 8 : (int64_t)CHUNKS;
   s = amp__cuda_scratch((size_t)blocks * 2 * (size_t)k.n * (f64 ? 8 : 4));
   if (!out || (gw && !dw) || (gb && !db) || !s) h.rc = AMP_E_MEMORY;
   if (h.rc == 0) {

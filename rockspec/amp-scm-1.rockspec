@@ -37,6 +37,8 @@ build = {
       amp = "lua/bin/amp",
     },
   },
+  -- the manual, the editors' stub and programs to start from, in the rock's own folder
+  copy_directories = {"examples"},
 }
 
 deploy = {

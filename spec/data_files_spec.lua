@@ -144,7 +144,7 @@ describe('image folders', function()
     assert.is_true(math.abs(plain:mean():item() - original:mean():item()) < 0.05)
   end)
   it('that are none are errors', function()
-    H.fails_here(function() data.ImageFolder '/nowhere' end, '/nowhere', 'No such file')
+    H.fails_here(function() data.ImageFolder '/no/such/folder' end, '/no/such/folder', 'No such file')
     H.fails_here(function() data.ImageFolder(root .. '/dog') end, 'no folders')
     os.execute(("mkdir -p '%s/empty'"):format(root))
     H.fails_here(function() data.ImageFolder(root) end, 'no images', 'empty')
@@ -155,6 +155,20 @@ describe('image folders', function()
     local set = data.ImageFolder(root)
     H.fails_here(function() set:get(5) end, 'e.png')
     os.remove(root .. '/dog/e.png')
+  end)
+end)
+
+describe('tensors on a device', function()
+  it('give batches there', function()
+    local out, status = H.child([[
+      require 'spec.mock.device'
+      local set = amp.data.TensorDataset(amp.arange(0, 4):view(4, 1):to 'cuda', amp.arange(0, 4))
+      for x, y in amp.data.DataLoader(set, {batch_size = 4, shuffle = true, workers = 2}):iter() do
+        print(x.device, y.device, x:view(-1):cpu():equal(y))
+      end
+    ]], nil, 'AMP_MOCK=' .. H.quote(H.absolute(H.build) .. '/mock'))
+    assert.equal('cuda:1\tcpu\ttrue\n', out)
+    assert.equal(0, status)
   end)
 end)
 

@@ -53,8 +53,10 @@ describe('the manual', function()
     for _, name in ipairs(amp.names()) do
       if not hidden[name] and type(amp[name]) ~= 'string' then
         local base = name:gsub('_$', '')
-        assert.is_true(page:find('### amp.' .. name .. '\n', 1, true) ~= nil or ops:find('| `' .. base .. '` |', 1, true) ~= nil, 'amp.' .. name .. ' is in no page')
-        assert.is_true(stub:find('amp.' .. name .. '(', 1, true) ~= nil or stub:find('amp.' .. name .. ' =', 1, true) ~= nil, 'amp.' .. name .. ' is not in the stub')
+        local there = page:find('### amp.' .. name .. '\n', 1, true) or ops:find('| `' .. base .. '` |', 1, true)
+        assert.is_true(there ~= nil, 'amp.' .. name .. ' is in no page')
+        there = stub:find('amp.' .. name .. '(', 1, true) or stub:find('amp.' .. name .. ' =', 1, true) or stub:find("amp['" .. name .. "']", 1, true)
+        assert.is_true(there ~= nil, 'amp.' .. name .. ' is not in the stub')
       end
     end
     for _, name in ipairs { 'nn.Linear', 'nn.MultiheadAttention', 'optim.LBFGS', 'optim.lr_scheduler.OneCycleLR', 'data.DataLoader', 'nn.utils.clip_grad_norm_',
@@ -63,6 +65,27 @@ describe('the manual', function()
       assert.is_true(stub:find('amp.' .. name, 1, true) ~= nil, name)
     end
     assert.is_function(loadstring(stub))
+  end)
+
+  it('quotes messages that there are', function()
+    local sources = H.sh(("cd '%s' && cat src/*.c src/cpu/*.c lua/amp/*.lua lua/amp/*/*.lua"):format(H.absolute(H.root)))
+    local foreign = { "module 'amp' not found", 'cannot open shared object file', 'GLIBC', 'amp.lua', 'write permissions', 'lua == 5.1', '5.4',
+      'header file for Lua', "repository '.'", 'unmatched variable', 'CMakeCache.txt' }
+    local n = 0
+    for row in H.read(guide .. 'troubleshooting.md'):gmatch '\n| (`[^|]+) |' do
+      for message in row:gmatch '`([^`]+)`' do
+        local theirs = false
+        for _, f in ipairs(foreign) do theirs = theirs or message:find(f, 1, true) ~= nil end
+        if not theirs then
+          for piece in (message:gsub('%.%.%.', '\1')):gmatch '[^\1]+' do
+            piece = piece:match '^%s*(.-)%s*$'
+            n = n + 1
+            assert.is_true(sources:find(piece, 1, true) ~= nil, 'no message has: ' .. piece)
+          end
+        end
+      end
+    end
+    assert.is_true(n > 15)
   end)
 
   it('has links that lead somewhere, and an index that has every page', function()

@@ -144,6 +144,22 @@ describe('a logger', function()
     assert.equal(2.75, run.half[2][11])
     assert.is_truthy(H.read(dir .. '/log.csv'):find(',0.25,0.1\n', 1, true)) -- a float32 in its own digits
   end)
+  it('waits for no device while it logs, and once when it writes', function()
+    local dir = folder()
+    local out, status = H.child(([[
+      local mock = require 'spec.mock.device'
+      local w = amp.ones(2, {device = 'cuda'})
+      local log = amp.Logger('%s', {interval = 100})
+      local reads = mock.reads()
+      for i = 1, 10 do log:scalars({a = w:sum() * i, b = w:half():sum(), c = i}, i) end
+      print(mock.reads() - reads)
+      log:close()
+      print(mock.reads() - reads)
+    ]]):format(dir), nil, 'AMP_MOCK=' .. H.quote(H.absolute(H.build) .. '/mock'))
+    assert.equal(0, status, out)
+    assert.equal('0\n1\n', out)
+    assert.equal(20, amp.Logger.read(dir).a[2][10])
+  end)
   it('keeps a tensor that is freed, or made in a scope', function()
     local dir = folder()
     local log = amp.Logger(dir, { interval = 100 })

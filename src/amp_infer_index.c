@@ -3,6 +3,7 @@
 ** that only kernels read, and kernels check them; here are ranks and sizes.
 ** nonzero alone must look at its input to know how many rows come out.
 */
+#include <math.h>
 #include "amp_infer.h"
 
 int amp__infer_index_select(amp_call *c)

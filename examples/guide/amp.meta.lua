@@ -115,6 +115,14 @@ function Tensor:addbmm(batch1, batch2, beta, alpha, options) end
 ---@return amp.Tensor
 function Tensor:addcdiv(tensor1, tensor2, value, options) end
 
+---input + value * tensor1 / tensor2.
+---@param tensor1 amp.Tensor
+---@param tensor2 amp.Tensor
+---@param value? number default 1
+---@param options? table or by name: value
+---@return amp.Tensor
+function Tensor:addcdiv_(tensor1, tensor2, value, options) end
+
 ---input + value * tensor1 * tensor2.
 ---@param tensor1 amp.Tensor
 ---@param tensor2 amp.Tensor
@@ -122,6 +130,14 @@ function Tensor:addcdiv(tensor1, tensor2, value, options) end
 ---@param options? table or by name: value
 ---@return amp.Tensor
 function Tensor:addcmul(tensor1, tensor2, value, options) end
+
+---input + value * tensor1 * tensor2.
+---@param tensor1 amp.Tensor
+---@param tensor2 amp.Tensor
+---@param value? number default 1
+---@param options? table or by name: value
+---@return amp.Tensor
+function Tensor:addcmul_(tensor1, tensor2, value, options) end
 
 ---beta * input + alpha * mat1 @ mat2.
 ---@param mat1 amp.Tensor
@@ -513,11 +529,23 @@ function Tensor:clamp_(min, max, options) end
 ---@return amp.Tensor
 function Tensor:clamp_max(max, options) end
 
+---Values not above max.
+---@param max number
+---@param options? table or by name: max
+---@return amp.Tensor
+function Tensor:clamp_max_(max, options) end
+
 ---Values not below min.
 ---@param min number
 ---@param options? table or by name: min
 ---@return amp.Tensor
 function Tensor:clamp_min(min, options) end
+
+---Values not below min.
+---@param min number
+---@param options? table or by name: min
+---@return amp.Tensor
+function Tensor:clamp_min_(min, options) end
 
 ---A copy with its own storage.
 ---@param memory_format? 'preserve'|'contiguous'|'channels_last' default 0
@@ -1471,6 +1499,12 @@ function Tensor:leaky_relu_(negative_slope, options) end
 ---@return amp.Tensor
 function Tensor:lerp(end_, weight) end
 
+---input + weight * (end - input).
+---@param end_ amp.Tensor
+---@param weight amp.Tensor|number
+---@return amp.Tensor
+function Tensor:lerp_(end_, weight) end
+
 ---log of the absolute value of the gamma function.
 ---@return amp.Tensor
 function Tensor:lgamma() end
@@ -1577,6 +1611,12 @@ function Tensor:logical_xor(other) end
 ---@param options? table or by name: eps
 ---@return amp.Tensor
 function Tensor:logit(eps, options) end
+
+---log(input / (1 - input)), input first limited to [eps, 1 - eps].
+---@param eps? number
+---@param options? table or by name: eps
+---@return amp.Tensor
+function Tensor:logit_(eps, options) end
 
 ---log of the sum of exp, without overflow.
 ---@param dim? integer|integer[]
@@ -2117,6 +2157,10 @@ function Tensor:poisson_nll_loss(target, log_input, full, eps, reduction, option
 ---@return amp.Tensor
 function Tensor:polygamma(n, options) end
 
+---input itself.
+---@return amp.Tensor
+function Tensor:positive() end
+
 ---input to the power exponent.
 ---@param exponent amp.Tensor|number
 ---@return amp.Tensor
@@ -2197,6 +2241,10 @@ function Tensor:relu_() end
 ---@return amp.Tensor
 function Tensor:relu6() end
 
+---Values limited to [0, 6].
+---@return amp.Tensor
+function Tensor:relu6_() end
+
 ---Slices of a dimension scaled down to a p-norm of at most maxnorm.
 ---@param p number
 ---@param dim integer
@@ -2217,7 +2265,7 @@ function Tensor:renorm_(p, dim, maxnorm, options) end
 ---@param repeats integer|integer[]
 ---@param options? table or by name: repeats
 ---@return amp.Tensor
-function Tensor:repeat_(repeats, options) end
+Tensor['repeat'] = function(self, repeats, options) end
 
 ---Each element of a dimension repeated; repeats is a count or a vector of counts.
 ---@param repeats amp.Tensor|number
@@ -2453,6 +2501,14 @@ function Tensor:sin() end
 ---@return amp.Tensor
 function Tensor:sin_() end
 
+---sin(pi input) / (pi input); 1 at 0.
+---@return amp.Tensor
+function Tensor:sinc() end
+
+---sin(pi input) / (pi input); 1 at 0.
+---@return amp.Tensor
+function Tensor:sinc_() end
+
 ---Hyperbolic sine.
 ---@return amp.Tensor
 function Tensor:sinh() end
@@ -2654,6 +2710,10 @@ function Tensor:tanh_() end
 ---input - tanh(input).
 ---@return amp.Tensor
 function Tensor:tanhshrink() end
+
+---input - tanh(input).
+---@return amp.Tensor
+function Tensor:tanhshrink_() end
 
 ---Products summed over the last dims dimensions of input and the first of other, or over the listed ones.
 ---@param other amp.Tensor
@@ -3298,6 +3358,19 @@ function Class:state_dict() end
 end
 
 do
+---@class amp.data.ImageFolder
+local Class = {}
+
+---Image i: float32, channels x height x width from 0 to 1; and its label, from 1, an int64 scalar.
+---@param i any
+function Class:get(i) end
+
+---Number of images.
+function Class:size() end
+
+end
+
+do
 ---@class amp.data.TensorDataset
 local Class = {}
 
@@ -3311,6 +3384,41 @@ function Class:batch(indices) end
 function Class:get(i) end
 
 ---Number of examples.
+function Class:size() end
+
+end
+
+do
+---@class amp.data.TextDataset
+local Class = {}
+
+---Windows by a vector of indices: two of n x length.
+---@param indices any
+function Class:batch(indices) end
+
+---Window i and the one a token later: int64 vectors.
+---@param i any
+function Class:get(i) end
+
+---Number of windows.
+function Class:size() end
+
+end
+
+do
+---@class amp.data.Vocabulary
+local Class = {}
+
+---Numbers as text; words stand with spaces between them.
+---@param numbers amp.Tensor|table
+function Class:decode(numbers) end
+
+---A text, or a list of tokens, as numbers.
+---@param text any
+---@return amp.Tensor # int64, from 1
+function Class:encode(text) end
+
+---Number of tokens.
 function Class:size() end
 
 end
@@ -3846,6 +3954,15 @@ function amp.addbmm(input, batch1, batch2, beta, alpha, options) end
 ---@return amp.Tensor
 function amp.addcdiv(input, tensor1, tensor2, value, options) end
 
+---input + value * tensor1 / tensor2.
+---@param input amp.Tensor
+---@param tensor1 amp.Tensor
+---@param tensor2 amp.Tensor
+---@param value? number default 1
+---@param options? table or by name: value
+---@return amp.Tensor
+function amp.addcdiv_(input, tensor1, tensor2, value, options) end
+
 ---input + value * tensor1 * tensor2.
 ---@param input amp.Tensor
 ---@param tensor1 amp.Tensor
@@ -3854,6 +3971,15 @@ function amp.addcdiv(input, tensor1, tensor2, value, options) end
 ---@param options? table or by name: value
 ---@return amp.Tensor
 function amp.addcmul(input, tensor1, tensor2, value, options) end
+
+---input + value * tensor1 * tensor2.
+---@param input amp.Tensor
+---@param tensor1 amp.Tensor
+---@param tensor2 amp.Tensor
+---@param value? number default 1
+---@param options? table or by name: value
+---@return amp.Tensor
+function amp.addcmul_(input, tensor1, tensor2, value, options) end
 
 ---beta * input + alpha * mat1 @ mat2.
 ---@param input amp.Tensor
@@ -4319,12 +4445,26 @@ function amp.clamp_(input, min, max, options) end
 ---@return amp.Tensor
 function amp.clamp_max(input, max, options) end
 
+---Values not above max.
+---@param input amp.Tensor
+---@param max number
+---@param options? table or by name: max
+---@return amp.Tensor
+function amp.clamp_max_(input, max, options) end
+
 ---Values not below min.
 ---@param input amp.Tensor
 ---@param min number
 ---@param options? table or by name: min
 ---@return amp.Tensor
 function amp.clamp_min(input, min, options) end
+
+---Values not below min.
+---@param input amp.Tensor
+---@param min number
+---@param options? table or by name: min
+---@return amp.Tensor
+function amp.clamp_min_(input, min, options) end
 
 ---A copy with its own storage.
 ---@param input amp.Tensor
@@ -5439,6 +5579,13 @@ function amp.leaky_relu_(input, negative_slope, options) end
 ---@return amp.Tensor
 function amp.lerp(input, end_, weight) end
 
+---input + weight * (end - input).
+---@param input amp.Tensor
+---@param end_ amp.Tensor
+---@param weight amp.Tensor|number
+---@return amp.Tensor
+function amp.lerp_(input, end_, weight) end
+
 ---log of the absolute value of the gamma function.
 ---@param input amp.Tensor
 ---@return amp.Tensor
@@ -5567,6 +5714,13 @@ function amp.logical_xor(input, other) end
 ---@param options? table or by name: eps
 ---@return amp.Tensor
 function amp.logit(input, eps, options) end
+
+---log(input / (1 - input)), input first limited to [eps, 1 - eps].
+---@param input amp.Tensor
+---@param eps? number
+---@param options? table or by name: eps
+---@return amp.Tensor
+function amp.logit_(input, eps, options) end
 
 ---log of the sum of exp, without overflow.
 ---@param input amp.Tensor
@@ -6181,6 +6335,11 @@ function amp.poisson_nll_loss(input, target, log_input, full, eps, reduction, op
 ---@return amp.Tensor
 function amp.polygamma(input, n, options) end
 
+---input itself.
+---@param input amp.Tensor
+---@return amp.Tensor
+function amp.positive(input) end
+
 ---input to the power exponent.
 ---@param input amp.Tensor|number
 ---@param exponent amp.Tensor|number
@@ -6275,6 +6434,11 @@ function amp.relu_(input) end
 ---@return amp.Tensor
 function amp.relu6(input) end
 
+---Values limited to [0, 6].
+---@param input amp.Tensor
+---@return amp.Tensor
+function amp.relu6_(input) end
+
 ---Slices of a dimension scaled down to a p-norm of at most maxnorm.
 ---@param input amp.Tensor
 ---@param p number
@@ -6298,7 +6462,7 @@ function amp.renorm_(input, p, dim, maxnorm, options) end
 ---@param repeats integer|integer[]
 ---@param options? table or by name: repeats
 ---@return amp.Tensor
-function amp.repeat_(input, repeats, options) end
+amp['repeat'] = function(input, repeats, options) end
 
 ---Each element of a dimension repeated; repeats is a count or a vector of counts.
 ---@param input amp.Tensor
@@ -6569,6 +6733,16 @@ function amp.sin(input) end
 ---@return amp.Tensor
 function amp.sin_(input) end
 
+---sin(pi input) / (pi input); 1 at 0.
+---@param input amp.Tensor
+---@return amp.Tensor
+function amp.sinc(input) end
+
+---sin(pi input) / (pi input); 1 at 0.
+---@param input amp.Tensor
+---@return amp.Tensor
+function amp.sinc_(input) end
+
 ---Hyperbolic sine.
 ---@param input amp.Tensor
 ---@return amp.Tensor
@@ -6813,6 +6987,11 @@ function amp.tanh_(input) end
 ---@return amp.Tensor
 function amp.tanhshrink(input) end
 
+---input - tanh(input).
+---@param input amp.Tensor
+---@return amp.Tensor
+function amp.tanhshrink_(input) end
+
 ---Products summed over the last dims dimensions of input and the first of other, or over the listed ones.
 ---@param input amp.Tensor
 ---@param other amp.Tensor
@@ -6879,6 +7058,16 @@ function amp.triangular_solve(b, A, upper, transpose, unitriangular, options) en
 ---@return amp.Tensor
 function amp.tril(input, diagonal, options) end
 
+---Row and column indices (from 1) of a lower triangle, one row each.
+---@param row integer
+---@param col integer
+---@param offset? integer default 0
+---@param dtype? amp.dtype
+---@param device? string
+---@param options? table or by name: row, col, offset, dtype, device
+---@return amp.Tensor
+function amp.tril_indices(row, col, offset, dtype, device, options) end
+
 ---max(0, margin + distance to positive - distance to negative) of each row.
 ---@param anchor amp.Tensor
 ---@param positive amp.Tensor
@@ -6898,6 +7087,16 @@ function amp.triplet_margin_loss(anchor, positive, negative, margin, p, eps, swa
 ---@param options? table or by name: diagonal
 ---@return amp.Tensor
 function amp.triu(input, diagonal, options) end
+
+---Row and column indices (from 1) of an upper triangle, one row each.
+---@param row integer
+---@param col integer
+---@param offset? integer default 0
+---@param dtype? amp.dtype
+---@param device? string
+---@param options? table or by name: row, col, offset, dtype, device
+---@return amp.Tensor
+function amp.triu_indices(row, col, offset, dtype, device, options) end
 
 ---Round toward zero.
 ---@param input amp.Tensor
@@ -7310,6 +7509,19 @@ amp.data = {}
 ---@return amp.data.DataLoader
 function amp.data.DataLoader(batch_size, shuffle, drop_last, prefetch, transform, workers, pin_memory) end
 
+---ImageFolder: a dataset of images, one folder a class.
+---
+---  local set = amp.data.ImageFolder('pets', {size = 64})     -- pets/cat/*.jpg, pets/dog/*.png, ...
+---  print(set.classes[1], set:size())                         -- cat
+---  for x, y in amp.data.DataLoader(set, {batch_size = 32, shuffle = true, workers = 2}):iter() do ... end
+---
+---Images are read when they are asked for (data/image.lua); folders in a class's folder belong to it.
+---Make a dataset of images, each folder in `root` being a class.
+---@param root string
+---@param given? table channels (3), size ({height, width} or one number: images are brought to it; needed for batches of images of unequal sizes), transform (function of an image that gives what is used instead)
+---@return amp.data.ImageFolder
+function amp.data.ImageFolder(root, given) end
+
 ---TensorDataset: examples along dimension 1 of one or several tensors.
 ---
 ---A dataset is any table with `size()`, the number of examples, and `get(i)`,
@@ -7319,10 +7531,46 @@ function amp.data.DataLoader(batch_size, shuffle, drop_last, prefetch, transform
 ---@return amp.data.TensorDataset
 function amp.data.TensorDataset(...) end
 
+---TextDataset: windows of a text, with what comes next.
+---
+---  local set = amp.data.TextDataset('book.txt', {level = 'char', length = 64})
+---  for x, y in amp.data.DataLoader(set, {batch_size = 32, shuffle = true}):iter() do ... end  -- int64, 32 x 64 each
+---  print(set.vocabulary:decode(x[1]))
+---Make a dataset of windows of a text: example i is `length` tokens, and the same moved on by one, to be foretold.
+---@param path string|table of a file, or {text = 'the text itself'}
+---@param given? table level ('char'), length (64), stride (length: windows one behind the other), vocabulary (made of the text with min_count, max_size, specials)
+---@return amp.data.TextDataset
+function amp.data.TextDataset(path, given) end
+
+---Vocabulary: tokens as numbers from 1, and back.
+---
+---  local v = amp.data.Vocabulary(text, {level = 'word', specials = {'<pad>', '<unk>'}})
+---  local numbers = v:encode 'to be or not'      -- int64
+---  print(v:decode(numbers))
+---
+---Tokens are bytes ('byte'), characters of UTF-8 ('char'), or words ('word': letters and digits together, every other
+---character by itself, white space between them dropped).
+---Make a vocabulary of the tokens of a text: the more frequent ones first, equal ones by name.
+---@param text string|table or list of tokens
+---@param given? table level ('char'; 'byte', 'word'), min_count (1), max_size (of all, specials counted), specials (tokens that come first; '<unk>' among them stands for all that are not in it)
+---@return amp.data.Vocabulary
+function amp.data.Vocabulary(text, given) end
+
+---Read an idx file.
+---@param path string plain or gzip
+---@return amp.Tensor # of the file's shape and type (uint8 int8 int16 int32 float32 float64), on the CPU
+function amp.data.idx(path) end
+
 ---Read MNIST's files.
 ---@param dir string folder with train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-images-idx3-ubyte and t10k-labels-idx1-ubyte, each plain or with .gz
 ---@return table # {train =, test =}: datasets of images, float32 N x 1 x 28 x 28 from 0 to 1, and labels, int64 N from 1 to 10 (digit + 1)
 function amp.data.mnist(dir) end
+
+---Read an image.
+---@param path string
+---@param given? table channels: 1 (gray), 3 (RGB) or 4 (with alpha); as the file has them
+---@return amp.Tensor # uint8, channels x height x width, on the CPU
+function amp.data.read_image(path, given) end
 
 ---End what amp.initialize or amp.init set for the whole program.
 function amp.deactivate() end

@@ -3,6 +3,7 @@
 --   lua/bin/amp examples/guide/meta.lua > examples/guide/amp.meta.lua
 -- It is never run. Point the editor's workspace.library at this folder.
 package.path = (arg[0]:match '^(.*/)' or './') .. '?.lua;' .. package.path
+local amp = require 'amp'
 local bit = require 'bit'
 local library = require 'library'
 local ops = require 'amp.ops'
@@ -122,7 +123,12 @@ local function op(row, head, name, method)
   local results = {}
   for i = 1, math.max(row.nout, 1) do results[i] = 'amp.Tensor' end
   say('---@return ', table.concat(results, ', '))
-  say('function ', head, identifier(name), '(', table.concat(list, ', '), ') end\n')
+  if reserved[name] then -- amp['repeat'](...)
+    if method then table.insert(list, 1, 'self') end
+    say(head:sub(1, -2), "['", name, "'] = function(", table.concat(list, ', '), ') end\n')
+  else
+    say('function ', head, name, '(', table.concat(list, ', '), ') end\n')
+  end
 end
 
 -- -- The stub -----------------------------------------------------------------------------------------
@@ -184,7 +190,7 @@ say '---@class amp\nlocal amp = {}\n'
 for _, name in ipairs(types.dtype_names) do say("amp.", name, " = '", name, "'") end
 say 'amp.enabled = true\n'
 for _, row in ipairs(rows) do
-  if bit.band(row.flags, ONLY_INPLACE) == 0 and bit.band(row.flags, CREATE) == 0 then op(row, 'amp.', row.name) end
+  if bit.band(row.flags, ONLY_INPLACE) == 0 and (bit.band(row.flags, CREATE) == 0 or ops.specs[amp[row.name]]) then op(row, 'amp.', row.name) end
   if bit.band(row.flags, INPLACE) ~= 0 then op(row, 'amp.', row.name .. '_') end
 end
 local both = {} -- what can be called and has functions besides

@@ -2,6 +2,7 @@
 ** cpu_pointwise.c: elementwise kernels of two tensors beyond plain arithmetic:
 ** angles and lengths, logarithmic sums, remainders of C, signs, bits.
 */
+#include <string.h>
 #include "cpu_binary.h"
 #include "cpu_special.h"
 
@@ -108,7 +109,24 @@ int amp__cpu_fmod(amp_call *c)
   int cls = class_of2(c), rc = cls == AMP_C_I64 ? no_zero(c, "modulo") : 0;
   return rc < 0 ? rc : run2(c, loops, cls, 8, NULL);
 }
-BIN_PLAIN(floor_divide_f, float, (float)floordiv((double)a, (double)b))
+/* exact where fmod's core is: a quotient below 2^29 in double can't round up to an integer */
+BINF(floor_core, (float)floor((double)a / (double)b))
+static void floor_divide_f(int64_t n, void *const *p, unsigned scalar, const void *arg)
+{
+  float keep[AMP_CHUNK];
+  for (int64_t at = 0; at < n; at += AMP_CHUNK) { /* in place the operands are needed again */
+    int64_t m = n - at < AMP_CHUNK ? n - at : AMP_CHUNK, sa = !(scalar & 2), sb = !(scalar & 4);
+    const float *a = (const float *)p[1] + at * sa, *b = (const float *)p[2] + at * sb;
+    void *q[3] = { keep, (void *)a, (void *)b };
+    floor_core(m, q, scalar, arg);
+    for (int64_t i = 0; i < m; i++) {
+      float x = a[i * sa], y = b[i * sb];
+      if (amp_unlikely(!(fabsf(x) <= fabsf(y) * 268435456.f && fabsf(x) <= FLT_MAX && fabsf(y) <= FLT_MAX && y != 0.f)))
+        keep[i] = (float)floordiv((double)x, (double)y);
+    }
+    memcpy((float *)p[0] + at, keep, sizeof(float) * (size_t)m);
+  }
+}
 BIN_PLAIN(floor_divide_d, double, floordiv(a, b))
 BIN_PLAIN(floor_divide_i, int64_t, floordivi(a, b))
 int amp__cpu_floor_divide(amp_call *c)

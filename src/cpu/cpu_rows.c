@@ -62,8 +62,8 @@ static inline __attribute__((always_inline)) double exp_f64(double x) { return e
     for (; i + 16 <= n; i += 16)                                                                    \
       for (int l = 0; l < 16; l++) m[l] = x[i + l] > m[l] ? x[i + l] : m[l];                        \
     for (; i < n; i++) r = x[i] > r ? x[i] : r;                                                     \
-    for (int l = 0; l < 16; l++) r = m[l] > r ? m[l] : r;                                           \
-    return r;                                                                                       \
+    for (int h = 8; h; h /= 2) for (int l = 0; l < h; l++) m[l] = m[l + h] > m[l] ? m[l + h] : m[l]; \
+    return m[0] > r ? m[0] : r;                                                                                       \
   }                                                                                                 \
   AMP_CLONES T amp__row_exp_##S(T *y, const T *x, T m, int64_t n) {                                 \
     T s = 0;                                                                                        \

@@ -7,6 +7,7 @@
 ** double and is mended by libm beyond its range. The gamma family and erfinv are
 ** scalar loops in double for every dtype.
 */
+#include <string.h>
 #include "cpu_unary.h"
 #include "cpu_special.h"
 
@@ -197,7 +198,19 @@ static double polygamma(int n, double x)
   } else z = zeta(n + 1, x);
   return sign * tgamma(n + 1.0) * z;
 }
-UN_PLAIN(lgamma_f, float, (float)lgamma_((double)a))
+UNF(lgamma_core, amp__lgamma_pos(a))
+static void lgamma_f(int64_t n, void *const *p, unsigned scalar, const void *arg)
+{
+  float keep[AMP_CHUNK];
+  for (int64_t at = 0; at < n; at += AMP_CHUNK) { /* in place the operand is needed again */
+    int64_t m = n - at < AMP_CHUNK ? n - at : AMP_CHUNK;
+    const float *x = (const float *)p[1] + at;
+    void *q[2] = { keep, (void *)x };
+    lgamma_core(m, q, scalar, arg);
+    for (int64_t i = 0; i < m; i++) if (!(x[i] > 0.f && x[i] <= FLT_MAX)) keep[i] = (float)lgamma_((double)x[i]);
+    memcpy((float *)p[0] + at, keep, sizeof(float) * (size_t)m);
+  }
+}
 UN_PLAIN(lgamma_d, double, lgamma_(a))
 UN_PLAIN(digamma_f, float, (float)digamma((double)a))
 UN_PLAIN(digamma_d, double, digamma(a))

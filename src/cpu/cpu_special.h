@@ -67,6 +67,27 @@ AMP_INLINE float amp__cbrtf(float x)
   return copysignf(y, x);
 }
 
+/* log of a normal number above 0: the exponent's, and 2 atanh of (m - 1) / (m + 1) for the rest in [sqrt 1/2, sqrt 2) */
+AMP_INLINE double amp__log_pos(double x)
+{
+  union { double f; int64_t i; } u = { x };
+  int64_t e = (u.i - 0x3fe6a09e667f3bcdLL) >> 52;
+  u.i -= (int64_t)((uint64_t)e << 52);
+  double s = (u.f - 1) / (u.f + 1), z = s * s;
+  return (double)(int32_t)e * 0.69314718055994530942 + s * (2 + z * (2.0 / 3 + z * (2.0 / 5 + z * (2.0 / 7 + z * (2.0 / 9 + z * (2.0 / 11
+       + z * (2.0 / 13 + z * (2.0 / 15 + z * (2.0 / 17 + z * (2.0 / 19))))))))));
+}
+
+/* lgamma in (0, FLT_MAX]: Stirling's series from 8 on; below, at x + 8, less log x (x + 1) .. (x + 7) */
+AMP_INLINE float amp__lgamma_pos(float f)
+{
+  double x = (double)f, low = x < 8 ? x : 1, z = x < 8 ? x + 8 : x, y = 1 / z, w = y * y;
+  double p = x < 8 ? low * (low + 1) * (low + 2) * (low + 3) * ((low + 4) * (low + 5) * (low + 6) * (low + 7)) : 1;
+  double tail = y * (1.0 / 12 - w * (1.0 / 360 - w * (1.0 / 1260 - w * (1.0 / 1680 - w * (1.0 / 1188 - w * (691.0 / 360360 - w / 156))))));
+  float r = (float)((z - 0.5) * amp__log_pos(z) - z + 0.91893853320467274178 + tail - amp__log_pos(p));
+  return f == 1.f || f == 2.f ? 0.f : r;
+}
+
 /* exact for finite a, b != 0 and |a / b| < 2^29: the quotient cannot round up to an integer, the product and the
 ** difference are exact. Others: fmodf, element by element, as sin and cos do */
 AMP_INLINE float amp__fmodf_core(float a, float b)

@@ -55,6 +55,9 @@ static int tell(const amp_trouble *t)
   case AMP_TROUBLE_NEGATIVE: return amp__fail(AMP_E_VALUE, "%s on the GPU: a negative value, %.9g (element %lld)", op, t->number, place);
   case AMP_TROUBLE_CONVERGENCE: return amp__fail(AMP_E_VALUE, "%s on the GPU: matrix %lld: the iteration did not converge", op, place);
   case AMP_TROUBLE_LENGTH: return amp__fail(AMP_E_VALUE, "%s on the GPU: length %lld of sequence %lld is not in 0..%lld", op, v, place, limit);
+  case AMP_TROUBLE_SOURCE: return amp__fail(AMP_E_VALUE, "%s on the GPU: mask is true at %lld places, source has %lld elements", op, v, limit);
+  case AMP_TROUBLE_RANGE: return amp__fail(AMP_E_VALUE, "%s on the GPU: an extreme of the elements is %g, which is not finite; give min and max", op, t->number);
+  case AMP_TROUBLE_WEIGHTS: return amp__fail(AMP_E_VALUE, "%s on the GPU: row %lld has %lld weights above 0, fewer than the %lld needed", op, place, v, limit);
   default: return amp__fail(AMP_E_INTERNAL, "%s on the GPU: trouble %d", op, t->kind);
   }
 }

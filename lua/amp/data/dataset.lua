@@ -38,12 +38,12 @@ function TensorDataset:get(i)
   return unpack(out)
 end
 
---- Examples by a vector of indices, gathered.
+--- Examples by a vector of indices, gathered on each tensor's device.
 -- @tparam Tensor indices int64, from 1
 -- @treturn Tensor ... one a tensor of the dataset
 function TensorDataset:batch(indices)
   local out = {}
-  for k, t in ipairs(self.tensors) do out[k] = t:index_select(1, indices) end
+  for k, t in ipairs(self.tensors) do out[k] = t:index_select(1, indices:to(t.device)) end
   return unpack(out)
 end
 

@@ -1,148 +1,14 @@
---- Text: amp.data.Vocabulary, tokens as numbers from 1, and amp.data.TextDataset, windows of a text with what comes next.
+--- TextDataset: windows of a text, with what comes next.
 --
 --   local set = amp.data.TextDataset('book.txt', {level = 'char', length = 64})
 --   for x, y in amp.data.DataLoader(set, {batch_size = 32, shuffle = true}):iter() do ... end  -- int64, 32 x 64 each
 --   print(set.vocabulary:decode(x[1]))
---
--- Tokens are bytes ('byte'), characters of UTF-8 ('char'), or words ('word': letters and digits together, every other
--- character by itself, white space between them dropped).
-local ffi = require 'ffi'
 local amp = require 'amp'
 local file = require 'amp.io.file'
 local options = require 'amp.options'
 local util = require 'amp.util'
+local Vocabulary = require 'amp.data.vocabulary'
 local raise = require('amp.error').throw
-
-local M = {}
-
--- -- Tokens ----------------------------------------------------------------------------------------
-
-local CHAR = '[%z\1-\127\194-\244][\128-\191]*'
-local splitters = {
-  byte = function(text) return text:gmatch '.' end,
-  char = function(text) return text:gmatch '[%z\1-\127\192-\255]?[\128-\191]*' end,
-  word = function(text)
-    local at = 1
-    return function()
-      at = text:match('^%s*()', at)
-      if at > #text then return nil end
-      local word = text:match("^[%w\128-\255_']+", at) or text:match('^' .. CHAR, at) or text:sub(at, at)
-      at = at + #word
-      return word
-    end
-  end,
-}
-
-local function check_level(op, level)
-  if not splitters[level] then raise(op, "level must be 'byte', 'char' or 'word', got %s", util.show(level)) end
-end
-
--- Iterate over the tokens of a text or a list.
-local function tokens_of(op, v, level)
-  if type(v) == 'string' then
-    local each = splitters[level](v)
-    return function()
-      local t = each()
-      while t == '' do t = each() end -- between characters
-      return t
-    end
-  end
-  if type(v) ~= 'table' then raise(op, 'a text or a list of tokens expected, got %s', util.show(v)) end
-  local i = 0
-  return function()
-    i = i + 1
-    return v[i]
-  end
-end
-
--- -- Vocabulary --------------------------------------------------------------------------------------
-
-local Vocabulary = {}
-Vocabulary.__index = Vocabulary
-
---- Make a vocabulary of the tokens of a text: the more frequent ones first, equal ones by name.
--- @tparam string|table text or list of tokens
--- @tparam ?table given level ('char'; 'byte', 'word'), min_count (1), max_size (of all, specials counted), specials (tokens that
--- come first; '<unk>' among them stands for all that are not in it)
-local function new_vocabulary(_, text, given)
-  local op = 'data.Vocabulary'
-  local o = options.read(op, given, {'level', 'min_count', 'max_size', 'specials'}, {level = 'char', min_count = 1, specials = {}})
-  check_level(op, o.level)
-  options.integer(op, 'min_count', o.min_count, 1)
-  if o.max_size ~= nil then options.integer(op, 'max_size', o.max_size, 1) end
-  if type(o.specials) ~= 'table' then raise(op, 'specials must be a list of tokens, got %s', util.show(o.specials)) end
-  local counts, list = {}, {}
-  for t in tokens_of(op, text, o.level) do
-    if type(t) ~= 'string' then raise(op, 'tokens are strings, got %s', util.show(t)) end
-    if not counts[t] then list[#list + 1] = t end
-    counts[t] = (counts[t] or 0) + 1
-  end
-  table.sort(list, function(a, b)
-    if counts[a] ~= counts[b] then return counts[a] > counts[b] end
-    return a < b
-  end)
-  local self = setmetatable({level = o.level, tokens = {}, index = {}}, Vocabulary)
-  local function add(t)
-    if not self.index[t] then
-      self.tokens[#self.tokens + 1] = t
-      self.index[t] = #self.tokens
-    end
-  end
-  for _, t in ipairs(o.specials) do add(t) end
-  for _, t in ipairs(list) do
-    if counts[t] < o.min_count or o.max_size and #self.tokens >= o.max_size then break end
-    add(t)
-  end
-  self.unknown = self.index['<unk>']
-  return self
-end
-
---- Number of tokens.
-function Vocabulary:size() return #self.tokens end
-
---- A text, or a list of tokens, as numbers.
--- @treturn Tensor int64, from 1
--- @raise naming a token that is not in it, unless there is '<unk>'
-function Vocabulary:encode(text)
-  local op = 'data.Vocabulary:encode'
-  local index, unknown, n, room = self.index, self.unknown, 0, 1024
-  local out = ffi.new('int64_t[?]', room)
-  for t in tokens_of(op, text, self.level) do
-    local k = index[t] or unknown
-    if not k then
-      raise(op, "token %d, %s, is not in the vocabulary of %d; with {specials = {'<unk>'}} it would be '<unk>'", n + 1, util.show(t), #self.tokens)
-    end
-    if n == room then
-      local larger = ffi.new('int64_t[?]', room * 2)
-      ffi.copy(larger, out, room * 8)
-      out, room = larger, room * 2
-    end
-    out[n] = k
-    n = n + 1
-  end
-  local t = amp.empty({n}, {dtype = 'int64', device = 'cpu'})
-  if n > 0 then ffi.copy(t:data_ptr(), out, n * 8) end
-  return t
-end
-
---- Numbers as text; words stand with spaces between them.
--- @tparam Tensor|table numbers
-function Vocabulary:decode(numbers)
-  local op = 'data.Vocabulary:decode'
-  local list = amp.is_tensor(numbers) and numbers:reshape(-1):tolist() or numbers
-  if type(list) ~= 'table' then raise(op, 'a tensor or a list of numbers expected, got %s', util.show(numbers)) end
-  local out = {}
-  for i, k in ipairs(list) do
-    out[i] = self.tokens[k] or raise(op, 'number %d, %s, is not from 1 to %d', i, tostring(k), #self.tokens)
-  end
-  return table.concat(out, self.level == 'word' and ' ' or '')
-end
-
-function Vocabulary:__tostring() return ("data.Vocabulary (%d tokens, level '%s')"):format(#self.tokens, self.level) end
-
-M.Vocabulary = setmetatable({class = Vocabulary}, {__call = new_vocabulary})
-
--- -- Windows of a text ------------------------------------------------------------------------------------
 
 local TextDataset = {in_process = true} -- a batch costs less than handing it from one process to another
 TextDataset.__index = TextDataset
@@ -152,10 +18,10 @@ TextDataset.__index = TextDataset
 -- @tparam ?table given level ('char'), length (64), stride (length: windows one behind the other), vocabulary (made of the text
 -- with min_count, max_size, specials)
 -- @treturn table a dataset with `vocabulary` and `tokens` (int64)
-local function new_text(_, source, given)
+local function new(_, source, given)
   local op = 'data.TextDataset'
   local o = options.read(op, given, {'level', 'length', 'stride', 'vocabulary', 'min_count', 'max_size', 'specials'}, {level = 'char', length = 64})
-  check_level(op, o.level)
+  Vocabulary.check_level(op, o.level)
   options.integer(op, 'length', o.length, 1)
   o.stride = options.integer(op, 'stride', o.stride or o.length, 1)
   local text
@@ -171,7 +37,7 @@ local function new_text(_, source, given)
   end
   local v = o.vocabulary
   if v ~= nil and (type(v) ~= 'table' or type(v.encode) ~= 'function') then raise(op, 'vocabulary must be an amp.data.Vocabulary, got %s', util.show(v)) end
-  v = v or M.Vocabulary(text, {level = o.level, min_count = o.min_count, max_size = o.max_size, specials = o.specials})
+  v = v or Vocabulary(text, {level = o.level, min_count = o.min_count, max_size = o.max_size, specials = o.specials})
   local self = setmetatable({vocabulary = v, tokens = v:encode(text), length = o.length, stride = o.stride}, TextDataset)
   if self.tokens:numel() <= o.length then
     raise(op, 'a window of %d tokens and the one after need a longer text; it has %d', o.length, self.tokens:numel())
@@ -199,6 +65,4 @@ function TextDataset:__tostring()
   return ('data.TextDataset (%d windows of %d, %d tokens, vocabulary of %d)'):format(self:size(), self.length, self.tokens:numel(), self.vocabulary:size())
 end
 
-M.TextDataset = setmetatable({class = TextDataset}, {__call = new_text})
-
-return M
+return setmetatable({class = TextDataset}, {__call = new})

@@ -174,7 +174,10 @@ Pool.__index = Pool
 -- @tparam number base of the epoch's random numbers
 function M.new(n, gather, base)
   local self = setmetatable({list = {}, guard = newproxy(true)}, Pool)
-  getmetatable(self.guard).__gc = function() self:close() end
+  local owner = C.amp_posix_getpid()
+  getmetatable(self.guard).__gc = function() -- in a worker, what it inherited is its parent's
+    if C.amp_posix_getpid() == owner then self:close() end
+  end
   for i = 1, n do
     local fds = ffi.new 'int[2]'
     if C.amp_posix_socketpair(AF_UNIX, SOCK_STREAM, 0, fds) ~= 0 then
@@ -199,6 +202,8 @@ function M.new(n, gather, base)
   end
   return self
 end
+
+jit.off(M.new) -- a fork in compiled code would leave the child values that its collector doesn't see
 
 -- What became of a worker that hands over nothing more.
 local function end_of(w)
