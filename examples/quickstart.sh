@@ -147,4 +147,5 @@ fi
 LUA_PATH="$root/lua/?.lua;$root/lua/?/init.lua;;"
 AMP_LIBRARY="$build/amp/libamp.so"
 export LUA_PATH AMP_LIBRARY
+say 'built: lua/bin/amp is a prompt, lua/bin/amp script.lua runs a script, examples/guide/README.md is the manual'
 exec luajit "$root/examples/quickstart.lua" "$@"

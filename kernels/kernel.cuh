@@ -24,7 +24,7 @@ static void amp_emulate(void (*kernel)(P...), dim3 grid, dim3 block, size_t shar
   std::tuple<P...> all{ P(a)... };
   emu_launch([kernel, all] { std::apply(kernel, all); }, grid, block, shared, amp__cuda_stream());
 }
-#define AMP_LAUNCH(kernel, grid, block, shared, ...) amp_emulate(kernel, grid, block, shared, __VA_ARGS__)
+#define AMP_LAUNCH(kernel, grid, block, shared, ...) (emu_name(#kernel), amp_emulate(kernel, grid, block, shared, __VA_ARGS__))
 /* dynamic shared memory of a launch */
 #define AMP_SHARED(type, name) type *name = (type *)emu_shared
 #else

@@ -29,7 +29,7 @@ template <> __device__ __forceinline__ int64_t highest<int64_t>() { return INT64
 template <class T_, class A_> struct adding {
   typedef T_ T;
   typedef A_ A;
-  enum { wide = 1 };
+  enum { wide = sizeof(T) == 4 };
   int finish;
   __device__ __forceinline__ A start() const { return 0; }
   __device__ __forceinline__ A join(A a, A b) const { return plus(a, b); }
@@ -122,13 +122,14 @@ static int run_fold(amp_red *p, int cls, int op, int finish, double power)
   return amp_red_run(p, f);
 }
 
-/* The class of a sum, product or extreme; floats that become integers are cast first. *t is counted. */
+/* The class of a sum, product or extreme; what is of the other kind is cast first. *t is counted. */
 static int prepare(amp_call *c, amp_tensor **t)
 {
+  static const int dtype[3] = { AMP_FLOAT32, AMP_FLOAT64, AMP_INT64 };
   int k = class_of(c->out[0]->dtype);
   *t = c->in[0];
   if (k == F32 && c->in[0]->dtype == AMP_FLOAT64) k = F64;
-  if (k == I64 && amp__is_float(c->in[0]->dtype)) *t = amp__cuda_dense(c->in[0], AMP_INT64);
+  if ((k == I64) == amp__is_float(c->in[0]->dtype)) *t = amp__cuda_dense(c->in[0], dtype[k]);
   else amp__retain(*t);
   return k;
 }

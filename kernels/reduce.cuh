@@ -40,6 +40,18 @@ __device__ __forceinline__ int64_t amp_red_reduced(const amp_red &p, int64_t i)
   }
   return at + i * p.rin[p.nr - 1];
 }
+/* of the reduced indices i, i + step, ... */
+template <int N> __device__ __forceinline__ void amp_red_offsets(const amp_red &p, int64_t (&o)[N], int64_t in, int64_t i, int step)
+{
+  if (p.nr == 1) {
+    int64_t by = step * p.rin[0];
+    o[0] = in + i * p.rin[0];
+#pragma unroll
+    for (int k = 1; k < N; k++) o[k] = o[k - 1] + by;
+  } else
+#pragma unroll
+    for (int k = 0; k < N; k++) o[k] = in + amp_red_reduced(p, i + (int64_t)k * step);
+}
 /* of result o, from dimension `first` on */
 __device__ __forceinline__ void amp_red_kept(const amp_red &p, int64_t o, int first, int64_t *in, int64_t *out)
 {
@@ -49,6 +61,32 @@ __device__ __forceinline__ void amp_red_kept(const amp_red &p, int64_t o, int fi
     *in += r * p.kin[d];
     *out += r * p.kout[d];
     o = q;
+  }
+}
+
+/* -- Loads: m of N elements at offsets o, the rest 0. Which dtypes a T is loaded from keeps the code short: floats from
+** floats, integers from integers; other pairs are cast first. ------------------- */
+
+#define AMP_RED_EACH(E) _Pragma("unroll") for (int k = 0; k < N; k++) v[k] = k < m ? (T)(E) : (T)0; break
+template <int N, class T> __device__ __forceinline__ void amp_red_load(T (&v)[N], const void *p, int dtype, const int64_t (&o)[N], int m)
+{
+  if constexpr (amp_is<T>::real) {
+    switch (dtype) {
+    case AMP_FLOAT16: AMP_RED_EACH(amp_h2f(((const uint16_t *)p)[o[k]]));
+    case AMP_BFLOAT16: AMP_RED_EACH(amp_bf2f(((const uint16_t *)p)[o[k]]));
+    case AMP_FLOAT32: AMP_RED_EACH(((const float *)p)[o[k]]);
+    default:
+      if constexpr (sizeof(T) == 8) { AMP_RED_EACH(((const double *)p)[o[k]]); }
+    }
+  } else {
+    switch (dtype) {
+    case AMP_INT64: AMP_RED_EACH(((const int64_t *)p)[o[k]]);
+    case AMP_INT32: AMP_RED_EACH(((const int32_t *)p)[o[k]]);
+    case AMP_INT16: AMP_RED_EACH(((const int16_t *)p)[o[k]]);
+    case AMP_INT8: AMP_RED_EACH(((const int8_t *)p)[o[k]]);
+    case AMP_UINT8: AMP_RED_EACH(((const uint8_t *)p)[o[k]]);
+    default: AMP_RED_EACH(((const uint8_t *)p)[o[k]] != 0);
+    }
   }
 }
 
@@ -106,24 +144,25 @@ template <class F> __global__ void __launch_bounds__(256) amp_red_rows(const amp
         if (lo + p.piece < hi) hi = lo + p.piece;
       }
       amp_red_kept(p, o, 0, &in, &out);
-      if (p.wide) {
+      if (p.wide && sizeof(T) == 4) {
         for (int64_t i = lo + lane * N; i < hi; i += group * N) {
           T v[N];
           int64_t at = in + (p.nr == 1 ? i : amp_red_reduced(p, i));
           if (i + N <= hi) { amp_load_n<N>(v, p.in, p.dtype, at); f.take(a, v, N, i, 1); }
           else {
-            int m = (int)(hi - i);
+            int64_t o[N];
 #pragma unroll
-            for (int k = 0; k < N; k++) v[k] = k < m ? amp_load<T>(p.in, p.dtype, at + k) : (T)0;
-            f.take(a, v, m, i, 1);
+            for (int k = 0; k < N; k++) o[k] = at + k;
+            amp_red_load(v, p.in, p.dtype, o, (int)(hi - i));
+            f.take(a, v, (int)(hi - i), i, 1);
           }
         }
       } else for (int64_t i = lo + lane; i < hi; i += group * N) {
         T v[N];
-        int64_t left = (hi - i + group - 1) / group;
+        int64_t left = (hi - i + group - 1) / group, o[N];
         int m = left < N ? (int)left : N;
-#pragma unroll
-        for (int k = 0; k < N; k++) v[k] = k < m ? amp_load<T>(p.in, p.dtype, in + (p.nr == 1 ? (i + k * group) * p.rin[0] : amp_red_reduced(p, i + k * group))) : (T)0;
+        amp_red_offsets(p, o, in, i, group);
+        amp_red_load(v, p.in, p.dtype, o, m);
         f.take(a, v, m, i, group);
       }
     }
@@ -154,23 +193,18 @@ template <class F, int V, int R> __global__ void __launch_bounds__(256) amp_red_
       in += col * p.kin[0];
       for (int64_t i = lo + threadIdx.y; i < hi; i += by * R) {
         T v[V][R];
-        int64_t left = (hi - i + by - 1) / by;
+        int64_t left = (hi - i + by - 1) / by, o[R];
         int m = left < R ? (int)left : R;
+        amp_red_offsets(p, o, in, i, by);
+        if constexpr (V == 1) amp_red_load(v[0], p.in, p.dtype, o, m);
+        else
 #pragma unroll
-        for (int k = 0; k < R; k++) {
-          if (k < m) {
-            int64_t at = in + (p.nr == 1 ? (i + k * by) * p.rin[0] : amp_red_reduced(p, i + k * by));
-            if constexpr (V == 1) v[0][k] = amp_load<T>(p.in, p.dtype, at);
-            else {
-              T row[V];
-              amp_load_n<V>(row, p.in, p.dtype, at);
+          for (int k = 0; k < R; k++) {
+            T row[V] = {};
+            if (k < m) amp_load_n<V>(row, p.in, p.dtype, o[k]);
 #pragma unroll
-              for (int c = 0; c < V; c++) v[c][k] = row[c];
-            }
-          } else
-#pragma unroll
-            for (int c = 0; c < V; c++) v[c][k] = (T)0;
-        }
+            for (int c = 0; c < V; c++) v[c][k] = row[c];
+          }
 #pragma unroll
         for (int c = 0; c < V; c++) f.take(a[c], v[c], m, i, by);
       }

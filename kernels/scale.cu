@@ -82,6 +82,34 @@ template <class T> __global__ void __launch_bounds__(256) check_any(const amp_ar
   if (__syncthreads_or(bad) && threadIdx.x == 0) *found = 1.f;
 }
 
+/* Many tensors without gaps in one launch: each is cut into tiles of 16 KiB, which the blocks share */
+enum { TILE = 1024, MANY = 256 };
+typedef struct many { const char *p[MANY]; int64_t bytes[MANY]; uint32_t end[MANY]; uint8_t dtype[MANY]; int32_t n; float *found; } many; /* end: tiles up to and with this tensor */
+static_assert(sizeof(many) < 6000, "a launch's argument");
+
+__global__ void __launch_bounds__(256) check_tiles(const many m)
+{
+  int bad = 0, k = 0;
+  for (uint32_t t = blockIdx.x; t < m.end[m.n - 1]; t += gridDim.x) {
+    while (t >= m.end[k]) k++;
+    int64_t at = (int64_t)(t - (k ? m.end[k - 1] : 0)) * TILE, whole = m.bytes[k] / 16;
+    const uint4 *q = (const uint4 *)m.p[k];
+    int dtype = m.dtype[k];
+    uint4 x[4];
+#pragma unroll
+    for (int j = 0; j < 4; j++) { int64_t i = at + j * 256 + threadIdx.x; x[j] = i < whole ? q[i] : make_uint4(0, 0, 0, 0); }
+#pragma unroll
+    for (int j = 0; j < 4; j++)
+      bad |= dtype == AMP_FLOAT64 ? bad_wide(x[j].y) | bad_wide(x[j].w)
+                                  : bad_word(x[j].x, dtype) | bad_word(x[j].y, dtype) | bad_word(x[j].z, dtype) | bad_word(x[j].w, dtype);
+    if (t + 1 == m.end[k]) { /* what is left of the last 16 bytes */
+      int size = dtype == AMP_FLOAT64 ? 8 : dtype == AMP_FLOAT32 ? 4 : 2;
+      for (int64_t i = whole * 16 / size + threadIdx.x; i < m.bytes[k] / size; i += blockDim.x) bad |= bad_value(amp_load<double>(m.p[k], dtype, i));
+    }
+  }
+  if (__syncthreads_or(bad) && threadIdx.x == 0) *m.found = 1.f;
+}
+
 __global__ void any_of(const amp_found_list f, float *cell)
 {
   for (int i = 0; i < f.n; i++)
@@ -116,6 +144,33 @@ __global__ void update(float *scale, float *inv, double *tracker, double *hyst, 
 }
 
 } // namespace
+
+extern "C" int amp__cuda_check_many(amp_tensor *const *t, int n, float *found)
+{
+  for (int i = 0; i < n; ) {
+    many m;
+    uint32_t end = 0;
+    m.n = 0;
+    m.found = found;
+    if (!amp__cuda_enter(t[i]->device_index)) return AMP_E_DEVICE;
+    for (; i < n && m.n < MANY; i++) {
+      const char *p = (const char *)amp__data(t[i]);
+      if (t[i]->numel == 0) continue;
+      if ((uintptr_t)p & 15) {
+        int rc = amp__cuda_check_scale(t[i], NULL, found);
+        if (rc < 0) return rc;
+        continue;
+      }
+      m.p[m.n] = p;
+      m.bytes[m.n] = t[i]->numel * amp__dtype_size[t[i]->dtype];
+      m.dtype[m.n] = t[i]->dtype;
+      end += (uint32_t)((m.bytes[m.n] + TILE * 16 - 1) / (TILE * 16));
+      m.end[m.n++] = end;
+    }
+    if (m.n) AMP_LAUNCH(check_tiles, amp_grid(end, 1, 8), 256, 0, m);
+  }
+  return amp__cuda_check(cudaPeekAtLastError(), "checking gradients");
+}
 
 amp_cuda_device *amp_device_of(const void *p)
 {

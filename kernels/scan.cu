@@ -128,6 +128,7 @@ template <class F> __global__ void __launch_bounds__(BLOCK) scan_lines(const lin
       if (lane == 0) before = f.none();
       __syncthreads();
       S all = carry;
+#pragma unroll 1
       for (int k = 0; k < BLOCK / 32; k++) {
         if (k == w) before = f.join(all, before);
         all = f.join(all, warp_total[k]);

@@ -16,7 +16,7 @@ template <class I> struct tile { enum { items = 16384 / sizeof(I), each = items 
 /* `per` segments of at most m items (a power of two) a block; a row has `segments` of them */
 template <class I> __global__ void __launch_bounds__(BLOCK) sort_tiles(I *v, int64_t rows, int64_t n, int m, int64_t segments)
 {
-  typedef amp_item<I> G;
+  typedef amp_kind_of<I> G;
   enum { TILE = tile<I>::items };
   AMP_SHARED(I, s);
   const int per = TILE / m;
@@ -51,7 +51,7 @@ template <class I> __device__ __forceinline__ int64_t merge_path(const I *a, int
   int64_t lo = d > nb ? d - nb : 0, hi = d < na ? d : na;
   while (lo < hi) {
     int64_t mid = (lo + hi) >> 1;
-    if (amp_item<I>::less(b[d - 1 - mid], a[mid])) hi = mid;
+    if (amp_kind_of<I>::less(b[d - 1 - mid], a[mid])) hi = mid;
     else lo = mid + 1;
   }
   return lo;
@@ -75,13 +75,13 @@ template <class I> __global__ void __launch_bounds__(BLOCK) merge_runs(const I *
     int ma = (int)(path[1] - a0), m = (int)(d1 - d0);
     for (int e = threadIdx.x; e < m; e += BLOCK) s[e] = e < ma ? a[a0 + e] : b[b0 + e - ma];
     __syncthreads();
-    int d = threadIdx.x * EACH < m ? threadIdx.x * EACH : m;
+    int d = (int)threadIdx.x * EACH < m ? (int)threadIdx.x * EACH : m;
     int i = (int)merge_path(s, ma, s + ma, m - ma, d), j = ma + d - i;
     I mine[EACH];
 #pragma unroll
     for (int k = 0; k < EACH; k++) {
       if (d + k >= m) continue;
-      bool second = i >= ma || (j < m && amp_item<I>::less(s[j], s[i]));
+      bool second = i >= ma || (j < m && amp_kind_of<I>::less(s[j], s[i]));
       mine[k] = second ? s[j++] : s[i++];
     }
     __syncthreads();

@@ -40,8 +40,8 @@ __device__ __forceinline__ uint64_t amp_key64(const void *p, int dtype, int64_t 
 }
 
 /* Both kinds of items alike: I is uint64_t or amp_pair */
-template <class I> struct amp_item;
-template <> struct amp_item<uint64_t> {
+template <class I> struct amp_kind_of;
+template <> struct amp_kind_of<uint64_t> {
   typedef uint32_t K;
   __device__ __forceinline__ static uint64_t make(uint32_t key, int64_t at) { return (uint64_t)key << 32 | (uint64_t)at; }
   __device__ __forceinline__ static uint32_t load(const void *p, int dtype, int64_t i) { return amp_key32(p, dtype, i); }
@@ -50,7 +50,7 @@ template <> struct amp_item<uint64_t> {
   __device__ __forceinline__ static bool less(uint64_t a, uint64_t b) { return a < b; }
   __device__ __forceinline__ static uint64_t last() { return ~(uint64_t)0; }
 };
-template <> struct amp_item<amp_pair> {
+template <> struct amp_kind_of<amp_pair> {
   typedef uint64_t K;
   __device__ __forceinline__ static amp_pair make(uint64_t key, int64_t at) { amp_pair v = { key, (uint64_t)at }; return v; }
   __device__ __forceinline__ static uint64_t load(const void *p, int dtype, int64_t i) { return amp_key64(p, dtype, i); }
@@ -64,6 +64,8 @@ template <> struct amp_item<amp_pair> {
 void *amp_sort_items(bool wide, void *v, void *spare, int64_t rows, int64_t n);
 /* t's elements along dim (< 0: all of them, t being dense), as order.cu does for the row argsort: index counts from 1 */
 int amp_sort_index(const amp_tensor *t, int dim, bool flip, amp_tensor *index);
+/* Indices (from 1) of the k least elements of each line along dim, in order */
+int amp_sort_least(const amp_tensor *t, int dim, int64_t k, amp_tensor *index);
 /* Sorted keys of all of t (float64 or int64, dense) into `key`, as many uint64 */
 int amp_sort_keys(const amp_tensor *t, uint64_t *key);
 

@@ -73,6 +73,24 @@ describe('a region', function()
     pcall(amp.autocast, function() error 'plain' end)
     assert.is_true(tostring(amp.traceback()):find('plain', 1, true) ~= nil)
   end)
+  it('keeps its parts together in compiled code: dtypes by device, the switch, verbosity', function()
+    local net = amp.nn.Linear(1, 1)
+    for i = 1, 300 do
+      amp.initialize(net, nil, { verbosity = 0 })
+      assert.same({ 'bfloat16', 'float16' }, { amp.get_autocast_dtype 'cpu', amp.get_autocast_dtype 'cuda' }, i)
+      amp.deactivate()
+    end
+    for i = 1, 300 do
+      local on = i % 2 == 0
+      amp.enabled = on
+      local seen = { amp.autocast({ device = 'cpu', enabled = not on }, function()
+        return amp.is_autocast_enabled 'cpu', amp.is_autocast_enabled 'cuda'
+      end) }
+      assert.same({ not on, on }, seen, i)
+      assert.same({ on, on }, { amp.is_autocast_enabled 'cpu', amp.is_autocast_enabled 'cuda' }, i)
+    end
+    amp.enabled = false
+  end)
   it('state is dynamic: a coroutine that yields out of it is outside until resumed', function()
     local w = weight()
     local co = coroutine.create(function()

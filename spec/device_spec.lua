@@ -1,7 +1,7 @@
 --- The core over a device that is not the CPU, proved on a mock GPU (spec/c/plugin_mock.c): a plug-in
 -- that queues every launch, lets the host touch no device memory, and counts what the host reads.
--- mock/steps.lua trains on it, mock/faces.lua by levels, handles and trainers, and mock/ops.lua takes every op
--- there, each in a process of its own.
+-- mock/steps.lua trains on it, mock/faces.lua by levels, handles and trainers, mock/programs.lua plays random programs
+-- there, and mock/ops.lua takes every op, each in a process of its own.
 local H = require 'spec.helper'
 
 -- Lines of a script's process: 'ok NAME', 'wrong NAME: WHY', last 'end'.
@@ -14,8 +14,8 @@ local function lines_of(script)
   return list, out
 end
 
-for script, what in pairs { ['programs.lua'] = 'random programs on a device', ['steps.lua'] = 'training on a device', ['ops.lua'] = 'every op on a device',
-  ['faces.lua'] = 'levels, handles and trainers on a device' } do
+for script, what in pairs { ['steps.lua'] = 'training on a device', ['ops.lua'] = 'every op on a device',
+  ['faces.lua'] = 'levels, handles and trainers on a device', ['programs.lua'] = 'random programs on a device' } do
   describe(what, function()
     local list, out = lines_of(script)
     it('comes to its end', function() assert.equal('end', list[#list], out:sub(-2000)) end)

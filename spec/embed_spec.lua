@@ -66,6 +66,19 @@ describe('a C program of the examples, built against the installed amp by pkg-co
     assert.is_not_nil(out:find('float16: weight 2.0', 1, true), out)
     assert.is_not_nil(out:find('bfloat16: weight ', 1, true), out)
   end)
+  it('says what went wrong in Lua, at the line of the script', function()
+    if not cc then return pending 'no cc or no pkg-config here' end
+    if H.sh('pkg-config --exists luajit || echo no'):find 'no' then return pending 'luajit is not installed here' end
+    if not install() then return pending 'once is enough' end
+    local text, n = H.read(H.root .. '/examples/embed/embed.c'):gsub('3 %* x%)', 'amp.ones(5, 7))')
+    assert.equal(1, n)
+    H.write(H.tmp 'failing.c', text)
+    local out, status = compile(H.tmp 'failing.c', 'failing', 'luajit')
+    assert.equal(0, status, out)
+    out, status = run(H.tmp 'failing')
+    assert.equal(1, status)
+    assert.is_not_nil(out:find ':6: amp%.mse_loss: .*5x7', out)
+  end)
   it('is told what is wrong by the state, and goes on', function()
     if not cc then return pending 'no cc or no pkg-config here' end
     if not install() then return pending 'once is enough' end

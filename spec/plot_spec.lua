@@ -309,3 +309,17 @@ describe('figures', function()
     H.fails_here(function() plot.line { 1 }:text { width = 3 } end, 'width', '3')
   end)
 end)
+
+describe('what shows', function()
+  it('is loaded when it is first asked for', function()
+    local out, status = H.child [[
+      for _, name in ipairs { 'plot', 'log', 'torch7', 'tools.summary', 'progress', 'data', 'print' } do
+        if package.loaded['amp.' .. name] then print(name) end
+      end
+      local _ = amp.plot, amp.Logger, amp.summary
+      print(package.loaded['amp.plot.draw'], package.loaded['amp.torch7'])
+    ]]
+    assert.equal('nil\tnil\n', out)
+    assert.equal(0, status)
+  end)
+end)

@@ -77,6 +77,24 @@ describe('amp reading from a pipe', function()
     assert.is_truthy(err:find("'end' expected", 1, true), err)
     assert.equal(1, status)
   end)
+  it('knows what people type who come from elsewhere, and says what they may have meant', function()
+    local out = pipe 'help\n'
+    assert.is_truthy(out:find('?name', 1, true), out)
+    out = pipe 'help("softmax")\nhelp(nn.Linear)\nquit()\nprint "not reached"\n'
+    assert.is_truthy(out:find('amp.softmax(input', 1, true) and out:find('in_features', 1, true), out)
+    assert.is_nil(out:find('not reached', 1, true))
+    out = pipe 'exit = 5\nexit\n'
+    assert.equal('5\n', out)
+    local _, err = pipe 'nn.Linear(2, 3)\npritn(1)\nqqqq()\nlocal alpha = 1\nalhpa.x = 1\n'
+    assert.is_truthy(err:find("global 'nn' (a nil value), did you mean amp.nn?", 1, true), err)
+    assert.is_truthy(err:find("global 'pritn' (a nil value), did you mean 'print'?", 1, true), err)
+    assert.is_truthy(err:find("global 'qqqq' (a nil value)\n", 1, true), err)
+    assert.is_truthy(err:find("did you mean 'alpha'?", 1, true), err)
+  end)
+  it('compiles inputs when asked', function()
+    local out = pipe ':jit\n:jit on\n:jit\nfor i = 1, 10 do x = i end\nx\n:jit off\n'
+    assert.equal('off\non\n10\n', out)
+  end)
   it('understands what was copied from a session, and lines that are no chunk together', function()
     local eval = require 'amp.repl.eval'
     local list = eval.compile('amp> x1 = 5\namp> for i = 1, 2 do\n...> x1 = x1 + i\n...> end\namp> x1', '=t')

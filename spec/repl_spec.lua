@@ -202,6 +202,14 @@ describe('amp at a terminal', function()
     t:type('', 'C-c')
     t:wait '\n%$$'
     assert.is_true(t:sane())
+    t:type('clear; amp spin.lua', 'Enter') -- in a script the second one does
+    os.execute 'sleep 0.5'
+    t:type('', 'C-c')
+    os.execute 'sleep 0.2'
+    t:type('', 'C-c')
+    t:wait '\n%$$'
+    t:type('echo status $?', 'Enter')
+    t:expect 'status 130'
   end)
   case('errors have no frames of the prompt, and name lines of the input', function()
     local t = start { columns = 120 }

@@ -33,7 +33,13 @@ function M.start(o)
   return self
 end
 
-function Terminal:stop() self:tmux 'kill-server' end
+--- End the shell and what runs in it, and wait until they are gone.
+function Terminal:stop()
+  local shell = self:tmux('display-message -p "#{pane_pid}"'):match '^%d+'
+  local all = shell and (shell .. ' ' .. H.sh('pgrep -P ' .. shell):gsub('%s+', ' ')) or ''
+  self:tmux 'kill-server'
+  H.sh(('for p in %s; do n=0; while kill -0 $p && [ $n -lt 40 ]; do sleep 0.05; n=$((n + 1)); done; done'):format(all))
+end
 
 --- What is on the screen, without empty lines at its end.
 function Terminal:screen() return (self:tmux('capture-pane -p'):gsub('%s+$', '')) end

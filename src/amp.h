@@ -196,12 +196,14 @@ enum amp_op_flag {
   AMP_F_LIST = 128,    /* last tensor argument is a list */
   AMP_F_NODIFF_OUT1 = 256, /* results after the first carry no gradient */
   AMP_F_ONLY_INPLACE = 512, /* exists as name_ alone */
-  AMP_F_AUX = 1024     /* results after the first are for backward alone */
+  AMP_F_AUX = 1024,    /* results after the first are for backward alone */
+  AMP_F_WIDENS = 2048  /* a GPU's kernel takes 16-bit inputs where autocast wants float32, and gives what it would of their casts */
 };
 
 enum amp_call_flag { /* added to an op's number */
   AMP_INPLACE = 0x10000, /* the first argument is the result */
-  AMP_OUT = 0x20000      /* o1 holds the tensor to write */
+  AMP_OUT = 0x20000,     /* o1 holds the tensor to write */
+  AMP_WIDEN = 0x40000    /* inside the library: 16-bit inputs count as float32 */
 };
 
 /* -- Library -------------------------------------------------------------- */

@@ -47,13 +47,42 @@ int amp__bwd_matmul(amp_bwd *b) {
   return rc;
 }
 
-int amp__bwd_linear(amp_bwd *b) {
-  amp_tensor *g = G(b);
+/* Gradients of linear in its arguments from that of its result; bias: its gradient, if it is known (NULL: not). On a
+** device the weight's product leaves the bias's sums as well; recorded, all are ops. */
+static int linear_back(amp_bwd *b, amp_tensor *g, amp_tensor *bias) {
   int rc = 0;
   if (NEED(b, 0)) rc = GIN(b, 0, amp__xto(b, 0, X2(matmul, g, IN(b, 1))));
-  if (rc == 0 && NEED(b, 1)) rc = GIN(b, 1, amp__xto(b, 1, X2(matmul, transposed(rows(g)), rows(IN(b, 0)))));
-  if (rc == 0 && NEED(b, 2)) rc = GIN(b, 2, amp__xto(b, 2, g));
+  if (rc == 0 && NEED(b, 1)) {
+    if (!b->create_graph && g && g->device != AMP_CPU && IN(b, 0)->ndim > 1) {
+      amp_tensor *out[AMP_MAX_OUT] = { NULL }, *in[2] = { g, IN(b, 0) };
+      if ((rc = amp__xs(AMP_OP_linear_weight, NULL, 2, in, out)) < 0) return rc;
+      rc = GIN(b, 1, amp__xto(b, 1, out[0]));
+      if (!bias) bias = out[1];
+    } else rc = GIN(b, 1, amp__xto(b, 1, X2(matmul, transposed(rows(g)), rows(IN(b, 0)))));
+  }
+  if (rc == 0 && NEED(b, 2)) rc = GIN(b, 2, amp__xto(b, 2, bias ? bias : g));
   return rc;
+}
+
+int amp__bwd_linear(amp_bwd *b) { return linear_back(b, G(b), NULL); }
+
+int amp__bwd_linear_act(amp_bwd *b) {
+  int64_t act = b->a[0].i;
+  amp_tensor *g = G(b), *z, *in[3] = { IN(b, 0), IN(b, 1), IN(b, 2) };
+  amp_sl s = amp__sl();
+  if (!g) return 0;
+  if (!b->create_graph) {
+    amp_tensor *out[AMP_MAX_OUT] = { NULL }, *from[2] = { g, OUT(b, act ? 1 : 0) };
+    amp__sl_i(&s, act);
+    int rc = amp__xs(AMP_OP_act_backward, &s, 2, from, out);
+    return rc < 0 ? rc : linear_back(b, out[0], out[1]);
+  }
+  if (act == 0) return linear_back(b, X2(relu_backward, g, OUT(b, 0)), NULL);
+  OR_FAIL(z = amp__x(AMP_OP_linear, NULL, 3, in)); /* once more, with its history */
+  in[0] = g;
+  in[1] = z;
+  amp__sl_i(&s, act == 2);
+  return linear_back(b, amp__x(AMP_OP_gelu_backward, &s, 2, in), NULL);
 }
 
 /* -- Dropout ------------------------------------------------------------------------ */

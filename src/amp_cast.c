@@ -280,6 +280,19 @@ static int cast_to_widest(amp_call *c, amp_tensor **owned, int *nowned)
   return 0;
 }
 
+/* Float inputs of a GPU, in 16 bits or float32, of which a region may cast each: kernels there can widen by themselves. */
+static bool there(const amp_call *c)
+{
+  bool half = false;
+  for (int i = 0; i < c->nin; i++) {
+    const amp_tensor *t = c->in[i];
+    if (t == NULL || !amp__is_float(t->dtype) || (t->flags & AMP_T_NUMBER)) continue;
+    if (t->device == AMP_CPU || !eligible(amp__S, t) || amp__S->autocast[t->device].verbose) return false;
+    half |= amp__is_half(t->dtype);
+  }
+  return half;
+}
+
 int amp__autocast(amp_call *c, amp_tensor **owned, int *nowned)
 {
   const amp_op_desc *d = c->op;
@@ -295,6 +308,7 @@ int amp__autocast(amp_call *c, amp_tensor **owned, int *nowned)
     if (d->dtype_slot >= 0 && c->a[d->dtype_slot].i != AMP_NONE) return 0;
     return cast_all(c, AMP_FLOAT32, owned, nowned);
   case AMP_FP32:
+    if ((d->info.flags & AMP_F_WIDENS) && there(c)) { c->flags |= AMP_WIDEN; return 0; }
     return cast_all(c, AMP_FLOAT32, owned, nowned);
   case AMP_PROMOTE:
     return cast_to_widest(c, owned, nowned);

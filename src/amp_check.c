@@ -210,7 +210,20 @@ int amp__grads_part(amp_tensor *const *leaf, int n)
 
 /* -- The check ------------------------------------------------------------------- */
 
-static int check_one(amp_check *k, amp_tensor *leaf, bool unscale, amp__product *m)
+/* Tensors that one launch will look at; flushed when there are BATCH, and at the end */
+enum { BATCH = 256 };
+typedef struct batch { amp_check *k; int place, n; amp_tensor *t[BATCH]; } batch;
+
+static int flush(batch *q)
+{
+  int n = q->n;
+  q->n = 0;
+  if (n == 0) return 0;
+  return amp__devices[q->t[0]->device].check_many(q->t, n, AMP_DATA(float, q->k->place[q->place].found));
+}
+
+/* q NULL: at once */
+static int check_one(amp_check *k, amp_tensor *leaf, bool unscale, amp__product *m, batch *q)
 {
   amp_grad *g = &leaf->ag->grad;
   amp_tensor *v = g->value;
@@ -223,7 +236,13 @@ static int check_one(amp_check *k, amp_tensor *leaf, bool unscale, amp__product 
   bool now = unscale && amp__grad_at_once(g);
   if (now && done_before(k->s, v)) now = unscale = false;
   if (amp_unlikely(amp__capturing)) { amp__capture_note(v); amp__capture_note(inv); amp__capture_note(k->place[i].found); }
-  int rc = amp__devices[v->device].check_scale(v, now ? AMP_DATA(float, inv) : NULL, AMP_DATA(float, k->place[i].found));
+  int rc = 0;
+  if (q && !now && (v->flags & AMP_T_DENSE) && amp__devices[v->device].check_many) {
+    if (q->n && (q->place != i || q->n == BATCH)) rc = flush(q);
+    q->k = k;
+    q->place = i;
+    q->t[q->n++] = v;
+  } else rc = amp__devices[v->device].check_scale(v, now ? AMP_DATA(float, inv) : NULL, AMP_DATA(float, k->place[i].found));
   k->told = UNTOLD;
   if (!rc && unscale && !now) rc = amp__grad_pend(g, inv, m);
   if (rc) return rc;
@@ -244,13 +263,17 @@ static int check_grads(amp_check *k, amp_tensor *const *leaf, int n, int unscale
         return amp__fail_arg(AMP_E_DTYPE, i + 1, "can't unscale float16 gradients of a float16 parameter (%s): keep parameters in float32, "
                              "autocast makes their float16 copies (only opt_level O3 keeps them in float16)", amp__tensor_str(leaf[i]));
   amp__plain p = amp__plain_begin();
+  batch q;
+  q.n = 0;
   amp__product m = {0};
   int rc = 0;
   if (unscale & AMP_UNSCALE) rc = amp__grads_part(leaf, n);
   if (unscale & AMP_CHECK_RAW) k->raw = true;
   if (unscale & AMP_CHECK_DROP) k->drop = true;
   for (int i = 0; i < n && !rc; i++)
-    if (amp__grad_of(leaf[i])) rc = check_one(k, leaf[i], (unscale & AMP_UNSCALE) != 0, &m);
+    if (amp__grad_of(leaf[i])) rc = check_one(k, leaf[i], (unscale & AMP_UNSCALE) != 0, &m, &q);
+  int last = flush(&q);
+  if (!rc) rc = last;
   amp__product_end(&m);
   amp__plain_end(p);
   return rc;
@@ -283,7 +306,7 @@ int amp__check_again(amp_tensor *leaf, amp_check **fresh)
   amp_grad *g = &leaf->ag->grad;
   if (!g->check || amp__check_valid(g)) return 0;
   if (!*fresh && !(*fresh = check_new(g->check->s))) return amp__S->err.code;
-  return check_one(*fresh, leaf, false, NULL);
+  return check_one(*fresh, leaf, false, NULL, NULL);
 }
 
 bool amp__grad_dropped(amp_tensor *leaf, bool wait)

@@ -317,10 +317,15 @@ int amp__comp_cross_entropy(amp_call *c) {
   if (amp__is_float(t->dtype)) {
     if (c->a[1].i >= 1)
       return amp__fail(AMP_E_ARGUMENT, "ignore_index %lld has no meaning for a target of probabilities (%s); it is one of labels", (long long)c->a[1].i, amp_dtype_name(t->dtype));
+    amp_tensor *in[3] = { c->in[0], c->in[1], c->nin > 2 ? c->in[2] : NULL };
+    if (c->flags & AMP_WIDEN)
+      for (int i = 0; i < 3; i++)
+        if (in[i]) OR_FAIL(c->in[i] = amp__xcast(in[i], AMP_FLOAT32));
     return soft_cross_entropy(c);
   }
   amp_sl s = amp__sl();
   amp__sl_copy(&s, c->a, 3);
+  amp__sl_i(&s, (c->flags & AMP_WIDEN) != 0);
   return amp__ret(c, 0, amp__x(AMP_OP_cross_entropy_index, &s, 3, c->in));
 }
 

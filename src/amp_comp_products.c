@@ -228,6 +228,14 @@ int amp__comp_kron(amp_call *c) {
     }
     t[i] = amp__xview(t[i], 2 * n, size);
   }
+  if (!t[0] || !t[1]) return amp__err();
+  if (n > 1 && t[0]->numel > 1 && t[1]->numel > 1) { /* both repeated to whole rows, so that long runs are multiplied */
+    int64_t cols[2] = { t[0]->size[2 * n - 2], t[1]->size[2 * n - 1] };
+    for (int i = 0; i < 2; i++) {
+      for (int d = 0; d < 2 * n; d++) size[d] = d < 2 * n - 2 ? t[i]->size[d] : cols[d - (2 * n - 2)];
+      t[i] = amp__xcontiguous(amp__xexpand(t[i], 2 * n, size));
+    }
+  }
   return amp__ret(c, 0, amp__xview(X2(mul, t[0], t[1]), n, whole));
 }
 

@@ -261,6 +261,7 @@ typedef struct amp_core_api {
   void (*free)(amp_tensor *t);
   int (*dispatch)(int op, unsigned flags, amp_tensor *const *in, int nin, amp_tensor **out, const amp_slot *attrs);
   const amp_op_desc *ops;
+  void (*capture_bump)(amp_storage *s);
 } amp_core_api;
 
 typedef struct amp_device_ops {
@@ -279,6 +280,8 @@ typedef struct amp_device_ops {
   int (*optim_step)(int kind, const amp_hyper *h, const amp_hyper *there, amp_optim_chunk *chunks, int n, const float *const *found, int nfound);
   /* found |= any non-finite element of t; t *= *inv if inv (in place, t's dtype) */
   int (*check_scale)(amp_tensor *t, const float *inv, float *found);
+  /* found |= any non-finite element of n tensors without gaps. NULL: one after the other by check_scale */
+  int (*check_many)(amp_tensor *const *t, int n, float *found);
   /* Captured steps: what is queued between begin and end becomes a graph; replay queues it. NULL: can't be captured */
   int (*capture_begin)(int index, void *cell);   /* cell: uint64[2], where random numbers find seed and place */
   int (*capture_end)(int index, void **graph, uint64_t *random); /* graph NULL: thrown away; random: counters that one replay draws */

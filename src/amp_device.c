@@ -41,7 +41,7 @@ static int fail_text(int code, int arg, const char *text)
 }
 
 static const amp_core_api core = {
-  present, fail_text, amp__shape_str, amp__tensor_str, amp__tensor_make, amp__tensor_view, amp__free, amp__dispatch, amp__ops
+  present, fail_text, amp__shape_str, amp__tensor_str, amp__tensor_make, amp__tensor_view, amp__free, amp__dispatch, amp__ops, amp__capture_bump
 };
 
 /* -- The CPU's kernels ------------------------------------------------------------ */

@@ -250,7 +250,7 @@ int amp_grad_get(amp_state *S, amp_ref *out, const amp_ref *a)
   if (a->t == NULL) return amp__fail(AMP_E_ARGUMENT, "a tensor that was freed has no gradient");
   out->t = NULL;
   if (a->t->ag == NULL || a->t->ag->grad.value == NULL) return 0;
-  if (amp__grad_dropped(a->t, true)) { amp__grad_clear(a->t); return 0; }
+  if (amp__grad_dropped(a->t, true)) return 0; /* it is there still: zero_grad may fill it, on every device alike */
   int rc = unshare(&a->t->ag->grad);
   if (rc < 0 || (rc = amp__grad_materialize(a->t)) < 0) return rc;
   a->t->ag->grad.visible = 1;

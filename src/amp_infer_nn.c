@@ -56,3 +56,38 @@ int amp__infer_linear(amp_call *c)
   amp__out(c, 0, x->dtype, x->ndim, size);
   return 0;
 }
+
+int amp__infer_linear_act(amp_call *c)
+{
+  int rc = amp__infer_linear(c);
+  if (rc < 0 || c->a[0].i == 0) return rc; /* relu's result says it all */
+  amp__out(c, 1, c->meta[0].dtype, c->meta[0].ndim, c->meta[0].size);
+  return 0;
+}
+
+/* grad saved */
+int amp__infer_act_backward(amp_call *c)
+{
+  const amp_tensor *g = c->in[0], *s = c->in[1];
+  if (!amp__same_size(g, s)) return amp__fail(AMP_E_SHAPE, "grad has shape %s, the saved tensor %s", SHAPE_OF(g), SHAPE_OF(s));
+  if (g->ndim == 0) return amp__fail_arg(AMP_E_SHAPE, 1, "grad is a scalar, expected at least one dimension");
+  amp__out(c, 0, s->dtype, g->ndim, g->size);
+  amp__out(c, 1, s->dtype, 1, &g->size[g->ndim - 1]);
+  return 0;
+}
+
+/* grad input */
+int amp__infer_linear_weight(amp_call *c)
+{
+  const amp_tensor *g = c->in[0], *x = c->in[1];
+  int n = g->ndim;
+  int rc = amp__equal_dtypes(c, 2);
+  if (rc < 0) return rc;
+  bool fit = n > 0 && n == x->ndim;
+  for (int d = 0; fit && d + 1 < n; d++) fit = g->size[d] == x->size[d];
+  if (!fit) return amp__fail(AMP_E_SHAPE, "grad %s and input %s differ before their last dimensions", SHAPE_OF(g), SHAPE_OF(x));
+  int64_t size[2] = { g->size[n - 1], x->size[n - 1] };
+  amp__out(c, 0, x->dtype, 2, size);
+  amp__out(c, 1, x->dtype, 1, size);
+  return 0;
+}

@@ -283,7 +283,7 @@ int amp__infer_cross_entropy_index(amp_call *c)
   int n, rc;
   if ((rc = want_float(x, 1, "input")) < 0 || (rc = reduction(&c->a[0])) < 0 || (rc = smoothing(c->a[2].f)) < 0
       || (rc = labels(c->in[1], 2, x->ndim, x->size, &n, rows)) < 0 || (rc = class_weight(c, 2, 0, classes(x->ndim, x->size))) < 0) return rc;
-  amp__out(c, 0, x->dtype, c->a[0].i == NONE ? n : 0, rows);
+  amp__out(c, 0, c->a[3].i && amp__is_half(x->dtype) ? AMP_FLOAT32 : x->dtype, c->a[0].i == NONE ? n : 0, rows);
   amp__out(c, 1, amp__acc_dtype(x->dtype), n, rows);
   amp__out(c, 2, amp__acc_dtype(x->dtype), 0, NULL);
   return 0;
@@ -312,9 +312,10 @@ int amp__infer_loss(amp_call *c)
 {
   const amp_tensor *x = c->in[0];
   int rc;
-  if ((rc = amp__equal_dtypes(c, 2)) < 0 || (rc = same_shapes(x, c->in[1])) < 0 || (rc = reduction(&c->a[0])) < 0) return rc;
-  if (c->a[0].i == NONE) amp__like(c, 0, x, x->dtype);
-  else amp__out(c, 0, x->dtype, 0, NULL);
+  int dtype = c->flags & AMP_WIDEN ? AMP_FLOAT32 : x->dtype;
+  if ((!(c->flags & AMP_WIDEN) && (rc = amp__equal_dtypes(c, 2)) < 0) || (rc = same_shapes(x, c->in[1])) < 0 || (rc = reduction(&c->a[0])) < 0) return rc;
+  if (c->a[0].i == NONE) amp__like(c, 0, x, dtype);
+  else amp__out(c, 0, dtype, 0, NULL);
   return 0;
 }
 

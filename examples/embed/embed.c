@@ -26,7 +26,11 @@ int main(void)
   lua_State *L = luaL_newstate();
   double weight;
   luaL_openlibs(L);
-  if (luaL_dostring(L, script)) { fprintf(stderr, "%s\n", lua_tostring(L, -1)); return 1; }
+  if (luaL_dostring(L, script)) {
+    luaL_callmeta(L, -1, "__tostring"); /* amp's errors are objects with a text */
+    fprintf(stderr, "%s\n", lua_tostring(L, -1));
+    return 1;
+  }
   const amp_ref *handle = lua_topointer(L, -1); /* Lua's own handle: lives while Lua's value does */
   if (amp_item(S, handle, &weight) < 0) { fprintf(stderr, "%s\n", S->err.message); return 1; }
   printf("weight %.2f\n", weight);

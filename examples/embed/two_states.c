@@ -54,8 +54,10 @@ static void *train(void *arg)
     lua_pushinteger(L, job->seed);
     failed = lua_pcall(L, 3, 2, 0);
   }
-  if (failed) fprintf(stderr, "%s\n", lua_tostring(L, -1));
-  else {
+  if (failed) {
+    luaL_callmeta(L, -1, "__tostring"); /* amp's errors are objects with a text */
+    fprintf(stderr, "%s\n", lua_tostring(L, -1));
+  } else {
     amp_retain(&job->weight, lua_topointer(L, -2));
     job->loss = lua_tonumber(L, -1);
   }

@@ -3295,7 +3295,7 @@ function Class:close() end
 ---@param step any
 function Class:figure(tag, figure, step) end
 
----Write what waits. Waits for the devices of scalars that are tensors.
+---Write what waits, and have the disk keep it. Waits for the devices of scalars that are tensors.
 ---@return any # self
 function Class:flush() end
 
@@ -3374,7 +3374,7 @@ do
 ---@class amp.data.TensorDataset
 local Class = {}
 
----Examples by a vector of indices, gathered.
+---Examples by a vector of indices, gathered on each tensor's device.
 ---@param indices amp.Tensor int64, from 1
 ---@return amp.Tensor # ... one a tensor of the dataset
 function Class:batch(indices) end
@@ -7499,15 +7499,10 @@ amp.data = {}
 ---in the middle of an epoch goes on with exactly the batches that were left. With `workers`, processes gather
 ---batches while the caller trains (data/workers.lua); the order of batches and their contents are the same.
 ---Make a loader.
----@param batch_size? number
----@param shuffle? boolean
----@param drop_last? boolean
----@param prefetch? number
----@param transform any
----@param workers? number
----@param pin_memory? boolean
+---@param dataset table with size() and batch(indices) or get(i)
+---@param options? table batch_size (1), shuffle (false), drop_last (false: the last batch may be smaller), workers (0: processes that gather batches; datasets of tensors and text, whose batches are cheap, are not given to any), prefetch (0: batches gathered ahead; with workers at least two for each), transform (function of a batch's tensors that gives those to hand out, run in the caller's process), pin_memory (false; checked, and without effect: batches lie in ordinary memory)
 ---@return amp.data.DataLoader
-function amp.data.DataLoader(batch_size, shuffle, drop_last, prefetch, transform, workers, pin_memory) end
+function amp.data.DataLoader(dataset, options) end
 
 ---ImageFolder: a dataset of images, one folder a class.
 ---
@@ -7944,8 +7939,8 @@ function amp.nn.AdaptiveMaxPool3d(output_size, return_indices) end
 ---Dropout as modules: of elements, of whole channels, and of those that keep mean and variance.
 ---In evaluation each gives its input.
 ---Make a layer.
----@param p? number probability of a zero, default 0.5
----@param inplace? boolean change the input (false)
+---@param p? number
+---@param inplace? boolean
 ---@return amp.nn.Module
 function amp.nn.AlphaDropout(p, inplace) end
 
@@ -7990,19 +7985,16 @@ function amp.nn.AvgPool3d(kernel_size, stride, padding, ceil_mode, count_include
 ---Losses as modules: each calls the function of its name with its settings. Options go in
 ---one table, under PyTorch's names; all take reduction = 'mean' (default), 'sum' or 'none'.
 ---Class labels count from 1.
----@param weight any
----@param reduction? string
+---@param options? table reduction, weight
 ---@return amp.nn.Module
-function amp.nn.BCELoss(weight, reduction) end
+function amp.nn.BCELoss(options) end
 
 ---Losses as modules: each calls the function of its name with its settings. Options go in
 ---one table, under PyTorch's names; all take reduction = 'mean' (default), 'sum' or 'none'.
 ---Class labels count from 1.
----@param weight any
----@param pos_weight any
----@param reduction? string
+---@param options? table pos_weight, reduction, weight
 ---@return amp.nn.Module
-function amp.nn.BCEWithLogitsLoss(weight, pos_weight, reduction) end
+function amp.nn.BCEWithLogitsLoss(options) end
 
 ---Normalisation of channels: BatchNorm1d/2d/3d, SyncBatchNorm, InstanceNorm1d/2d/3d.
 ---Those over the last dimensions or groups of channels are in nn/layernorm.lua.
@@ -8010,8 +8002,13 @@ function amp.nn.BCEWithLogitsLoss(weight, pos_weight, reduction) end
 ---In training each channel is normalised by the batch's mean and variance, which
 ---also move the running ones by `momentum`; in evaluation by the running ones.
 ---With momentum = false the running ones are averages of all batches so far.
+---@param num_features any
+---@param eps? number
+---@param momentum? number
+---@param affine? boolean
+---@param track_running_stats? boolean
 ---@return amp.nn.BatchNorm1d
-function amp.nn.BatchNorm1d() end
+function amp.nn.BatchNorm1d(num_features, eps, momentum, affine, track_running_stats) end
 
 ---Normalisation of channels: BatchNorm1d/2d/3d, SyncBatchNorm, InstanceNorm1d/2d/3d.
 ---Those over the last dimensions or groups of channels are in nn/layernorm.lua.
@@ -8019,8 +8016,13 @@ function amp.nn.BatchNorm1d() end
 ---In training each channel is normalised by the batch's mean and variance, which
 ---also move the running ones by `momentum`; in evaluation by the running ones.
 ---With momentum = false the running ones are averages of all batches so far.
+---@param num_features any
+---@param eps? number
+---@param momentum? number
+---@param affine? boolean
+---@param track_running_stats? boolean
 ---@return amp.nn.BatchNorm2d
-function amp.nn.BatchNorm2d() end
+function amp.nn.BatchNorm2d(num_features, eps, momentum, affine, track_running_stats) end
 
 ---Normalisation of channels: BatchNorm1d/2d/3d, SyncBatchNorm, InstanceNorm1d/2d/3d.
 ---Those over the last dimensions or groups of channels are in nn/layernorm.lua.
@@ -8028,15 +8030,20 @@ function amp.nn.BatchNorm2d() end
 ---In training each channel is normalised by the batch's mean and variance, which
 ---also move the running ones by `momentum`; in evaluation by the running ones.
 ---With momentum = false the running ones are averages of all batches so far.
+---@param num_features any
+---@param eps? number
+---@param momentum? number
+---@param affine? boolean
+---@param track_running_stats? boolean
 ---@return amp.nn.BatchNorm3d
-function amp.nn.BatchNorm3d() end
+function amp.nn.BatchNorm3d(num_features, eps, momentum, affine, track_running_stats) end
 
 ---nn.Bilinear: y[k] = x1^T W[k] x2 + b[k].
 ---Make a layer.
 ---@param in1_features any
 ---@param in2_features any
 ---@param out_features any
----@param bias any
+---@param bias? boolean
 ---@return amp.nn.Bilinear
 function amp.nn.Bilinear(in1_features, in2_features, out_features, bias) end
 
@@ -8048,55 +8055,61 @@ function amp.nn.CELU(alpha) end
 ---Losses as modules: each calls the function of its name with its settings. Options go in
 ---one table, under PyTorch's names; all take reduction = 'mean' (default), 'sum' or 'none'.
 ---Class labels count from 1.
----@param blank? number
----@param reduction? string
----@param zero_infinity? boolean
+---@param options? table blank, reduction, zero_infinity
 ---@return amp.nn.Module
-function amp.nn.CTCLoss(blank, reduction, zero_infinity) end
+function amp.nn.CTCLoss(options) end
 
 ---Layers that change the resolution: Upsample, UpsamplingNearest2d, UpsamplingBilinear2d, PixelShuffle,
 ---PixelUnshuffle, ChannelShuffle.
+---@param groups any
 ---@return amp.nn.Module
-function amp.nn.ChannelShuffle() end
+function amp.nn.ChannelShuffle(groups) end
 
 ---Padding layers: ZeroPad, ConstantPad, ReflectionPad, ReplicationPad, CircularPad in 1, 2 and 3 dimensions.
 ---Data are N x C and 1, 2 or 3 dimensions more, or C and these.
+---@param padding any
 ---@return amp.nn.Module
-function amp.nn.CircularPad1d() end
+function amp.nn.CircularPad1d(padding) end
 
 ---Padding layers: ZeroPad, ConstantPad, ReflectionPad, ReplicationPad, CircularPad in 1, 2 and 3 dimensions.
 ---Data are N x C and 1, 2 or 3 dimensions more, or C and these.
+---@param padding any
 ---@return amp.nn.Module
-function amp.nn.CircularPad2d() end
+function amp.nn.CircularPad2d(padding) end
 
 ---Padding layers: ZeroPad, ConstantPad, ReflectionPad, ReplicationPad, CircularPad in 1, 2 and 3 dimensions.
 ---Data are N x C and 1, 2 or 3 dimensions more, or C and these.
+---@param padding any
 ---@return amp.nn.Module
-function amp.nn.CircularPad3d() end
+function amp.nn.CircularPad3d(padding) end
 
 ---Losses as modules: each calls the function of its name with its settings. Options go in
 ---one table, under PyTorch's names; all take reduction = 'mean' (default), 'sum' or 'none'.
 ---Class labels count from 1.
----@param weight any
----@param reduction? string
----@param ignore_index? number
+---@param options? table ignore_index, reduction, weight
 ---@return amp.nn.Module
-function amp.nn.ClassNLLCriterion(weight, reduction, ignore_index) end
+function amp.nn.ClassNLLCriterion(options) end
 
 ---Padding layers: ZeroPad, ConstantPad, ReflectionPad, ReplicationPad, CircularPad in 1, 2 and 3 dimensions.
 ---Data are N x C and 1, 2 or 3 dimensions more, or C and these.
+---@param padding any
+---@param value any
 ---@return amp.nn.Module
-function amp.nn.ConstantPad1d() end
+function amp.nn.ConstantPad1d(padding, value) end
 
 ---Padding layers: ZeroPad, ConstantPad, ReflectionPad, ReplicationPad, CircularPad in 1, 2 and 3 dimensions.
 ---Data are N x C and 1, 2 or 3 dimensions more, or C and these.
+---@param padding any
+---@param value any
 ---@return amp.nn.Module
-function amp.nn.ConstantPad2d() end
+function amp.nn.ConstantPad2d(padding, value) end
 
 ---Padding layers: ZeroPad, ConstantPad, ReflectionPad, ReplicationPad, CircularPad in 1, 2 and 3 dimensions.
 ---Data are N x C and 1, 2 or 3 dimensions more, or C and these.
+---@param padding any
+---@param value any
 ---@return amp.nn.Module
-function amp.nn.ConstantPad3d() end
+function amp.nn.ConstantPad3d(padding, value) end
 
 ---Convolution layers: Conv1d, Conv2d, Conv3d and ConvTranspose1d, ConvTranspose2d, ConvTranspose3d.
 ---Data are N x C and 1, 2 or 3 dimensions more; or a single sample, without N.
@@ -8156,77 +8169,105 @@ function amp.nn.Conv3d(in_channels, out_channels, kernel_size, stride, padding, 
 ---Data are N x C and 1, 2 or 3 dimensions more; or a single sample, without N.
 ---nn.ConvTranspose2d(in_channels, out_channels, kernel_size, {stride = 1, padding = 0, output_padding = 0,
 ---groups = 1, bias = true, dilation = 1}): the gradient of a convolution in its input, as a layer.
+---@param in_channels any
+---@param out_channels any
+---@param kernel_size any
+---@param stride? number
+---@param padding? number
+---@param output_padding? number
+---@param groups? number
+---@param bias? boolean
+---@param dilation? number
+---@param padding_mode? string
 ---@return amp.nn.Module
-function amp.nn.ConvTranspose1d() end
+function amp.nn.ConvTranspose1d(in_channels, out_channels, kernel_size, stride, padding, output_padding, groups, bias, dilation, padding_mode) end
 
 ---Convolution layers: Conv1d, Conv2d, Conv3d and ConvTranspose1d, ConvTranspose2d, ConvTranspose3d.
 ---Data are N x C and 1, 2 or 3 dimensions more; or a single sample, without N.
 ---nn.ConvTranspose2d(in_channels, out_channels, kernel_size, {stride = 1, padding = 0, output_padding = 0,
 ---groups = 1, bias = true, dilation = 1}): the gradient of a convolution in its input, as a layer.
+---@param in_channels any
+---@param out_channels any
+---@param kernel_size any
+---@param stride? number
+---@param padding? number
+---@param output_padding? number
+---@param groups? number
+---@param bias? boolean
+---@param dilation? number
+---@param padding_mode? string
 ---@return amp.nn.Module
-function amp.nn.ConvTranspose2d() end
+function amp.nn.ConvTranspose2d(in_channels, out_channels, kernel_size, stride, padding, output_padding, groups, bias, dilation, padding_mode) end
 
 ---Convolution layers: Conv1d, Conv2d, Conv3d and ConvTranspose1d, ConvTranspose2d, ConvTranspose3d.
 ---Data are N x C and 1, 2 or 3 dimensions more; or a single sample, without N.
 ---nn.ConvTranspose2d(in_channels, out_channels, kernel_size, {stride = 1, padding = 0, output_padding = 0,
 ---groups = 1, bias = true, dilation = 1}): the gradient of a convolution in its input, as a layer.
+---@param in_channels any
+---@param out_channels any
+---@param kernel_size any
+---@param stride? number
+---@param padding? number
+---@param output_padding? number
+---@param groups? number
+---@param bias? boolean
+---@param dilation? number
+---@param padding_mode? string
 ---@return amp.nn.Module
-function amp.nn.ConvTranspose3d() end
+function amp.nn.ConvTranspose3d(in_channels, out_channels, kernel_size, stride, padding, output_padding, groups, bias, dilation, padding_mode) end
 
 ---Losses as modules: each calls the function of its name with its settings. Options go in
 ---one table, under PyTorch's names; all take reduction = 'mean' (default), 'sum' or 'none'.
 ---Class labels count from 1.
----@param margin? number
----@param reduction? string
+---@param options? table margin, reduction
 ---@return amp.nn.Module
-function amp.nn.CosineEmbeddingLoss(margin, reduction) end
+function amp.nn.CosineEmbeddingLoss(options) end
 
 ---Distances of two tensors as modules: CosineSimilarity, PairwiseDistance.
 ---nn.CosineSimilarity(dim = 2, eps = 1e-8)
+---@param dim? number
+---@param eps? number
 ---@return amp.nn.Module
-function amp.nn.CosineSimilarity() end
+function amp.nn.CosineSimilarity(dim, eps) end
 
 ---Losses as modules: each calls the function of its name with its settings. Options go in
 ---one table, under PyTorch's names; all take reduction = 'mean' (default), 'sum' or 'none'.
 ---Class labels count from 1.
----@param weight any
----@param reduction? string
----@param ignore_index? number
----@param label_smoothing? number
+---@param options? table ignore_index, label_smoothing, reduction, weight
 ---@return amp.nn.Module
-function amp.nn.CrossEntropyCriterion(weight, reduction, ignore_index, label_smoothing) end
+function amp.nn.CrossEntropyCriterion(options) end
 
 amp.nn.CrossEntropyLoss = amp.nn.CrossEntropyCriterion
 
 ---Dropout as modules: of elements, of whole channels, and of those that keep mean and variance.
 ---In evaluation each gives its input.
 ---Make a layer.
----@param p? number probability of a zero, default 0.5
----@param inplace? boolean change the input (false)
+---@param p? number
+---@param inplace? boolean
 ---@return amp.nn.Module
 function amp.nn.Dropout(p, inplace) end
 
 ---Dropout as modules: of elements, of whole channels, and of those that keep mean and variance.
 ---In evaluation each gives its input.
 ---Make a layer.
----@param p? number probability of a zero, default 0.5
----@param inplace? boolean change the input (false)
+---@param p? number
+---@param inplace? boolean
 ---@return amp.nn.Module
 function amp.nn.Dropout1d(p, inplace) end
 
 ---Dropout as modules: of elements, of whole channels, and of those that keep mean and variance.
 ---In evaluation each gives its input.
 ---Make a layer.
----@param p? number probability of a zero, default 0.5
----@param inplace? boolean change the input (false)
+---@param p? number
+---@param inplace? boolean
 ---@return amp.nn.Module
 function amp.nn.Dropout2d(p, inplace) end
 
 ---Dropout as modules: of elements, of whole channels, and of those that keep mean and variance.
 ---In evaluation each gives its input.
 ---Make a layer.
----@param p? number probability of a zero, default 0.5
----@param inplace? boolean change the input (false)
+---@param p? number
+---@param inplace? boolean
 ---@return amp.nn.Module
 function amp.nn.Dropout3d(p, inplace) end
 
@@ -8237,35 +8278,48 @@ function amp.nn.ELU(alpha) end
 
 ---nn.Embedding and nn.EmbeddingBag: rows of a table by index, one by one or summed by bags.
 ---Make a table, drawn from a normal distribution.
----@param num_embeddings number rows
----@param embedding_dim number their size
----@param options? table padding_idx (a row that starts as zeros and gets no gradient), max_norm (rows in use are scaled down to it, in place), norm_type (2)
+---@param num_embeddings any
+---@param embedding_dim any
+---@param padding_idx any
+---@param max_norm any
+---@param norm_type? number
 ---@return amp.nn.Embedding
-function amp.nn.Embedding(num_embeddings, embedding_dim, options) end
+function amp.nn.Embedding(num_embeddings, embedding_dim, padding_idx, max_norm, norm_type) end
 
 ---nn.Embedding and nn.EmbeddingBag: rows of a table by index, one by one or summed by bags.
 ---A table whose rows are summed, averaged or maximised by bags.
----@param num_embeddings number
----@param embedding_dim number
----@param options? table max_norm, norm_type (2), mode ('mean', 'sum' or 'max'), include_last_offset (false), padding_idx
+---@param num_embeddings any
+---@param embedding_dim any
+---@param max_norm any
+---@param norm_type? number
+---@param mode? string
+---@param include_last_offset? boolean
+---@param padding_idx any
 ---@return amp.nn.EmbeddingBag
-function amp.nn.EmbeddingBag(num_embeddings, embedding_dim, options) end
+function amp.nn.EmbeddingBag(num_embeddings, embedding_dim, max_norm, norm_type, mode, include_last_offset, padding_idx) end
 
 ---Dropout as modules: of elements, of whole channels, and of those that keep mean and variance.
 ---In evaluation each gives its input.
 ---Make a layer.
----@param p? number probability of a zero, default 0.5
----@param inplace? boolean change the input (false)
+---@param p? number
+---@param inplace? boolean
 ---@return amp.nn.Module
 function amp.nn.FeatureAlphaDropout(p, inplace) end
 
 ---nn.Flatten(start_dim = 2, end_dim = -1): joins dimensions, by default all but the first.
+---@param start_dim? number
+---@param end_dim? number
 ---@return amp.nn.Module
-function amp.nn.Flatten() end
+function amp.nn.Flatten(start_dim, end_dim) end
 
 ---Windows of images as columns, and back: Unfold and Fold.
+---@param output_size any
+---@param kernel_size any
+---@param dilation? number
+---@param padding? number
+---@param stride? number
 ---@return amp.nn.Module
-function amp.nn.Fold() end
+function amp.nn.Fold(output_size, kernel_size, dilation, padding, stride) end
 
 ---Activations as modules: each calls the function of its name.
 ---@param approximate? string
@@ -8281,28 +8335,40 @@ function amp.nn.GLU(dim) end
 ---of gates: weight_ih_l0, weight_hh_l0, bias_ih_l0, bias_hh_l0, layers counted from 0, a second
 ---direction ending in _reverse.
 ---A net of gated recurrent units; options as nn.RNN's without nonlinearity. Gates stand in the order r z n.
+---@param input_size any
+---@param hidden_size any
+---@param num_layers? number
+---@param bias? boolean
+---@param batch_first? boolean
+---@param dropout? number
+---@param bidirectional? boolean
 ---@return amp.nn.GRU
-function amp.nn.GRU() end
+function amp.nn.GRU(input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional) end
 
 ---One step of recurrent nets: nn.RNNCell, nn.LSTMCell, nn.GRUCell, with parameters weight_ih,
 ---weight_hh, bias_ih, bias_hh as PyTorch's.
 ---A gated recurrent unit; options bias (true). Gates stand in the order r z n.
+---@param input_size any
+---@param hidden_size any
+---@param bias? boolean
 ---@return amp.nn.GRUCell
-function amp.nn.GRUCell() end
+function amp.nn.GRUCell(input_size, hidden_size, bias) end
 
 ---Losses as modules: each calls the function of its name with its settings. Options go in
 ---one table, under PyTorch's names; all take reduction = 'mean' (default), 'sum' or 'none'.
 ---Class labels count from 1.
----@param full? boolean
----@param eps? number
----@param reduction? string
+---@param options? table eps, full, reduction
 ---@return amp.nn.Module
-function amp.nn.GaussianNLLLoss(full, eps, reduction) end
+function amp.nn.GaussianNLLLoss(options) end
 
 ---Normalisation within a sample: LayerNorm, RMSNorm, GroupNorm, LocalResponseNorm.
 ---nn.GroupNorm(num_groups, num_channels, {eps = 1e-5, affine = true})
+---@param num_groups any
+---@param num_channels any
+---@param eps? number
+---@param affine? boolean
 ---@return amp.nn.Module
-function amp.nn.GroupNorm() end
+function amp.nn.GroupNorm(num_groups, num_channels, eps, affine) end
 
 ---Activations as modules: each calls the function of its name.
 ---@param lambd? number
@@ -8326,18 +8392,16 @@ function amp.nn.Hardtanh(min_val, max_val) end
 ---Losses as modules: each calls the function of its name with its settings. Options go in
 ---one table, under PyTorch's names; all take reduction = 'mean' (default), 'sum' or 'none'.
 ---Class labels count from 1.
----@param margin? number
----@param reduction? string
+---@param options? table margin, reduction
 ---@return amp.nn.Module
-function amp.nn.HingeEmbeddingLoss(margin, reduction) end
+function amp.nn.HingeEmbeddingLoss(options) end
 
 ---Losses as modules: each calls the function of its name with its settings. Options go in
 ---one table, under PyTorch's names; all take reduction = 'mean' (default), 'sum' or 'none'.
 ---Class labels count from 1.
----@param reduction? string
----@param delta? number
+---@param options? table delta, reduction
 ---@return amp.nn.Module
-function amp.nn.HuberLoss(reduction, delta) end
+function amp.nn.HuberLoss(options) end
 
 ---nn.Module: layers and networks as classes with registered parts.
 ---
@@ -8359,39 +8423,53 @@ function amp.nn.Identity() end
 ---nn.InstanceNorm2d(num_features, {eps = 1e-5, momentum = 0.1, affine = false, track_running_stats = false})
 ---Each channel of each sample is normalised by its own mean and variance; with
 ---track_running_stats, in evaluation, by the running ones. A single sample may come without N.
+---@param num_features any
+---@param eps? number
+---@param momentum? number
+---@param affine? boolean
+---@param track_running_stats? boolean
 ---@return amp.nn.InstanceNorm1d
-function amp.nn.InstanceNorm1d() end
+function amp.nn.InstanceNorm1d(num_features, eps, momentum, affine, track_running_stats) end
 
 ---Normalisation of channels: BatchNorm1d/2d/3d, SyncBatchNorm, InstanceNorm1d/2d/3d.
 ---Those over the last dimensions or groups of channels are in nn/layernorm.lua.
 ---nn.InstanceNorm2d(num_features, {eps = 1e-5, momentum = 0.1, affine = false, track_running_stats = false})
 ---Each channel of each sample is normalised by its own mean and variance; with
 ---track_running_stats, in evaluation, by the running ones. A single sample may come without N.
+---@param num_features any
+---@param eps? number
+---@param momentum? number
+---@param affine? boolean
+---@param track_running_stats? boolean
 ---@return amp.nn.InstanceNorm2d
-function amp.nn.InstanceNorm2d() end
+function amp.nn.InstanceNorm2d(num_features, eps, momentum, affine, track_running_stats) end
 
 ---Normalisation of channels: BatchNorm1d/2d/3d, SyncBatchNorm, InstanceNorm1d/2d/3d.
 ---Those over the last dimensions or groups of channels are in nn/layernorm.lua.
 ---nn.InstanceNorm2d(num_features, {eps = 1e-5, momentum = 0.1, affine = false, track_running_stats = false})
 ---Each channel of each sample is normalised by its own mean and variance; with
 ---track_running_stats, in evaluation, by the running ones. A single sample may come without N.
+---@param num_features any
+---@param eps? number
+---@param momentum? number
+---@param affine? boolean
+---@param track_running_stats? boolean
 ---@return amp.nn.InstanceNorm3d
-function amp.nn.InstanceNorm3d() end
+function amp.nn.InstanceNorm3d(num_features, eps, momentum, affine, track_running_stats) end
 
 ---Losses as modules: each calls the function of its name with its settings. Options go in
 ---one table, under PyTorch's names; all take reduction = 'mean' (default), 'sum' or 'none'.
 ---Class labels count from 1.
----@param reduction? string
----@param log_target? boolean
+---@param options? table log_target, reduction
 ---@return amp.nn.Module
-function amp.nn.KLDivLoss(reduction, log_target) end
+function amp.nn.KLDivLoss(options) end
 
 ---Losses as modules: each calls the function of its name with its settings. Options go in
 ---one table, under PyTorch's names; all take reduction = 'mean' (default), 'sum' or 'none'.
 ---Class labels count from 1.
----@param reduction? string
+---@param options? table reduction
 ---@return amp.nn.Module
-function amp.nn.L1Loss(reduction) end
+function amp.nn.L1Loss(options) end
 
 ---Pooling in one, two and three dimensions: Max, Avg, LP, AdaptiveMax, AdaptiveAvg, MaxUnpool.
 ---Data are N x C x L, N x C x H x W or N x C x D x H x W, or one sample without N.
@@ -8431,14 +8509,25 @@ function amp.nn.LPPool3d(norm_type, kernel_size, stride, ceil_mode) end
 ---direction ending in _reverse.
 ---A net of LSTMs; options as nn.GRU's, and proj_size (0: none), to which each h is projected. Gates stand in
 ---the order i f g o.
+---@param input_size any
+---@param hidden_size any
+---@param num_layers? number
+---@param bias? boolean
+---@param batch_first? boolean
+---@param dropout? number
+---@param bidirectional? boolean
+---@param proj_size? number
 ---@return amp.nn.LSTM
-function amp.nn.LSTM() end
+function amp.nn.LSTM(input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, proj_size) end
 
 ---One step of recurrent nets: nn.RNNCell, nn.LSTMCell, nn.GRUCell, with parameters weight_ih,
 ---weight_hh, bias_ih, bias_hh as PyTorch's.
 ---A unit of long short-term memory; options bias (true). Gates stand in the order i f g o.
+---@param input_size any
+---@param hidden_size any
+---@param bias? boolean
 ---@return amp.nn.LSTMCell
-function amp.nn.LSTMCell() end
+function amp.nn.LSTMCell(input_size, hidden_size, bias) end
 
 ---Normalisation within a sample: LayerNorm, RMSNorm, GroupNorm, LocalResponseNorm.
 ---nn.LayerNorm(shape, {eps = 1e-5, elementwise_affine = true, bias = true})
@@ -8455,14 +8544,18 @@ function amp.nn.LeakyReLU(negative_slope) end
 ---Make a layer.
 ---@param in_features any
 ---@param out_features any
----@param bias any
+---@param bias? boolean
 ---@return amp.nn.Linear
 function amp.nn.Linear(in_features, out_features, bias) end
 
 ---Normalisation within a sample: LayerNorm, RMSNorm, GroupNorm, LocalResponseNorm.
 ---nn.LocalResponseNorm(size, {alpha = 1e-4, beta = 0.75, k = 1})
+---@param size any
+---@param alpha? number
+---@param beta? number
+---@param k? number
 ---@return amp.nn.Module
-function amp.nn.LocalResponseNorm() end
+function amp.nn.LocalResponseNorm(size, alpha, beta, k) end
 
 ---Activations as modules: each calls the function of its name.
 ---@return amp.nn.Module
@@ -8476,17 +8569,16 @@ function amp.nn.LogSoftmax(dim) end
 ---Losses as modules: each calls the function of its name with its settings. Options go in
 ---one table, under PyTorch's names; all take reduction = 'mean' (default), 'sum' or 'none'.
 ---Class labels count from 1.
----@param reduction? string
+---@param options? table reduction
 ---@return amp.nn.Module
-function amp.nn.MSELoss(reduction) end
+function amp.nn.MSELoss(options) end
 
 ---Losses as modules: each calls the function of its name with its settings. Options go in
 ---one table, under PyTorch's names; all take reduction = 'mean' (default), 'sum' or 'none'.
 ---Class labels count from 1.
----@param margin? number
----@param reduction? string
+---@param options? table margin, reduction
 ---@return amp.nn.Module
-function amp.nn.MarginRankingLoss(margin, reduction) end
+function amp.nn.MarginRankingLoss(options) end
 
 ---Pooling in one, two and three dimensions: Max, Avg, LP, AdaptiveMax, AdaptiveAvg, MaxUnpool.
 ---Data are N x C x L, N x C x H x W or N x C x D x H x W, or one sample without N.
@@ -8590,27 +8682,23 @@ function amp.nn.ModuleList(...) end
 ---Losses as modules: each calls the function of its name with its settings. Options go in
 ---one table, under PyTorch's names; all take reduction = 'mean' (default), 'sum' or 'none'.
 ---Class labels count from 1.
----@param reduction? string
+---@param options? table reduction
 ---@return amp.nn.Module
-function amp.nn.MultiLabelMarginLoss(reduction) end
+function amp.nn.MultiLabelMarginLoss(options) end
 
 ---Losses as modules: each calls the function of its name with its settings. Options go in
 ---one table, under PyTorch's names; all take reduction = 'mean' (default), 'sum' or 'none'.
 ---Class labels count from 1.
----@param weight any
----@param reduction? string
+---@param options? table reduction, weight
 ---@return amp.nn.Module
-function amp.nn.MultiLabelSoftMarginLoss(weight, reduction) end
+function amp.nn.MultiLabelSoftMarginLoss(options) end
 
 ---Losses as modules: each calls the function of its name with its settings. Options go in
 ---one table, under PyTorch's names; all take reduction = 'mean' (default), 'sum' or 'none'.
 ---Class labels count from 1.
----@param weight any
----@param p? number
----@param margin? number
----@param reduction? string
+---@param options? table margin, p, reduction, weight
 ---@return amp.nn.Module
-function amp.nn.MultiMarginLoss(weight, p, margin, reduction) end
+function amp.nn.MultiMarginLoss(options) end
 
 ---nn.MultiheadAttention: several heads attend side by side, between projections.
 ---Make a layer.
@@ -8631,33 +8719,37 @@ amp.nn.NLLLoss = amp.nn.ClassNLLCriterion
 ---nn.PReLU: leaky_relu with learnt slopes.
 ---nn.PReLU(num_parameters = 1, {init = 0.25}): one slope, or one a channel (dimension 2).
 ---Parameter: weight (num_parameters).
+---@param num_parameters? number
+---@param init? number
 ---@return amp.nn.Module
-function amp.nn.PReLU() end
+function amp.nn.PReLU(num_parameters, init) end
 
 ---Distances of two tensors as modules: CosineSimilarity, PairwiseDistance.
 ---nn.PairwiseDistance(p = 2, eps = 1e-6, keepdim = false): norms of x1 - x2 + eps along the last dimension
+---@param p? number
+---@param eps? number
+---@param keepdim? boolean
 ---@return amp.nn.Module
-function amp.nn.PairwiseDistance() end
+function amp.nn.PairwiseDistance(p, eps, keepdim) end
 
 ---Layers that change the resolution: Upsample, UpsamplingNearest2d, UpsamplingBilinear2d, PixelShuffle,
 ---PixelUnshuffle, ChannelShuffle.
+---@param upscale_factor any
 ---@return amp.nn.Module
-function amp.nn.PixelShuffle() end
+function amp.nn.PixelShuffle(upscale_factor) end
 
 ---Layers that change the resolution: Upsample, UpsamplingNearest2d, UpsamplingBilinear2d, PixelShuffle,
 ---PixelUnshuffle, ChannelShuffle.
+---@param downscale_factor any
 ---@return amp.nn.Module
-function amp.nn.PixelUnshuffle() end
+function amp.nn.PixelUnshuffle(downscale_factor) end
 
 ---Losses as modules: each calls the function of its name with its settings. Options go in
 ---one table, under PyTorch's names; all take reduction = 'mean' (default), 'sum' or 'none'.
 ---Class labels count from 1.
----@param log_input? boolean
----@param full? boolean
----@param eps? number
----@param reduction? string
+---@param options? table eps, full, log_input, reduction
 ---@return amp.nn.Module
-function amp.nn.PoissonNLLLoss(log_input, full, eps, reduction) end
+function amp.nn.PoissonNLLLoss(options) end
 
 ---Normalisation within a sample: LayerNorm, RMSNorm, GroupNorm, LocalResponseNorm.
 ---nn.RMSNorm(shape, {eps = the dtype's last place, elementwise_affine = true})
@@ -8669,20 +8761,26 @@ function amp.nn.RMSNorm(shape) end
 ---of gates: weight_ih_l0, weight_hh_l0, bias_ih_l0, bias_hh_l0, layers counted from 0, a second
 ---direction ending in _reverse.
 ---A simple recurrent net: h = tanh(W_ih x + b_ih + W_hh h + b_hh).
----@param input_size number
----@param hidden_size number
----@param options? table num_layers (1), nonlinearity ('tanh' or 'relu'), bias (true), batch_first (false), dropout between layers (0), bidirectional (false)
+---@param input_size any
+---@param hidden_size any
+---@param num_layers? number
+---@param nonlinearity? string
+---@param bias? boolean
+---@param batch_first? boolean
+---@param dropout? number
+---@param bidirectional? boolean
 ---@return amp.nn.RNN
-function amp.nn.RNN(input_size, hidden_size, options) end
+function amp.nn.RNN(input_size, hidden_size, num_layers, nonlinearity, bias, batch_first, dropout, bidirectional) end
 
 ---One step of recurrent nets: nn.RNNCell, nn.LSTMCell, nn.GRUCell, with parameters weight_ih,
 ---weight_hh, bias_ih, bias_hh as PyTorch's.
 ---h' = tanh(W_ih x + b_ih + W_hh h + b_hh).
----@param input_size number
----@param hidden_size number
----@param options? table bias (true), nonlinearity ('tanh' or 'relu')
+---@param input_size any
+---@param hidden_size any
+---@param bias? boolean
+---@param nonlinearity? string
 ---@return amp.nn.RNNCell
-function amp.nn.RNNCell(input_size, hidden_size, options) end
+function amp.nn.RNNCell(input_size, hidden_size, bias, nonlinearity) end
 
 ---Activations as modules: each calls the function of its name.
 ---@param inplace? boolean
@@ -8695,33 +8793,39 @@ function amp.nn.ReLU6() end
 
 ---Padding layers: ZeroPad, ConstantPad, ReflectionPad, ReplicationPad, CircularPad in 1, 2 and 3 dimensions.
 ---Data are N x C and 1, 2 or 3 dimensions more, or C and these.
+---@param padding any
 ---@return amp.nn.Module
-function amp.nn.ReflectionPad1d() end
+function amp.nn.ReflectionPad1d(padding) end
 
 ---Padding layers: ZeroPad, ConstantPad, ReflectionPad, ReplicationPad, CircularPad in 1, 2 and 3 dimensions.
 ---Data are N x C and 1, 2 or 3 dimensions more, or C and these.
+---@param padding any
 ---@return amp.nn.Module
-function amp.nn.ReflectionPad2d() end
+function amp.nn.ReflectionPad2d(padding) end
 
 ---Padding layers: ZeroPad, ConstantPad, ReflectionPad, ReplicationPad, CircularPad in 1, 2 and 3 dimensions.
 ---Data are N x C and 1, 2 or 3 dimensions more, or C and these.
+---@param padding any
 ---@return amp.nn.Module
-function amp.nn.ReflectionPad3d() end
+function amp.nn.ReflectionPad3d(padding) end
 
 ---Padding layers: ZeroPad, ConstantPad, ReflectionPad, ReplicationPad, CircularPad in 1, 2 and 3 dimensions.
 ---Data are N x C and 1, 2 or 3 dimensions more, or C and these.
+---@param padding any
 ---@return amp.nn.Module
-function amp.nn.ReplicationPad1d() end
+function amp.nn.ReplicationPad1d(padding) end
 
 ---Padding layers: ZeroPad, ConstantPad, ReflectionPad, ReplicationPad, CircularPad in 1, 2 and 3 dimensions.
 ---Data are N x C and 1, 2 or 3 dimensions more, or C and these.
+---@param padding any
 ---@return amp.nn.Module
-function amp.nn.ReplicationPad2d() end
+function amp.nn.ReplicationPad2d(padding) end
 
 ---Padding layers: ZeroPad, ConstantPad, ReflectionPad, ReplicationPad, CircularPad in 1, 2 and 3 dimensions.
 ---Data are N x C and 1, 2 or 3 dimensions more, or C and these.
+---@param padding any
 ---@return amp.nn.Module
-function amp.nn.ReplicationPad3d() end
+function amp.nn.ReplicationPad3d(padding) end
 
 ---Activations as modules: each calls the function of its name.
 ---@return amp.nn.Module
@@ -8743,17 +8847,16 @@ function amp.nn.Sigmoid() end
 ---Losses as modules: each calls the function of its name with its settings. Options go in
 ---one table, under PyTorch's names; all take reduction = 'mean' (default), 'sum' or 'none'.
 ---Class labels count from 1.
----@param reduction? string
----@param beta? number
+---@param options? table beta, reduction
 ---@return amp.nn.Module
-function amp.nn.SmoothL1Loss(reduction, beta) end
+function amp.nn.SmoothL1Loss(options) end
 
 ---Losses as modules: each calls the function of its name with its settings. Options go in
 ---one table, under PyTorch's names; all take reduction = 'mean' (default), 'sum' or 'none'.
 ---Class labels count from 1.
----@param reduction? string
+---@param options? table reduction
 ---@return amp.nn.Module
-function amp.nn.SoftMarginLoss(reduction) end
+function amp.nn.SoftMarginLoss(options) end
 
 ---Activations as modules: each calls the function of its name.
 ---@param dim? number
@@ -8786,8 +8889,13 @@ function amp.nn.Softsign() end
 ---In training each channel is normalised by the batch's mean and variance, which
 ---also move the running ones by `momentum`; in evaluation by the running ones.
 ---With momentum = false the running ones are averages of all batches so far.
+---@param num_features any
+---@param eps? number
+---@param momentum? number
+---@param affine? boolean
+---@param track_running_stats? boolean
 ---@return amp.nn.SyncBatchNorm
-function amp.nn.SyncBatchNorm() end
+function amp.nn.SyncBatchNorm(num_features, eps, momentum, affine, track_running_stats) end
 
 ---Activations as modules: each calls the function of its name.
 ---@return amp.nn.Module
@@ -8808,6 +8916,39 @@ function amp.nn.Threshold(threshold, value) end
 ---Data is length x batch x size, or batch x length x size with `batch_first`. Masks are those of
 ---nn.MultiheadAttention: a bool is true where a key takes no part, a float is added to the scores.
 ---An encoder and a decoder.
+---@param d_model? number
+---@param nhead? number
+---@param num_encoder_layers? number
+---@param num_decoder_layers? number
+---@param dim_feedforward? number
+---@param dropout? number
+---@param activation? string
+---@param custom_encoder any
+---@param custom_decoder any
+---@param layer_norm_eps? number
+---@param batch_first? boolean
+---@param norm_first? boolean
+---@param bias? boolean
+---@return amp.nn.Transformer
+function amp.nn.Transformer(d_model, nhead, num_encoder_layers, num_decoder_layers, dim_feedforward, dropout, activation, custom_encoder, custom_decoder, layer_norm_eps, batch_first, norm_first, bias) end
+
+---Transformer layers and stacks of them, as in "Attention Is All You Need" and PyTorch.
+---
+---Data is length x batch x size, or batch x length x size with `batch_first`. Masks are those of
+---nn.MultiheadAttention: a bool is true where a key takes no part, a float is added to the scores.
+---nn.TransformerDecoder(decoder_layer, num_layers, {norm})
+---@param decoder_layer any
+---@param num_layers any
+---@param norm any
+---@return amp.nn.TransformerDecoder
+function amp.nn.TransformerDecoder(decoder_layer, num_layers, norm) end
+
+---Transformer layers and stacks of them, as in "Attention Is All You Need" and PyTorch.
+---
+---Data is length x batch x size, or batch x length x size with `batch_first`. Masks are those of
+---nn.MultiheadAttention: a bool is true where a key takes no part, a float is added to the scores.
+---Self-attention, attention over the encoder's result, and a feed-forward network; arguments as
+---nn.TransformerEncoderLayer.
 ---@param d_model any
 ---@param nhead any
 ---@param dim_feedforward? number
@@ -8817,69 +8958,58 @@ function amp.nn.Threshold(threshold, value) end
 ---@param batch_first? boolean
 ---@param norm_first? boolean
 ---@param bias? boolean
----@return amp.nn.Transformer
-function amp.nn.Transformer(d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps, batch_first, norm_first, bias) end
-
----Transformer layers and stacks of them, as in "Attention Is All You Need" and PyTorch.
----
----Data is length x batch x size, or batch x length x size with `batch_first`. Masks are those of
----nn.MultiheadAttention: a bool is true where a key takes no part, a float is added to the scores.
----nn.TransformerDecoder(decoder_layer, num_layers, {norm})
----@return amp.nn.TransformerDecoder
-function amp.nn.TransformerDecoder() end
-
----Transformer layers and stacks of them, as in "Attention Is All You Need" and PyTorch.
----
----Data is length x batch x size, or batch x length x size with `batch_first`. Masks are those of
----nn.MultiheadAttention: a bool is true where a key takes no part, a float is added to the scores.
----Self-attention, attention over the encoder's result, and a feed-forward network; arguments as
----nn.TransformerEncoderLayer.
 ---@return amp.nn.TransformerDecoderLayer
-function amp.nn.TransformerDecoderLayer() end
+function amp.nn.TransformerDecoderLayer(d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps, batch_first, norm_first, bias) end
 
 ---Transformer layers and stacks of them, as in "Attention Is All You Need" and PyTorch.
 ---
 ---Data is length x batch x size, or batch x length x size with `batch_first`. Masks are those of
 ---nn.MultiheadAttention: a bool is true where a key takes no part, a float is added to the scores.
 ---nn.TransformerEncoder(encoder_layer, num_layers, {norm}): num_layers copies of a layer, one after the other.
+---@param encoder_layer any
+---@param num_layers any
+---@param norm any
 ---@return amp.nn.TransformerEncoder
-function amp.nn.TransformerEncoder() end
+function amp.nn.TransformerEncoder(encoder_layer, num_layers, norm) end
 
 ---Transformer layers and stacks of them, as in "Attention Is All You Need" and PyTorch.
 ---
 ---Data is length x batch x size, or batch x length x size with `batch_first`. Masks are those of
 ---nn.MultiheadAttention: a bool is true where a key takes no part, a float is added to the scores.
 ---Self-attention and a feed-forward network.
----@param d_model number size of the data
----@param nhead number heads, divides d_model
----@param options? table dim_feedforward (2048), dropout (0.1), activation ('relu', 'gelu' or a function), layer_norm_eps (1e-5), batch_first (false), norm_first (false), bias (true)
+---@param d_model any
+---@param nhead any
+---@param dim_feedforward? number
+---@param dropout? number
+---@param activation? string
+---@param layer_norm_eps? number
+---@param batch_first? boolean
+---@param norm_first? boolean
+---@param bias? boolean
 ---@return amp.nn.TransformerEncoderLayer
-function amp.nn.TransformerEncoderLayer(d_model, nhead, options) end
+function amp.nn.TransformerEncoderLayer(d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps, batch_first, norm_first, bias) end
 
 ---Losses as modules: each calls the function of its name with its settings. Options go in
 ---one table, under PyTorch's names; all take reduction = 'mean' (default), 'sum' or 'none'.
 ---Class labels count from 1.
----@param margin? number
----@param p? number
----@param eps? number
----@param swap? boolean
----@param reduction? string
+---@param options? table eps, margin, p, reduction, swap
 ---@return amp.nn.Module
-function amp.nn.TripletMarginLoss(margin, p, eps, swap, reduction) end
+function amp.nn.TripletMarginLoss(options) end
 
 ---Losses as modules: each calls the function of its name with its settings. Options go in
 ---one table, under PyTorch's names; all take reduction = 'mean' (default), 'sum' or 'none'.
 ---Class labels count from 1.
----@param distance_function any
----@param margin? number
----@param swap? boolean
----@param reduction? string
+---@param options? table distance_function, margin, reduction, swap
 ---@return amp.nn.Module
-function amp.nn.TripletMarginWithDistanceLoss(distance_function, margin, swap, reduction) end
+function amp.nn.TripletMarginWithDistanceLoss(options) end
 
 ---Windows of images as columns, and back: Unfold and Fold.
+---@param kernel_size any
+---@param dilation? number
+---@param padding? number
+---@param stride? number
 ---@return amp.nn.Module
-function amp.nn.Unfold() end
+function amp.nn.Unfold(kernel_size, dilation, padding, stride) end
 
 ---Layers that change the resolution: Upsample, UpsamplingNearest2d, UpsamplingBilinear2d, PixelShuffle,
 ---PixelUnshuffle, ChannelShuffle.
@@ -8887,7 +9017,7 @@ function amp.nn.Unfold() end
 ---size and scale_factor are a number or a list of one for each spatial dimension.
 ---@param size any
 ---@param scale_factor any
----@param mode any
+---@param mode? string
 ---@param align_corners any
 ---@param recompute_scale_factor any
 ---@return amp.nn.Module
@@ -8895,28 +9025,35 @@ function amp.nn.Upsample(size, scale_factor, mode, align_corners, recompute_scal
 
 ---Layers that change the resolution: Upsample, UpsamplingNearest2d, UpsamplingBilinear2d, PixelShuffle,
 ---PixelUnshuffle, ChannelShuffle.
+---@param size any
+---@param scale_factor any
 ---@return amp.nn.Module
-function amp.nn.UpsamplingBilinear2d() end
+function amp.nn.UpsamplingBilinear2d(size, scale_factor) end
 
 ---Layers that change the resolution: Upsample, UpsamplingNearest2d, UpsamplingBilinear2d, PixelShuffle,
 ---PixelUnshuffle, ChannelShuffle.
+---@param size any
+---@param scale_factor any
 ---@return amp.nn.Module
-function amp.nn.UpsamplingNearest2d() end
+function amp.nn.UpsamplingNearest2d(size, scale_factor) end
 
 ---Padding layers: ZeroPad, ConstantPad, ReflectionPad, ReplicationPad, CircularPad in 1, 2 and 3 dimensions.
 ---Data are N x C and 1, 2 or 3 dimensions more, or C and these.
+---@param padding any
 ---@return amp.nn.Module
-function amp.nn.ZeroPad1d() end
+function amp.nn.ZeroPad1d(padding) end
 
 ---Padding layers: ZeroPad, ConstantPad, ReflectionPad, ReplicationPad, CircularPad in 1, 2 and 3 dimensions.
 ---Data are N x C and 1, 2 or 3 dimensions more, or C and these.
+---@param padding any
 ---@return amp.nn.Module
-function amp.nn.ZeroPad2d() end
+function amp.nn.ZeroPad2d(padding) end
 
 ---Padding layers: ZeroPad, ConstantPad, ReflectionPad, ReplicationPad, CircularPad in 1, 2 and 3 dimensions.
 ---Data are N x C and 1, 2 or 3 dimensions more, or C and these.
+---@param padding any
 ---@return amp.nn.Module
-function amp.nn.ZeroPad3d() end
+function amp.nn.ZeroPad3d(padding) end
 
 amp.nn.init = {}
 
@@ -9151,7 +9288,7 @@ function amp.optim.LAMB(params, options) end
 ---all zeros is left to the optimizer as it is, without decay. Gradients are changed in place, as
 ---clipping does, without a wait; groups and state are the wrapped optimizer's, and so are schedulers.
 ---@param params any
----@param options? table
+---@param options? {options?: any}
 ---@return amp.optim.Optimizer
 function amp.optim.LARC(params, options) end
 
@@ -9218,7 +9355,7 @@ amp.optim.lr_scheduler = {}
 ---  scaler:step(opt); local skipped = scaler:found_inf(opt); scaler:update()
 ---  if not skipped then sched:step() end
 ---@param opt any
----@param options? {factor?: number, total_iters?: number}
+---@param options? {options?: any}
 ---@return amp.optim.Schedule
 function amp.optim.lr_scheduler.ConstantLR(opt, options) end
 
@@ -9243,7 +9380,7 @@ function amp.optim.lr_scheduler.ConstantLR(opt, options) end
 ---  scaler:step(opt); local skipped = scaler:found_inf(opt); scaler:update()
 ---  if not skipped then sched:step() end
 ---@param opt any
----@param options? {T_max?: any, eta_min?: number}
+---@param options? {options?: any}
 ---@return amp.optim.Schedule
 function amp.optim.lr_scheduler.CosineAnnealingLR(opt, options) end
 
@@ -9268,7 +9405,7 @@ function amp.optim.lr_scheduler.CosineAnnealingLR(opt, options) end
 ---  scaler:step(opt); local skipped = scaler:found_inf(opt); scaler:update()
 ---  if not skipped then sched:step() end
 ---@param opt any
----@param options? {T_0?: any, T_mult?: number, eta_min?: number}
+---@param options? {options?: any}
 ---@return amp.optim.Schedule
 function amp.optim.lr_scheduler.CosineAnnealingWarmRestarts(opt, options) end
 
@@ -9293,7 +9430,7 @@ function amp.optim.lr_scheduler.CosineAnnealingWarmRestarts(opt, options) end
 ---  scaler:step(opt); local skipped = scaler:found_inf(opt); scaler:update()
 ---  if not skipped then sched:step() end
 ---@param opt any
----@param options? {base_lr?: any, max_lr?: any, step_size_up?: number, step_size_down?: any, mode?: string, gamma?: number, scale_fn?: any, scale_mode?: string, cycle_momentum?: boolean, base_momentum?: number, max_momentum?: number}
+---@param options? {options?: any}
 ---@return amp.optim.Schedule
 function amp.optim.lr_scheduler.CyclicLR(opt, options) end
 
@@ -9318,7 +9455,7 @@ function amp.optim.lr_scheduler.CyclicLR(opt, options) end
 ---  scaler:step(opt); local skipped = scaler:found_inf(opt); scaler:update()
 ---  if not skipped then sched:step() end
 ---@param opt any
----@param options? {gamma?: any}
+---@param options? {options?: any}
 ---@return amp.optim.Schedule
 function amp.optim.lr_scheduler.ExponentialLR(opt, options) end
 
@@ -9343,7 +9480,7 @@ function amp.optim.lr_scheduler.ExponentialLR(opt, options) end
 ---  scaler:step(opt); local skipped = scaler:found_inf(opt); scaler:update()
 ---  if not skipped then sched:step() end
 ---@param opt any
----@param options? {lr_lambda?: any}
+---@param options? {options?: any}
 ---@return amp.optim.Schedule
 function amp.optim.lr_scheduler.LambdaLR(opt, options) end
 
@@ -9368,7 +9505,7 @@ function amp.optim.lr_scheduler.LambdaLR(opt, options) end
 ---  scaler:step(opt); local skipped = scaler:found_inf(opt); scaler:update()
 ---  if not skipped then sched:step() end
 ---@param opt any
----@param options? {start_factor?: number, end_factor?: number, total_iters?: number}
+---@param options? {options?: any}
 ---@return amp.optim.Schedule
 function amp.optim.lr_scheduler.LinearLR(opt, options) end
 
@@ -9393,7 +9530,7 @@ function amp.optim.lr_scheduler.LinearLR(opt, options) end
 ---  scaler:step(opt); local skipped = scaler:found_inf(opt); scaler:update()
 ---  if not skipped then sched:step() end
 ---@param opt any
----@param options? {milestones?: any, gamma?: number}
+---@param options? {options?: any}
 ---@return amp.optim.Schedule
 function amp.optim.lr_scheduler.MultiStepLR(opt, options) end
 
@@ -9418,7 +9555,7 @@ function amp.optim.lr_scheduler.MultiStepLR(opt, options) end
 ---  scaler:step(opt); local skipped = scaler:found_inf(opt); scaler:update()
 ---  if not skipped then sched:step() end
 ---@param opt any
----@param options? {max_lr?: any, total_steps?: any, epochs?: any, steps_per_epoch?: any, pct_start?: number, anneal_strategy?: string, div_factor?: number, final_div_factor?: number, three_phase?: boolean, cycle_momentum?: boolean, base_momentum?: number, max_momentum?: number}
+---@param options? {options?: any}
 ---@return amp.optim.Schedule
 function amp.optim.lr_scheduler.OneCycleLR(opt, options) end
 
@@ -9443,14 +9580,14 @@ function amp.optim.lr_scheduler.OneCycleLR(opt, options) end
 ---  scaler:step(opt); local skipped = scaler:found_inf(opt); scaler:update()
 ---  if not skipped then sched:step() end
 ---@param opt any
----@param options? {total_iters?: number, power?: number}
+---@param options? {options?: any}
 ---@return amp.optim.Schedule
 function amp.optim.lr_scheduler.PolynomialLR(opt, options) end
 
 ---ReduceLROnPlateau: smaller rates when a metric stops to improve.
 ---Called by amp.optim.lr_scheduler with its module table.
 ---@param opt any
----@param options? table
+---@param options? {options?: any}
 ---@return amp.optim.Schedule
 function amp.optim.lr_scheduler.ReduceLROnPlateau(opt, options) end
 
@@ -9475,7 +9612,7 @@ function amp.optim.lr_scheduler.ReduceLROnPlateau(opt, options) end
 ---  scaler:step(opt); local skipped = scaler:found_inf(opt); scaler:update()
 ---  if not skipped then sched:step() end
 ---@param opt any
----@param options? {schedulers?: any, milestones?: any}
+---@param options? {options?: any}
 ---@return amp.optim.Schedule
 function amp.optim.lr_scheduler.SequentialLR(opt, options) end
 
@@ -9500,7 +9637,7 @@ function amp.optim.lr_scheduler.SequentialLR(opt, options) end
 ---  scaler:step(opt); local skipped = scaler:found_inf(opt); scaler:update()
 ---  if not skipped then sched:step() end
 ---@param opt any
----@param options? {step_size?: any, gamma?: number}
+---@param options? {options?: any}
 ---@return amp.optim.Schedule
 function amp.optim.lr_scheduler.StepLR(opt, options) end
 

@@ -36,6 +36,19 @@ local function upvalue(f, wanted)
   end
 end
 
+-- Names and defaults that a constructor checks its arguments against: what it hands to amp.options first.
+local function checked(v)
+  local options = require 'amp.options'
+  local real, seen = options.arguments, nil
+  options.arguments = function(_, list, _, defaults)
+    seen = { list, defaults or {} }
+    error(seen)
+  end
+  pcall(v)
+  options.arguments = real
+  if seen then return seen[1], seen[2] end
+end
+
 -- The function that makes an instance: through wrappers that only hand on.
 local function maker(v)
   local f = calls.constructor(v)
@@ -49,16 +62,21 @@ end
 -- Arguments of a constructor, in order, with defaults where they are known: from the list that it checks them against,
 -- else from its comment, else from its definition.
 local function arguments(v, f)
-  local list, defaults = {}, upvalue(f, 'defaults')
-  defaults = type(defaults) == 'table' and defaults or type(rawget(v, 'defaults')) == 'table' and v.defaults or {}
-  local known = upvalue(f, 'names') or upvalue(f, 'known')
-  local doc = ldoc.of_function(f)
-  if type(known) == 'table' and type(known[1]) == 'string' then
-    for i, name in ipairs(known) do list[i] = { name = name, default = defaults[name] } end
+  local list, doc = {}, ldoc.of_function(f)
+  local signature = ldoc.signature(f) or '()'
+  local defaults = type(rawget(v, 'defaults')) == 'table' and v.defaults or {}
+  local known, known_defaults
+  if rawget(v, '__name') and signature:find('...', 1, true) then known, known_defaults = checked(v) end
+  if known then
+    for i, name in ipairs(known) do list[i] = { name = name, default = known_defaults[name] } end
   elseif doc and #doc.params > 0 then
     for i, p in ipairs(doc.params) do list[i] = { name = p.name, kind = p.kind, optional = p.kind:find '^%?' ~= nil, text = p[1] } end
   elseif next(defaults) then
     for i, name in ipairs(sorted(defaults)) do list[i] = { name = name, default = defaults[name] } end
+  elseif signature:find('...', 1, true) then
+    list[1] = { name = '...' }
+  elseif signature:find '%f[%w]given%f[%W]' then -- options alone, as the losses take them
+    list[1] = { name = 'options', kind = '?table', optional = true, text = table.concat(sorted(calls.options(v)), ', ') }
   end
   return list
 end

@@ -40,7 +40,7 @@ local function details(doc)
   if not doc then return end
   for _, p in ipairs(doc.params) do
     local kind = kind_of(p.kind) .. (p.kind:find '^%?' and ', may be left out' or '')
-    say('- `', p.name, '`', kind ~= '' and ' (' .. escape(kind) .. ')' or '', p[1] ~= '' and ': ' .. escape(p[1]) or '')
+    say('- `', p.name:gsub('^%?', ''), '`', kind ~= '' and ' (' .. escape(kind) .. ')' or '', p[1] ~= '' and ': ' .. escape(p[1]) or '')
   end
   for _, r in ipairs(doc.returns) do say('- gives ', escape(r)) end
   for _, r in ipairs(doc.raises) do say('- error: ', escape(r)) end
@@ -63,7 +63,10 @@ end
 
 local function signature(list, path)
   local out = {}
-  for i, a in ipairs(list) do out[i] = a.default ~= nil and a.name .. ' = ' .. shown(a.default) or a.name end
+  for i, a in ipairs(list) do
+    local names = a.name == 'options' and a.text ~= '' and not a.text:find '%s%w+%s' -- only the options' names
+    out[i] = a.default ~= nil and a.name .. ' = ' .. shown(a.default) or names and '{' .. a.text .. '}' or a.name
+  end
   local first = path:find '^amp%.optim%.lr_scheduler%.' and 'opt' or path == 'amp.optim.LARC' and 'optimizer' or path:find '^amp%.optim%.%u' and 'params'
   if first and path ~= 'amp.optim.Trainer' then -- options by name, after what they are for
     return ('(%s, {%s})'):format(first, table.concat(out, ', '))

@@ -12,22 +12,13 @@ local region = require 'amp.region'
 local types = require 'amp.types'
 local util = require 'amp.util'
 local warn = require 'amp.warn'
+local words = require 'amp.words'
 local C, S = core.C, core.S
 
 local M = {}
 
--- amp_autocast_state is four bytes: a word each for the CPU and for CUDA
-local word = ffi.cast('int32_t *', S.autocast)
+local word = words.of
 local DEFAULT = { [0] = types.dtype_code.bfloat16, [1] = types.dtype_code.float16 }
-
-local scratch = ffi.new 'amp_autocast_state[1]'
-local scratch_word = ffi.cast('int32_t *', scratch)
-
-local function pack(enabled, dtype, cache, verbose)
-  local s = scratch[0]
-  s.enabled, s.dtype, s.cache, s.verbose = enabled and 1 or 0, dtype, cache and 1 or 0, verbose and 1 or 0
-  return scratch_word[0]
-end
 
 -- -- Regions -----------------------------------------------------------------------------------
 
@@ -56,7 +47,7 @@ local function need_boolean(op, name, v)
   if v ~= nil and type(v) ~= 'boolean' then err.throw(op, "option '%s' must be true or false, got %s", name, util.show(v)) end
 end
 
--- What options ask for: words by device, nil where a device is left as it is.
+-- What options ask for: words by device type, nil where a device is left as it is.
 local function parse(op, o)
   if o == nil then o = {} end
   for k in pairs(o) do
@@ -81,7 +72,7 @@ local function parse(op, o)
       enabled, dtype = false, nil
     end
   end
-  local words = {}
+  local asked = {}
   local only = o.device ~= nil and device_type(op, o.device) or nil
   if only and enabled and C.amp_device_available(only) == 0 then
     local why = C.amp_device_reason(only)
@@ -90,33 +81,24 @@ local function parse(op, o)
     enabled = false
   end
   for d = 0, 1 do
-    if only == nil or only == d then words[d] = pack(enabled, dtype or DEFAULT[d], o.cache_enabled ~= false, o.verbose) end
+    if only == nil or only == d then asked[d] = words.pack(enabled, dtype or DEFAULT[d], o.cache_enabled ~= false, o.verbose) end
   end
-  words.on = { [0] = enabled and words[0] ~= nil, [1] = enabled and words[1] ~= nil }
-  words.verbose = o.verbose
-  return words
+  asked.on = { [0] = enabled and asked[0] ~= nil, [1] = enabled and asked[1] ~= nil }
+  asked.verbose = o.verbose
+  return asked
 end
 
-local function record(words)
-  local i0, i1 = words[0] or word[0], words[1] or word[1]
-  if words.verbose == nil then -- verbosity is inherited
-    local v0, v1 = S.autocast[0].verbose, S.autocast[1].verbose
-    if v0 ~= 0 or v1 ~= 0 then
-      scratch_word[0] = i0
-      scratch[0].verbose = v0
-      i0 = scratch_word[0]
-      scratch_word[0] = i1
-      scratch[0].verbose = v1
-      i1 = scratch_word[0]
-    end
-  end
-  local e0, e1 = words.on[0], words.on[1]
-  if words[0] == nil then e0 = S.autocast[0].enabled ~= 0 end
-  if words[1] == nil then e1 = S.autocast[1].enabled ~= 0 end
+local function record(asked)
+  local w0, w1 = word[0], word[1]
+  local i0, i1 = asked[0] or w0, asked[1] or w1
+  if asked.verbose == nil then i0, i1 = words.as_verbose(i0, w0), words.as_verbose(i1, w1) end -- verbosity is inherited
+  local e0, e1 = asked.on[0], asked.on[1]
+  if asked[0] == nil then e0 = words.enabled(w0) end
+  if asked[1] == nil then e1 = words.enabled(w1) end
   return { i0 = i0, i1 = i1, ion = (e0 or e1) and 1 or 0, idepth = S.autocast_depth + 1 }
 end
 
-local default_words = parse('autocast', nil)
+local by_default = parse('autocast', nil)
 
 local function is_callable(fn)
   if type(fn) == 'function' then return true end
@@ -129,13 +111,13 @@ local function need_function(op, place, fn)
 end
 
 local function run(_, a, b, ...)
-  if type(a) == 'function' or is_callable(a) then return region.run(kind, record(default_words), a, b, ...) end
+  if type(a) == 'function' or is_callable(a) then return region.run(kind, record(by_default), a, b, ...) end
   if type(a) ~= 'table' then
     err.throw('autocast', 'argument 1 must be a function, or options before it, got %s', util.show(a))
   end
-  local words = parse('autocast', a)
+  local asked = parse('autocast', a)
   need_function('autocast', 2, b)
-  return region.run(kind, record(words), b, ...)
+  return region.run(kind, record(asked), b, ...)
 end
 
 --- A function that runs fn in a region each time it is called.
@@ -147,8 +129,8 @@ function M.wrap(fn, options)
   if options ~= nil and type(options) ~= 'table' then
     err.throw('autocast.wrap', 'options must be a table, got %s', util.show(options))
   end
-  local words = parse('autocast.wrap', options)
-  return function(...) return region.run(kind, record(words), fn, ...) end
+  local asked = parse('autocast.wrap', options)
+  return function(...) return region.run(kind, record(asked), fn, ...) end
 end
 
 --- The autocast state as a value, for `with`.
@@ -163,9 +145,9 @@ end
 
 --- Set the state outside of regions, for amp.init and amp.initialize.
 function M.set_program(op, options)
-  local words = parse(op, options)
-  for d = 0, 1 do word[d] = words[d] or word[d] end
-  S.autocast_on = (S.autocast[0].enabled ~= 0 or S.autocast[1].enabled ~= 0) and 1 or 0
+  local asked = parse(op, options)
+  for d = 0, 1 do word[d] = asked[d] or word[d] end
+  S.autocast_on = (words.enabled(word[0]) or words.enabled(word[1])) and 1 or 0
 end
 
 --- Back to the state that `snapshot` gave, outside of regions; casts kept since go.
@@ -174,11 +156,11 @@ function M.restore(state)
   C.amp_autocast_leave(S)
 end
 
-local off_words = parse('autocast', { enabled = false })
+local switched_off = parse('autocast', { enabled = false })
 
 --- Run fn(...) with autocast off: as amp.autocast({enabled = false}, fn, ...).
 function M.off(fn, ...)
-  return region.run(kind, record(off_words), fn, ...)
+  return region.run(kind, record(switched_off), fn, ...)
 end
 
 -- -- Switch and queries -------------------------------------------------------------------------
@@ -194,7 +176,7 @@ function M.is_enabled() return S.autocast_on ~= 0 end
 --- amp.enabled = b
 function M.set_enabled(on)
   if type(on) ~= 'boolean' then err.throw('enabled', 'must be true or false, got %s', util.show(on)) end
-  for d = 0, 1 do S.autocast[d].enabled = on and 1 or 0 end
+  for d = 0, 1 do word[d] = words.switched(word[d], on) end
   S.autocast_on = on and 1 or 0
   if not on and S.autocast_depth == 0 then C.amp_autocast_leave(S) end
 end
@@ -202,13 +184,13 @@ end
 --- @tparam ?string device default: the default device
 function M.is_autocast_enabled(device)
   local d = query_device('is_autocast_enabled', device)
-  return S.autocast_on ~= 0 and S.autocast[d].enabled ~= 0
+  return S.autocast_on ~= 0 and words.enabled(word[d])
 end
 
 --- dtype that a region on a device computes in: of the region around this, else the default.
 -- @tparam ?string device default: the default device
 function M.get_autocast_dtype(device)
-  return types.dtype_name[S.autocast[query_device('get_autocast_dtype', device)].dtype]
+  return types.dtype_name[words.dtype(word[query_device('get_autocast_dtype', device)])]
 end
 
 --- Forget the casts of parameters that are kept till the outermost region ends.

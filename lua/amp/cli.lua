@@ -55,8 +55,8 @@ local function load_prompt()
   if not ok then
     local text = tostring(repl)
     local symbol = text:match "missing declaration for symbol '([%w_]+)'"
-    if symbol then
-      local core = require 'amp.ffi'
+    local fits, core = pcall(require, 'amp.ffi')
+    if symbol and fits then
       text = ('amp: the library %s has no %s: it is older than the Lua files in %s; build again, or reinstall amp'):format(core.path, symbol, core.here)
     end
     io.stderr:write(text:find '^amp: ' and '' or 'amp: ', text, '\n')
@@ -85,8 +85,10 @@ local function missing(path)
     end
   end
   if not folder and not name:find('.', 1, true) then
+    for i = 1, #known do known[i] = known[i]:gsub('%.lua$', '') end
     for k in pairs(commands) do known[#known + 1] = k end
-    local near = util.closest(name, known) or (exists(name .. '.lua') and name .. '.lua')
+    local near = util.closest(name, known)
+    if near and not commands[near] then near = near .. '.lua' end
     return refuse(("there is no command '%s' and no script of that name%s"):format(path, near and (", did you mean '%s'?"):format(near) or ''))
   end
   local near = util.closest(name, known)

@@ -7,6 +7,7 @@ local err = require 'amp.error'
 local ops = require 'amp.ops'
 local types = require 'amp.types'
 local util = require 'amp.util'
+local words = require 'amp.words'
 local S, ref_t = core.S, core.ref_t
 local istype = ffi.istype
 
@@ -20,7 +21,7 @@ local function make(autocast)
 
   local function eligible(t)
     local p = t.ptr_
-    return p ~= nil and p.dtype >= 1 and p.dtype <= 3 and S.autocast[p.device].enabled ~= 0
+    return p ~= nil and p.dtype >= 1 and p.dtype <= 3 and words.enabled(words.of[p.device])
   end
 
   -- A copy of a nested value with every eligible tensor passed through f.
@@ -48,7 +49,7 @@ local function make(autocast)
   end
 
   local function to_low(t)
-    local code = S.autocast[t.ptr_.device].dtype
+    local code = words.dtype(words.of[t.ptr_.device])
     return t.ptr_.dtype == code and t or cast(t, types.dtype_name[code])
   end
 

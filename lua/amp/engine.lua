@@ -7,8 +7,10 @@ local call = require 'amp.call'
 local err = require 'amp.error'
 local region = require 'amp.region'
 local util = require 'amp.util'
+local words = require 'amp.words'
 local C, S, ref_t = core.C, core.S, core.ref_t
 local istype = ffi.istype
+local word = words.of
 
 local M = {}
 
@@ -19,15 +21,11 @@ local closures = call.closures -- id -> function's record or list of hooks
 
 -- What Lua functions see during backward: recording only for create_graph, no autocast.
 local during = region.kind(function(rec)
-  rec.grad_mode, rec.autocast_on = S.grad_mode, S.autocast_on
-  rec.enabled0, rec.enabled1 = S.autocast[0].enabled, S.autocast[1].enabled
-  S.grad_mode, S.autocast_on = rec.inner_mode, rec.inner_on
-  S.autocast[0].enabled, S.autocast[1].enabled = rec.inner0, rec.inner1
+  rec.grad_mode, rec.autocast_on, rec.outer0, rec.outer1 = S.grad_mode, S.autocast_on, word[0], word[1]
+  S.grad_mode, S.autocast_on, word[0], word[1] = rec.inner_mode, rec.inner_on, rec.inner0, rec.inner1
 end, function(rec)
-  rec.inner_mode, rec.inner_on = S.grad_mode, S.autocast_on
-  rec.inner0, rec.inner1 = S.autocast[0].enabled, S.autocast[1].enabled
-  S.grad_mode, S.autocast_on = rec.grad_mode, rec.autocast_on
-  S.autocast[0].enabled, S.autocast[1].enabled = rec.enabled0, rec.enabled1
+  rec.inner_mode, rec.inner_on, rec.inner0, rec.inner1 = S.grad_mode, S.autocast_on, word[0], word[1]
+  S.grad_mode, S.autocast_on, word[0], word[1] = rec.grad_mode, rec.autocast_on, rec.outer0, rec.outer1
 end)
 
 local function argument(e, i)
@@ -118,7 +116,8 @@ local function drive(e, flags, results)
     if next(engines) then sweep() end
     local token, address = {}, address_of(e)
     engines[address], tokens[address] = e, token
-    local rec = { inner_mode = flags % 2, inner_on = 0, inner0 = 0, inner1 = 0, e = e, token = token }
+    local rec = { inner_mode = flags % 2, inner_on = 0, inner0 = words.switched(word[0], false),
+      inner1 = words.switched(word[1], false), e = e, token = token }
     region.run(stopped, rec, serve, e, flags)
     engines[address] = nil
   end

@@ -9,11 +9,11 @@
 -- @module amp.scaler
 local ffi = require 'ffi'
 local core = require 'amp.ffi'
+local autocast = require 'amp.autocast'
 local call = require 'amp.call'
 local err = require 'amp.error'
 local optimizer = require 'amp.optim.optimizer'
 local options = require 'amp.options'
-local region = require 'amp.region'
 local settings = require 'amp.scaler_options'
 local types = require 'amp.types'
 local util = require 'amp.util'
@@ -249,14 +249,7 @@ end
 
 -- -- Step -----------------------------------------------------------------------------------------
 
-local plain = region.kind(function(rec)
-  rec.on, rec.e0, rec.e1 = S.autocast_on, S.autocast[0].enabled, S.autocast[1].enabled
-  S.autocast_on, S.autocast[0].enabled, S.autocast[1].enabled = 0, 0, 0
-end, function(rec)
-  S.autocast_on, S.autocast[0].enabled, S.autocast[1].enabled = rec.on, rec.e0, rec.e1
-end)
-
-local function run_user(opt) region.run(plain, {}, opt.step, opt) end
+local function run_user(opt) autocast.off(opt.step, opt) end
 
 local function found(k)
   local rc = C.amp_check_found(S, k)

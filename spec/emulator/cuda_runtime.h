@@ -131,6 +131,7 @@ enum { warpSize = 32 };
 extern char *emu_shared; /* a launch's dynamic shared memory */
 extern "C" void emu_barrier(int pred, int *sum);      /* all threads of the block; sum of pred */
 extern "C" void emu_exchange(const void *mine, void *all, size_t n); /* n <= 8 bytes a lane, among the live lanes of a warp; 0 for others */
+void emu_name(const char *kernel); /* of the launch that follows: a line on standard error if AMP_EMULATOR_TRACE is set */
 void emu_launch(const std::function<void()> &body, dim3 grid, dim3 block, size_t shared, cudaStream_t s);
 
 static inline void __syncthreads() { int sum; emu_barrier(0, &sum); }

@@ -237,6 +237,12 @@ void emu_launch(const std::function<void()> &f, dim3 grid, dim3 block, size_t sh
   else launch_now(f, grid, block, shared);
 }
 
+void emu_name(const char *kernel)
+{
+  static const bool on = getenv("AMP_EMULATOR_TRACE") != nullptr;
+  if (on) fprintf(stderr, "launch %s\n", kernel);
+}
+
 static cudaError_t perform(cudaStream_t s, const std::function<void()> &f)
 {
   if (s && s->capturing) s->noted->push_back(f);

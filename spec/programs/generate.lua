@@ -91,7 +91,7 @@ end
 --- The program of a seed.
 function M.program(seed)
   local R = source(seed)
-  local p = { seed = seed, face = R.pick { 'scaler', 'scaler', 'levels', 'handle', 'trainer' }, weights = {}, optimizers = R.int(2), body = {} }
+  local p = { seed = seed, face = R.pick { 'scaler', 'scaler', 'levels', 'masters', 'handle', 'trainer' }, weights = {}, optimizers = R.int(2), body = {} }
   for i = 1, 1 + R.int(3) do p.weights[i] = R.pick { 0.5, 1, 1.5, -1, -0.5, 0.75, 1.25 } end
   for i = 1, 2 + R.int(4) do p.body[i] = statement(R, 4, { yields = false, trains = true }) end
   p.body[#p.body + 1] = bodied.train(R, 2, { yields = false, trains = true })

@@ -32,14 +32,14 @@ end
 local function state(ctx, env) say(ctx, 'state ' .. ctx.machine.state(env)) end
 
 local function pick(ctx, n) return ctx.regs[(n - 1) % #ctx.regs + 1] end
-local function weight(ctx, n) return ctx.weights[(n - 1) % #ctx.weights + 1] end
+local function one_of(list, n) return list[(n - 1) % #list + 1] end
 
 local function grads(ctx, where)
-  for i, w in ipairs(ctx.weights) do say(ctx, ('%s: gradient %d'):format(where, i), ctx.machine.grad(w)) end
+  for i, w in ipairs(ctx.owners) do say(ctx, ('%s: gradient %d'):format(where, i), ctx.machine.grad(w)) end
 end
 
 local function look(ctx, where)
-  for i, w in ipairs(ctx.weights) do say(ctx, ('%s: weight %d'):format(where, i), ctx.machine.value(w)) end
+  for i, w in ipairs(ctx.owners) do say(ctx, ('%s: weight %d'):format(where, i), ctx.machine.value(w)) end
 end
 
 local products = { matmul = true, mul = true, half_mul = true, float_mul = true, promote_mul = true, checkpoint = true }
@@ -88,14 +88,14 @@ function does.hook(ctx, _, s)
 end
 
 function does.bump(ctx, _, s)
-  ctx.machine.bump(weight(ctx, s.a))
+  ctx.machine.bump(one_of(ctx.weights, s.a))
   reset(ctx)
 end
 
 function does.derivative(ctx, env, s)
   local mc, loss = ctx.machine, pick(ctx, s.a)
   if loss.weight or not mc.requires_grad(loss.t) or not mc.grad_mode(env) or #ctx.hooks > 0 then return end
-  local g = mc.derivative(loss.t, weight(ctx, s.b))
+  local g = mc.derivative(loss.t, one_of(ctx.weights, s.b))
   if g then add(ctx, 'derivative', g, loss.degree) else say(ctx, 'no derivative') end
 end
 
@@ -177,7 +177,7 @@ end
 
 local function edit(ctx, e)
   if not e.how then return end
-  local mc, w = ctx.machine, weight(ctx, e.a)
+  local mc, w = ctx.machine, one_of(ctx.owners, e.a)
   if mc.grad(w) == nil then return end
   if e.how == 'drop' then mc.set_grad(w, nil)
   elseif e.how == 'double' then mc.double_grad(w)
@@ -307,8 +307,7 @@ end
 function M.play(program, machine)
   local ctx = { machine = machine, face = program.face, notes = {}, generation = 0, hooks = {}, own = {} }
   local env
-  local weights, _, base = machine.start(program)
-  ctx.weights, env = weights, base
+  ctx.weights, env, ctx.owners = machine.start(program) -- owners: what the optimizers step, masters where there are any
   ctx.constants = { machine.constant(0.5), machine.constant(-1.5) }
   reset(ctx)
   for _, s in ipairs(program.body) do does.try(ctx, env, { body = { s } }) end

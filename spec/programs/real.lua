@@ -100,13 +100,20 @@ function M.start(program)
   P.gm = amp.GradManager():attach(P.weights)
   if P.face == 'scaler' then
     P.scaler = amp.GradScaler { init_scale = 8, growth_interval = 2 }
-  elseif P.face == 'levels' then
-    P.net = amp.initialize(net, P.opts, { opt_level = 'O1', num_losses = 2, max_loss_scale = 8, verbosity = 0 })
+  elseif P.face == 'levels' or P.face == 'masters' then
+    P.net = amp.initialize(net, P.opts, { opt_level = P.face == 'levels' and 'O1' or 'O2', num_losses = 2, max_loss_scale = 8, verbosity = 0 })
   else
     P.handle = amp.init { loss_scale = 8 }
     if P.face == 'trainer' then for _, t in ipairs(P.opts) do amp.init_trainer(t) end end
   end
-  return P.weights, #P.opts
+  if P.face ~= 'masters' then return P.weights, nil, P.weights end
+  local masters, at = {}, {}
+  for i = 1, #P.weights do -- the optimizers have them in turn
+    local g = i % program.optimizers + 1
+    at[g] = (at[g] or 0) + 1
+    masters[i] = amp.master_params(P.opts[g])[at[g]]
+  end
+  return P.weights, nil, masters
 end
 
 function M.stop()
@@ -127,7 +134,9 @@ function M.set_grad(w, v) w.grad = v and amp.tensor { { v } } or nil end
 function M.double_grad(w) w.grad:mul_(2) end
 function M.clear_grads() for _, o in ipairs(P.opts) do (o.optimizer or o):clear_grad() end end
 function M.fill_grads() for _, o in ipairs(P.opts) do (o.optimizer or o):zero_grad { set_to_none = false } end end
-function M.bump(w) amp.no_grad(function() w:add_(0.25) end) end
+function M.bump(w)
+  if P.face ~= 'masters' then amp.no_grad(function() w:add_(0.25) end) end
+end
 
 function M.loss(loss, infinite)
   if not infinite then return loss end
@@ -164,7 +173,7 @@ end
 function M.automatic(losses) P.scaler:backward(P.gm, losses) end
 function M.scale(i)
   if P.scaler then return P.scaler:get_scale() end
-  if P.face == 'levels' then return amp.state_dict()['loss_scaler' .. (i or 1)].loss_scale end
+  if P.face == 'levels' or P.face == 'masters' then return amp.state_dict()['loss_scaler' .. (i or 1)].loss_scale end
   return 8
 end
 
@@ -173,7 +182,7 @@ function M.block(_, id, loss, inside, retained)
     inside()
     scaled:backward(nil, { retain_graph = retained })
   end
-  if P.face == 'levels' then amp.scale_loss(loss, P.opts, { loss_id = id }, fn)
+  if P.face ~= 'handle' then amp.scale_loss(loss, P.opts, { loss_id = id }, fn)
   else P.handle:scale_loss(loss, P.opts, fn) end
 end
 function M.level_step() for _, o in ipairs(P.opts) do o:step() end end

@@ -162,6 +162,7 @@ local function derive(roots, seeds, env, target)
     if g then
       for _, h in ipairs(n.hooks) do g = h(g, env) or g end
       if n == target or not n.parents then
+        if half[n.dtype] then g = op.to(env, g, nil, n.dtype) end
         leaves[n] = g
       else
         local lo = half[n.dtype]
@@ -188,7 +189,10 @@ end
 
 function M.double(g, env) return op.times(env, g, 2) end
 
-function M.derivative(loss, w) return derive({ loss }, { leaf(1) }, plain, w)[w] end
+function M.derivative(loss, w)
+  local g = derive({ loss }, { leaf(1) }, plain, w)[w]
+  return g and op.to(plain, g, nil, w.dtype)
+end
 
 -- -- Gradients, optimizers, scales ------------------------------------------------------------------
 
@@ -198,9 +202,12 @@ function M.start(program)
   P = { weights = {}, opts = {}, scale = { 8, 8 }, clean = { 0, 0 }, face = program.face }
   for i, v in ipairs(program.weights) do P.weights[i] = leaf(v, true) end
   for i = 1, program.optimizers do P.opts[i] = { params = {} } end
-  for i, w in ipairs(P.weights) do table.insert(P.opts[i % program.optimizers + 1].params, w) end
-  P.env = { on = program.face ~= 'scaler', dtype = M.low, grad = true }
-  return P.weights, #P.opts, P.env
+  for i, w in ipairs(P.weights) do
+    table.insert(P.opts[i % program.optimizers + 1].params, w)
+    if P.face == 'masters' then w.dtype, w.lo = 'float16', true end -- one number is the weight and its master
+  end
+  P.env = { on = program.face ~= 'scaler' and program.face ~= 'masters', dtype = M.low, grad = true }
+  return P.weights, P.env, P.weights
 end
 
 function M.stop() P = nil end
@@ -225,6 +232,7 @@ end
 -- After an overflow gradients read as nil; they are there to be filled.
 local function hide() for _, w in ipairs(P.weights) do w.grad, w.hidden = nil, w.grad ~= nil end end
 function M.bump(w)
+  if P.face == 'masters' then return end -- what is written to a weight goes with the next step
   w.v, w.m = w.v + 0.25, w.m + 0.25
 end
 
@@ -267,7 +275,7 @@ end
 
 -- 8, growth by 2 at two clean updates in a row, back by 1/2; in levels no growth, in a handle and in trainers constant.
 local function update(i, found)
-  if P.face ~= 'scaler' and P.face ~= 'levels' then return end
+  if P.face == 'handle' or P.face == 'trainer' then return end
   if found then
     P.scale[i], P.clean[i] = P.scale[i] / 2, 0
   else
@@ -366,6 +374,7 @@ function M.level_step()
     if not o.held then step(o) end
     o.held = nil
   end
+  if P.face == 'masters' then M.clear_grads() end -- a step takes its masters' gradients away
 end
 
 function M.trainer_block(env, loss, inside)

@@ -11,6 +11,8 @@
 ** depend on their number.
 */
 #include "cpu_iter.h"
+#include "cpu_math.h"
+#include "cpu_math.h"
 
 void amp__parallel(int threads, int64_t n, int64_t grain, amp_part_fn body, void *ctx)
 {
@@ -217,13 +219,34 @@ static bool is_single(const iter *it, int i)
   return true;
 }
 
+/* Whole short rows, gathered: of one value each, dense ones, others */
+#define ROWS(T, body) for (int64_t r = 0; r < rows; r++, d += n) { const T *a = m + r * step; body }
+#define GATHER(T, name) \
+static AMP_CLONES_WIDE void name(T *d, const T *m, int64_t n, int64_t s, int64_t rows, int64_t step) \
+{ \
+  if (s == 0 && n == 2) ROWS(T, const T v = a[0]; d[0] = v; d[1] = v;) \
+  else if (s == 0 && n == 3) ROWS(T, const T v = a[0]; d[0] = v; d[1] = v; d[2] = v;) \
+  else if (s == 0 && n == 4) ROWS(T, const T v = a[0]; for (int j = 0; j < 4; j++) d[j] = v;) \
+  else if (s == 0) ROWS(T, const T v = a[0]; for (int64_t j = 0; j < n; j++) d[j] = v;) \
+  else if (s == 1) ROWS(T, for (int64_t j = 0; j < n; j++) d[j] = a[j];) \
+  else ROWS(T, for (int64_t j = 0; j < n; j++) d[j] = a[j * s];) \
+}
+GATHER(uint8_t, gather_uint8_t)
+GATHER(uint16_t, gather_uint16_t)
+GATHER(uint32_t, gather_uint32_t)
+GATHER(uint64_t, gather_uint64_t)
+
 /* n elements from flattened index `at` on between memory (strided) and a dense array, unchanged */
 #define PACK(T) { T *m = (T *)p; T *d = dense; \
   while (n > 0) { \
-    int64_t k = it->size[0] - x[0] < n ? it->size[0] - x[0] : n; \
-    if (gather) for (int64_t j = 0; j < k; j++) d[j] = m[j * s[0]]; \
+    int64_t k = it->size[0] - x[0] < n ? it->size[0] - x[0] : n, rows = 1; \
+    if (gather && x[0] == 0 && n >= 2 * k) { \
+      rows = n / k < it->size[1] - x[1] ? n / k : it->size[1] - x[1]; \
+      gather_##T(d, m, k, s[0], rows, s[1]); \
+      m += (rows - 1) * s[1]; x[1] += rows - 1; \
+    } else if (gather) for (int64_t j = 0; j < k; j++) d[j] = m[j * s[0]]; \
     else for (int64_t j = 0; j < k; j++) m[j * s[0]] = d[j]; \
-    d += k; n -= k; \
+    d += k * rows; n -= k * rows; \
     m -= x[0] * s[0]; x[0] = 0; \
     for (int e = 1; e < it->ndim; e++) { \
       if (++x[e] < it->size[e]) { m += s[e]; break; } \

@@ -8,6 +8,16 @@
 static inline __attribute__((always_inline)) float exp_f32(float x) { return amp__expf(x); }
 static inline __attribute__((always_inline)) double exp_f64(double x) { return exp(x); }
 
+/* 16 lanes added as a tree: a chain of additions takes as long as a short row */
+#define LANES(T, S)                                                                                 \
+  static inline __attribute__((always_inline)) T lanes_##S(T *l) {                                  \
+    for (int j = 0; j < 8; j++) l[j] += l[j + 8];                                                   \
+    for (int j = 0; j < 4; j++) l[j] += l[j + 4];                                                   \
+    return (l[0] + l[2]) + (l[1] + l[3]);                                                           \
+  }
+LANES(float, f32)
+LANES(double, f64)
+
 #define ROWS(T, S)                                                                                  \
   AMP_CLONES T amp__row_sum_##S(const T *x, int64_t n) {                                            \
     T l[256 / sizeof(T)], a = 0;                                                                    \
@@ -62,21 +72,23 @@ static inline __attribute__((always_inline)) double exp_f64(double x) { return e
     for (; i + 16 <= n; i += 16)                                                                    \
       for (int l = 0; l < 16; l++) m[l] = x[i + l] > m[l] ? x[i + l] : m[l];                        \
     for (; i < n; i++) r = x[i] > r ? x[i] : r;                                                     \
-    for (int h = 8; h; h /= 2) for (int l = 0; l < h; l++) m[l] = m[l + h] > m[l] ? m[l + h] : m[l]; \
-    return m[0] > r ? m[0] : r;                                                                                       \
+    for (int l = 0; l < 8; l++) m[l] = m[l + 8] > m[l] ? m[l + 8] : m[l];                           \
+    for (int l = 0; l < 4; l++) m[l] = m[l + 4] > m[l] ? m[l + 4] : m[l];                           \
+    for (int l = 0; l < 4; l++) r = m[l] > r ? m[l] : r;                                            \
+    return r;                                                                                       \
   }                                                                                                 \
   AMP_CLONES T amp__row_exp_##S(T *y, const T *x, T m, int64_t n) {                                 \
-    T s = 0;                                                                                        \
+    T l[16];                                                                                        \
+    int64_t i = 0;                                                                                  \
+    for (int j = 0; j < 16; j++) l[j] = 0;                                                          \
     if (y) {                                                                                        \
-      _Pragma("omp simd reduction(+ : s)") for (int64_t i = 0; i < n; i++) {                        \
-        T e = exp_##S(x[i] - m);                                                                    \
-        y[i] = e;                                                                                   \
-        s += e;                                                                                     \
-      }                                                                                             \
+      for (; i + 16 <= n; i += 16) for (int j = 0; j < 16; j++) { T e = exp_##S(x[i + j] - m); y[i + j] = e; l[j] += e; } \
+      for (int64_t k = i; k < n; k++) { T e = exp_##S(x[k] - m); y[k] = e; l[k - i] += e; }         \
     } else {                                                                                        \
-      _Pragma("omp simd reduction(+ : s)") for (int64_t i = 0; i < n; i++) s += exp_##S(x[i] - m);  \
+      for (; i + 16 <= n; i += 16) for (int j = 0; j < 16; j++) l[j] += exp_##S(x[i + j] - m);      \
+      for (int64_t k = i; k < n; k++) l[k - i] += exp_##S(x[k] - m);                                \
     }                                                                                               \
-    return s;                                                                                       \
+    return lanes_##S(l);                                                                            \
   }
 ROWS(float, f32)
 ROWS(double, f64)

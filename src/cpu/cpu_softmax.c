@@ -7,6 +7,7 @@
 ** of -inf alone, or with +inf or NaN, gives NaN.
 */
 #include "cpu_rows.h"
+#include "cpu_special.h"
 
 enum { SOFTMAX, LOG_SOFTMAX, SOFTMAX_BACK, LOG_SOFTMAX_BACK };
 
@@ -56,7 +57,7 @@ typedef struct job {
         scale_##S(y, 1 / s, n);                                                                     \
       } else if (k->what == LOG_SOFTMAX) {                                                          \
         T m = amp__row_max_##S(a, n), s = amp__row_exp_##S(NULL, a, m, n);                          \
-        amp__row_shift_##S(y, a, m, (T)log((double)s), n);                                          \
+        amp__row_shift_##S(y, a, m, s <= FLT_MAX ? (T)amp__log_pos((double)s) : s, n);                  \
       } else if (k->what == SOFTMAX_BACK) back_##S(y, a, b, dot_##S(a, b, n), n);                   \
       else log_back_##S(y, a, b, amp__row_sum_##S(a, n), n);                                        \
       if (!direct) amp__nn_store_##S((void *)amp__nn_at(k->y, p.off[1]), k->y->dtype, k->sy, y, n); \

@@ -89,6 +89,7 @@ int amp__cuda_check_cast(const amp_tensor *t, int dtype);
 int amp__cuda_optim_step(int kind, const amp_hyper *h, amp_optim_chunk *chunks, int n, const float *const *found, int nfound);
 /* hyper-parameters from device memory (there NULL: h); h still says which kernel (kind, amsgrad) */
 int amp__cuda_optim_step_at(int kind, const amp_hyper *h, const amp_hyper *there, amp_optim_chunk *chunks, int n, const float *const *found, int nfound);
+int amp__cuda_check_many(amp_tensor *const *t, int n, float *found);
 int amp__cuda_check_scale(amp_tensor *t, const float *inv, float *found);
 int amp__cuda_scale_update(float *scale, float *inv, double *tracker, double *hyst, const float *const *found, int nfound, const amp_scaler_options *o);
 

@@ -59,13 +59,14 @@ enum { WORKSPACE = 32 << 20, CANDIDATES = 8 };
 
 typedef struct key { /* whole: compared by its bytes */
   int64_t rows, cols, k, batch, ldx, ldy, ldd, sx, sy, sd; /* D is rows x cols in columns; X rows x k, Y k x cols */
-  int32_t dtype, device, tx, ty, epilogue, align, tf32, fixed;
+  int32_t dtype, device, tx, ty, epilogue, align, tf32, fixed, bias, unused;
 } key;
 typedef struct plan {
   key k;
   cublasLtMatmulDesc_t op;
   cublasLtMatrixLayout_t x, y, d;
   cublasLtMatmulAlgo_t algo;
+  float ms;
   bool usable;
 } plan;
 
@@ -117,7 +118,7 @@ static bool layout(cublasLtMatrixLayout_t *l, int dtype, int64_t rows, int64_t c
                             && ok(lt.MatrixLayoutSetAttribute(*l, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride, sizeof stride))));
 }
 
-typedef struct job { const void *x, *y, *bias; void *d; } job;
+typedef struct job { const void *x, *y, *bias; void *d, *aux; } job; /* bias: also where SUMS go */
 
 static cublasStatus_t launch(const plan *p, const job *j, const cublasLtMatmulAlgo_t *algo)
 {
@@ -125,6 +126,7 @@ static cublasStatus_t launch(const plan *p, const job *j, const cublasLtMatmulAl
   double one2 = 1, zero2 = 0;
   bool wide = p->k.dtype == AMP_FLOAT64;
   if (j->bias) lt.MatmulDescSetAttribute(p->op, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &j->bias, sizeof j->bias);
+  if (j->aux) lt.MatmulDescSetAttribute(p->op, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &j->aux, sizeof j->aux);
   return lt.Matmul(handle[p->k.device], p->op, wide ? (void *)&one2 : (void *)&one, j->x, p->x, j->y, p->y, wide ? (void *)&zero2 : (void *)&zero,
                    j->d, p->d, j->d, p->d, algo, amp__data(workspace[p->k.device]), WORKSPACE, amp__cuda_stream());
 }
@@ -145,6 +147,7 @@ static float timed(const plan *p, const job *j, const cublasLtMatmulAlgo_t *algo
   return best;
 }
 
+/* Leaves the time of the candidate taken in p->ms, negative if it was not timed. */
 static void choose(plan *p, const job *j, cublasLtMatmulHeuristicResult_t *r, int n)
 {
   cudaEvent_t a, b;
@@ -162,6 +165,7 @@ static void choose(plan *p, const job *j, cublasLtMatmulHeuristicResult_t *r, in
     cudaGetLastError();
   }
   p->algo = r[best].algo;
+  p->ms = least;
 }
 
 static plan *make(const key *k, const job *j)
@@ -174,7 +178,9 @@ static plan *make(const key *k, const job *j)
   p->k = *k;
   cublasComputeType_t compute = k->dtype == AMP_FLOAT64 ? CUBLAS_COMPUTE_64F : k->tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
   cublasOperation_t tx = k->tx ? CUBLAS_OP_T : CUBLAS_OP_N, ty = k->ty ? CUBLAS_OP_T : CUBLAS_OP_N;
-  cublasLtEpilogue_t e = CUBLASLT_EPILOGUE_BIAS;
+  static const cublasLtEpilogue_t with[] = { CUBLASLT_EPILOGUE_DEFAULT, CUBLASLT_EPILOGUE_BIAS, CUBLASLT_EPILOGUE_RELU_BIAS, CUBLASLT_EPILOGUE_GELU_AUX_BIAS, CUBLASLT_EPILOGUE_BGRADB };
+  static const cublasLtEpilogue_t without[] = { CUBLASLT_EPILOGUE_DEFAULT, CUBLASLT_EPILOGUE_DEFAULT, CUBLASLT_EPILOGUE_RELU, CUBLASLT_EPILOGUE_GELU_AUX, CUBLASLT_EPILOGUE_DEFAULT };
+  cublasLtEpilogue_t e = j->bias ? with[k->epilogue] : without[k->epilogue];
   uint64_t room_there = WORKSPACE;
   uint32_t align = (uint32_t)k->align;
   bool good = ok(lt.MatmulDescCreate(&p->op, compute, k->dtype == AMP_FLOAT64 ? CUDA_R_64F : CUDA_R_32F))
@@ -188,6 +194,8 @@ static plan *make(const key *k, const job *j)
               && ok(lt.MatmulPreferenceSetAttribute(pref, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &room_there, sizeof room_there));
   for (int i = CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES; good && i <= CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES; i++)
     good = ok(lt.MatmulPreferenceSetAttribute(pref, (cublasLtMatmulPreferenceAttributes_t)i, &align, sizeof align));
+  if (good && j->aux) good = ok(lt.MatmulDescSetAttribute(p->op, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &j->aux, sizeof j->aux))
+                             && ok(lt.MatmulDescSetAttribute(p->op, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &k->ldd, sizeof k->ldd));
   if (good && j->bias) good = ok(lt.MatmulDescSetAttribute(p->op, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &j->bias, sizeof j->bias));
   if (good) good = ok(lt.MatmulAlgoGetHeuristic(handle[k->device], p->op, p->x, p->y, p->d, p->d, pref, CANDIDATES, r, &n)) && n > 0;
   if (pref) lt.MatmulPreferenceDestroy(pref);
@@ -225,7 +233,8 @@ int amp__cuda_gemm_lt(const amp_product *p)
   key k;
   int size = amp__dtype_size[p->dtype], rc = 0;
   amp_cuda_device *d = amp__cuda_here();
-  if (p->k == 0 || p->ccs != 1 || p->crs < p->n || (p->bias && p->dtype == AMP_FLOAT64)) return 1;
+  const void *bias = p->epilogue == AMP_EPI_SUMS ? p->sums : p->bias;
+  if (p->k == 0 || p->ccs != 1 || p->crs < p->n || ((bias || p->epilogue) && p->dtype == AMP_FLOAT64)) return 1;
   if (p->m > INT32_MAX || p->n > INT32_MAX || p->k > INT32_MAX) return 1;
   if (!ready()) return 1;
   memset(&k, 0, sizeof k);
@@ -234,7 +243,8 @@ int amp__cuda_gemm_lt(const amp_product *p)
   k.k = p->k;
   k.dtype = p->dtype;
   k.device = d->index;
-  k.epilogue = p->bias ? AMP_EPI_BIAS : AMP_EPI_NONE;
+  k.epilogue = p->epilogue ? p->epilogue : p->bias ? AMP_EPI_BIAS : AMP_EPI_NONE;
+  k.bias = bias != NULL;
   k.tf32 = amp__cuda_tf32 && p->dtype == AMP_FLOAT32;
   k.ldd = p->crs;
   /* X = B^T in rows x k: B's k is its outer dimension; Y = A^T in k x cols: A's m is its outer one */
@@ -251,19 +261,32 @@ int amp__cuda_gemm_lt(const amp_product *p)
   int least = 256, at[3] = { alignment(p->b, k.ldx, k.sx, size), alignment(p->a, k.ldy, k.sy, size), alignment(p->c, k.ldd, k.sd, size) };
   for (int i = 0; i < 3; i++) if (at[i] < least) least = at[i];
   k.align = least < 16 ? least : 16;
-  if (p->bias && ((uintptr_t)p->bias & 15)) return 1;
+  if (((uintptr_t)bias & 15) || ((uintptr_t)p->aux & 15) || (p->aux && p->n % 8 != 0)) return 1;
   pthread_mutex_lock(&lock);
-  k.fixed = d->capture != NULL || amp__cuda_deterministic;
+  k.fixed = d->capture || amp__cuda_deterministic;
   if (!prepare(d) || (used * 2 >= room && !grow())) { rc = 1; goto out; }
-  job j = { p->b, p->a, p->bias, p->c };
+  job j = { p->b, p->a, bias, p->c, p->aux };
   key free_key = k;
   free_key.fixed = 0;
   plan **slot = find(&free_key); /* one that was timed serves both */
   if (!*slot && k.fixed) slot = find(&k);
   if (!*slot) {
-    *slot = make(&k, &j);
-    if (!*slot) { rc = 1; goto out; }
+    plan *fresh = make(&k, &j);
+    if (!fresh) { rc = 1; goto out; }
+    *slot = fresh;
     used++;
+    if (k.epilogue == AMP_EPI_SUMS && fresh->usable && fresh->ms >= 0) { /* is it worth it? A pass over the operand of its own costs a launch and its bytes */
+      job plain = j;
+      plain.bias = NULL;
+      key q = k;
+      q.epilogue = AMP_EPI_NONE;
+      q.bias = 0;
+      if (used * 2 >= room && !grow()) { rc = 1; goto out; }
+      plan **other = find(&q);
+      if (!*other && (*other = make(&q, &plain))) used++;
+      if (*other && (*other)->usable && (*other)->ms >= 0 && fresh->ms > (*other)->ms + 2 * (0.003f + (float)((double)p->m * (double)p->k * size / 2.5e9))) fresh->usable = false;
+    }
+    slot = find(&fresh->k);
   }
   const plan *q = *slot;
   if (!q->usable) { rc = 1; goto out; }
@@ -278,7 +301,7 @@ int amp__cuda_gemm_lt(const amp_product *p)
       c += t * p->cs[e];
       z /= p->size[e];
     }
-    j = (job){ p->b + b * size, p->a + a * size, p->bias, p->c + c * size };
+    j = (job){ p->b + b * size, p->a + a * size, bias, p->c + c * size, p->aux };
     cublasStatus_t s = launch(q, &j, &q->algo);
     if (!ok(s)) { rc = amp__fail(AMP_E_DEVICE, "cublasLt failed with status %d", (int)s); goto out; }
   }

@@ -51,6 +51,10 @@ int amp__dispatch(int op, unsigned flags, amp_tensor *const *in, int nin, amp_te
   return amp__cuda_api->dispatch(op, flags, in, nin, out, attrs);
 }
 
+/* Whether somebody captures the core knows. */
+int amp__capturing = 1;
+void amp__capture_bump(amp_storage *s) { amp__cuda_api->capture_bump(s); }
+
 /* -- Tensors for kernels ------------------------------------------------------- */
 
 amp_tensor *amp__cuda_make(int dtype, int ndim, const int64_t *size)

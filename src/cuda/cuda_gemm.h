@@ -11,14 +11,17 @@
 extern "C" {
 #endif
 
-enum amp_epilogue { AMP_EPI_NONE, AMP_EPI_BIAS };
+/* BIAS: + bias[j]; RELU, GELU (tanh): an activation after it (aux: gelu's argument); SUMS: sums[i] = sum over l of a[i][l] */
+enum amp_epilogue { AMP_EPI_NONE, AMP_EPI_BIAS, AMP_EPI_RELU, AMP_EPI_GELU, AMP_EPI_SUMS };
 
 /* c[i][j] = sum over l of a[i][l] b[l][j] (+ bias[j]), for each of a batch; strides in elements */
 typedef struct amp_product {
   int dtype;                 /* of all three */
   int64_t m, n, k;
   const char *a, *b, *bias;  /* bias: n elements beside each other, or NULL */
-  char *c;
+  char *c, *aux;             /* aux: as c */
+  char *sums;                /* m elements */
+  int epilogue;              /* RELU, GELU and SUMS are cublasLt's alone: the caller does without them where it declines */
   int64_t ars, acs, brs, bcs, crs, ccs;
   int nbatch;                /* dimensions of the batch, outermost first; none: one product */
   int64_t size[AMP_MAX_DIM], as[AMP_MAX_DIM], bs[AMP_MAX_DIM], cs[AMP_MAX_DIM];
@@ -27,6 +30,8 @@ typedef struct amp_product {
 int amp__cuda_gemm(const amp_product *p);        /* the best way */
 int amp__cuda_gemm_plain(const amp_product *p);  /* kernels/gemm.cu: any strides and dtypes */
 int amp__cuda_gemm_lt(const amp_product *p);     /* 1: not taken; 0 done; <0 error */
+/* dz = grad times the derivative of act (enum of row act_backward; -1: grad itself, dz not written), sums over rows. kernels/linear_act.cu */
+int amp__cuda_columns(int act, const amp_tensor *grad, const amp_tensor *saved, amp_tensor *dz, amp_tensor *sums);
 const char *amp__cuda_blas_info(void);           /* version, or why it is not there */
 
 #ifdef __cplusplus

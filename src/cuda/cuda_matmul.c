@@ -104,9 +104,10 @@ out:
   return t ? finish(o, t, rc) : rc;
 }
 
-int amp__cuda_linear(amp_call *c)
+/* linear with an activation after it: act -1: none, else as in row linear_act; z: gelu's argument */
+static int linear(amp_call *c, amp_tensor *o, int act, amp_tensor *z)
 {
-  amp_tensor *o = c->out[0], *t = target(o), *x = as(c->in[0], o->dtype), *w = as(c->in[1], o->dtype);
+  amp_tensor *t = target(o), *x = as(c->in[0], o->dtype), *w = as(c->in[1], o->dtype);
   amp_tensor *bias = c->nin > 2 && c->in[2] ? amp__cuda_dense(c->in[2], o->dtype) : NULL;
   int rc = AMP_E_MEMORY;
   if (!t || !x || !w || (c->nin > 2 && c->in[2] && !bias)) goto out;
@@ -127,10 +128,64 @@ int amp__cuda_linear(amp_call *c)
     p.as[d] = x->stride[d];
     p.cs[d] = step ? p.cs[d + 1] * x->size[d + 1] : p.m * p.n;
   }
-  rc = run(&p);
+  if (act < 0) { rc = run(&p); goto out; }
+  /* in one launch, else the product and then the activation */
+  rc = 1;
+  if (o->numel > 0 && (act == 0 || act == 2)) {
+    merge(&p);
+    p.epilogue = act ? AMP_EPI_GELU : AMP_EPI_RELU;
+    p.aux = act ? amp__data(z) : NULL;
+    if (p.nbatch == 0) rc = amp__cuda_gemm_lt(&p);
+    p.epilogue = AMP_EPI_NONE;
+  }
+  if (rc == 1) {
+    amp_slot a[AMP_MAX_SLOT] = { { .i = act == 2 } };
+    amp_call k = { .op = &amp__cuda_api->ops[act ? AMP_OP_gelu : AMP_OP_relu], .id = act ? AMP_OP_gelu : AMP_OP_relu, .in = k.in_, .a = a, .nin = 1, .nout = 1 };
+    if (act) p.c = amp__data(z);
+    rc = run(&p);
+    k.in_[0] = act ? z : t;
+    k.out[0] = t;
+    if (rc == 0) rc = act ? amp__cuda_gelu(&k) : amp__cuda_relu(&k);
+  }
 out:
   amp__free(x);
   amp__free(w);
   amp__free(bias);
   return t ? finish(o, t, rc) : rc;
+}
+
+int amp__cuda_linear(amp_call *c) { return linear(c, c->out[0], -1, NULL); }
+int amp__cuda_linear_act(amp_call *c) { return linear(c, c->out[0], (int)c->a[0].i, c->out[1]); }
+
+/* grad^T input over all rows, and the sums of grad's rows */
+int amp__cuda_linear_weight(amp_call *c)
+{
+  amp_tensor *o = c->out[0], *g = amp__cuda_dense(c->in[0], o->dtype), *x = amp__cuda_dense(c->in[1], o->dtype);
+  int rc = AMP_E_MEMORY;
+  if (!g || !x) goto out;
+  amp_product p = { .dtype = o->dtype, .a = amp__data(g), .b = amp__data(x), .c = amp__data(o), .sums = amp__data(c->out[1]) };
+  p.m = o->size[0];
+  p.n = o->size[1];
+  p.k = 1;
+  for (int d = 0; d + 1 < g->ndim; d++) p.k *= g->size[d];
+  p.ars = 1;
+  p.acs = p.m;
+  p.brs = p.n;
+  p.bcs = 1;
+  p.crs = p.n;
+  p.ccs = 1;
+  rc = 1;
+  if (o->numel > 0) {
+    p.epilogue = AMP_EPI_SUMS;
+    rc = amp__cuda_gemm_lt(&p);
+    p.epilogue = AMP_EPI_NONE;
+  }
+  if (rc == 1) {
+    rc = run(&p);
+    if (rc == 0) rc = amp__cuda_columns(-1, g, NULL, NULL, c->out[1]);
+  }
+out:
+  amp__free(g);
+  amp__free(x);
+  return rc;
 }

@@ -20,7 +20,7 @@ return function(...)
     broken = broken + (r.state == 'broken' and 1 or 0)
     missing = missing + (r.state == 'missing' and 1 or 0)
   end
-  io.stdout:write('\n', broken > 0 and 'amp does not work here: see !!\n'
+  io.stdout:write('\n', broken > 0 and 'something is wrong here: see the lines with !!\n'
     or missing > 0 and 'amp works here; lines with - tell what it does without\n' or 'amp works here, nothing is missing\n')
   return broken > 0 and 1 or 0
 end

@@ -4,13 +4,14 @@ require 'amp.io.file'
 
 local M = {}
 
-if ffi.os == 'OSX' then
+local declared = pcall(ffi.sizeof, 'struct amp_posix_dirent') -- once a process, though this file may be loaded again
+if not declared and ffi.os == 'OSX' then
   ffi.cdef [[
 struct amp_posix_dirent { uint64_t ino, seekoff; uint16_t reclen, namlen; uint8_t type; char name[1024]; };
 void *amp_posix_opendir(const char *path) __asm__("opendir$INODE64");
 struct amp_posix_dirent *amp_posix_readdir(void *dir) __asm__("readdir$INODE64");
 ]]
-else -- glibc and musl on 64-bit machines
+elseif not declared then -- glibc and musl on 64-bit machines
   ffi.cdef [[
 struct amp_posix_dirent { uint64_t ino; int64_t off; uint16_t reclen; uint8_t type; char name[256]; };
 void *amp_posix_opendir(const char *path) __asm__("opendir");

@@ -125,16 +125,39 @@ end
 
 -- -- Back from frequencies ------------------------------------------------------------------------
 
-local COS = ffi.new 'float[64]' -- of frequency u at place x: [8 u + x]
-for u = 0, 7 do
-  for x = 0, 7 do COS[8 * u + x] = (u == 0 and math.sqrt(0.5) or 1) / 2 * math.cos((2 * x + 1) * u * math.pi / 16) end
+-- The transform of Arai, Agui and Nakajima: rows, then columns, each with five products; the factors that it leaves out are in
+-- the tables of steps.
+local SCALE = {[0] = 1}
+for k = 1, 7 do SCALE[k] = math.cos(k * math.pi / 16) * math.sqrt(2) end
+local R2, C2, D1, D2 = math.sqrt(2), 2 * math.cos(math.pi / 8), 2 * (math.cos(math.pi / 8) - math.cos(3 * math.pi / 8)),
+  2 * (math.cos(math.pi / 8) + math.cos(3 * math.pi / 8))
+
+-- Eight values of b, `step` apart, at each of eight places `next_` apart.
+local function transform(b, step, next_)
+  local s2, s3, s4, s5, s6, s7 = 2 * step, 3 * step, 4 * step, 5 * step, 6 * step, 7 * step
+  for i = 0, 7 * next_, next_ do
+    local x0, x1, x2, x3, x4, x5, x6, x7 = b[i], b[i + step], b[i + s2], b[i + s3], b[i + s4], b[i + s5], b[i + s6], b[i + s7]
+    local a0, a1, a3 = x0 + x4, x0 - x4, x2 + x6
+    local a2 = (x2 - x6) * R2 - a3
+    local e0, e3, e1, e2 = a0 + a3, a0 - a3, a1 + a2, a1 - a2
+    local z13, z10, z11, z12 = x5 + x3, x5 - x3, x1 + x7, x1 - x7
+    local o7 = z11 + z13
+    local z5 = (z10 + z12) * C2
+    local o6 = z5 - z10 * D2 - o7
+    local o5 = (z11 - z13) * R2 - o6
+    local o4 = z5 - z12 * D1 - o5
+    b[i], b[i + s7], b[i + step], b[i + s6] = e0 + o7, e0 - o7, e1 + o6, e1 - o6
+    b[i + s2], b[i + s5], b[i + s3], b[i + s4] = e2 + o5, e2 - o5, e3 + o4, e3 - o4
+  end
 end
-local block, half = ffi.new 'float[64]', ffi.new 'float[64]'
+
+local block, factors = ffi.new 'double[64]', ffi.new 'double[64]'
 
 -- Samples of a component, stride * 8 wide.
 local function plane(c, steps)
   local width = c.stride * 8
   local out = ffi.new('uint8_t[?]', width * c.rows * 8)
+  for k = 0, 63 do factors[k] = steps[k] * SCALE[floor(k / 8)] * SCALE[k % 8] / 8 end
   for by = 0, c.rows - 1 do
     for bx = 0, c.stride - 1 do
       local from, base = c.coefficients + (by * c.stride + bx) * 64, by * 8 * width + bx * 8
@@ -146,25 +169,14 @@ local function plane(c, steps)
         end
       end
       if flat then
-        local v = min(max(floor(from[0] * steps[0] / 8 + 128.5), 0), 255)
-        for y = 0, 7 do
-          for x = 0, 7 do out[base + y * width + x] = v end
-        end
+        local v = min(max(floor(from[0] * factors[0] + 128.5), 0), 255)
+        for y = 0, 7 do ffi.fill(out + base + y * width, 8, v) end
       else
-        for k = 0, 63 do block[k] = from[k] * steps[k] end
-        for v = 0, 7 do
-          local r = 8 * v
-          for x = 0, 7 do
-            half[r + x] = block[r] * COS[x] + block[r + 1] * COS[8 + x] + block[r + 2] * COS[16 + x] + block[r + 3] * COS[24 + x]
-              + block[r + 4] * COS[32 + x] + block[r + 5] * COS[40 + x] + block[r + 6] * COS[48 + x] + block[r + 7] * COS[56 + x]
-          end
-        end
+        for k = 0, 63 do block[k] = from[k] * factors[k] end
+        transform(block, 1, 8)
+        transform(block, 8, 1)
         for y = 0, 7 do
-          for x = 0, 7 do
-            local s = half[x] * COS[y] + half[8 + x] * COS[8 + y] + half[16 + x] * COS[16 + y] + half[24 + x] * COS[24 + y]
-              + half[32 + x] * COS[32 + y] + half[40 + x] * COS[40 + y] + half[48 + x] * COS[48 + y] + half[56 + x] * COS[56 + y]
-            out[base + y * width + x] = min(max(floor(s + 128.5), 0), 255)
-          end
+          for x = 0, 7 do out[base + y * width + x] = min(max(block[8 * y + x] + 128.5, 0), 255) end
         end
       end
     end
@@ -203,7 +215,15 @@ local function full(j, c)
   return out, w
 end
 
-local function byte(v) return min(max(floor(v + 0.5), 0), 255) end
+-- What the two chroma add to the luma, and bytes of sums that may lie outside of 0 to 255 (from -256).
+local RED, BLUE, GREEN1, GREEN2 = ffi.new 'int32_t[256]', ffi.new 'int32_t[256]', ffi.new 'int32_t[256]', ffi.new 'int32_t[256]'
+local BYTE = ffi.new 'uint8_t[1024]'
+for i = 0, 255 do
+  local v = i - 128
+  RED[i], BLUE[i] = floor(1.402 * v + 0.5), floor(1.772 * v + 0.5)
+  GREEN1[i], GREEN2[i] = floor(-0.714136286 * 65536 * v + 0.5), floor(-0.344136286 * 65536 * v + 0.5) + 32768
+end
+for i = 0, 1023 do BYTE[i] = min(max(i - 256, 0), 255) end
 
 -- Interleaved pixels of the planes: gray or RGB.
 local function colours(j, planes, strides)
@@ -223,13 +243,13 @@ local function colours(j, planes, strides)
     for x = 0, w - 1 do
       local r, g, bl = ra[x], rb[x], rc[x]
       if not plain then
-        local l, cb, cr = r, g - 128, bl - 128
-        r, g, bl = byte(l + 1.402 * cr), byte(l - 0.344136286 * cb - 0.714136286 * cr), byte(l + 1.772 * cb)
+        local l, cb, cr = r + 256, g, bl
+        r, g, bl = BYTE[l + RED[cr]], BYTE[l + bit.arshift(GREEN1[cr] + GREEN2[cb], 16)], BYTE[l + BLUE[cb]]
       end
       if rk then -- inks, which Adobe writes inverted
         local black = rk[x]
         if j.adobe == nil then r, g, bl, black = 255 - r, 255 - g, 255 - bl, 255 - black end
-        r, g, bl = byte(r * black / 255), byte(g * black / 255), byte(bl * black / 255)
+        r, g, bl = floor(r * black / 255 + 0.5), floor(g * black / 255 + 0.5), floor(bl * black / 255 + 0.5)
       end
       local to = 3 * (y * w + x)
       out[to], out[to + 1], out[to + 2] = r, g, bl

@@ -245,10 +245,14 @@ end
 
 -- -- The end -----------------------------------------------------------------------------------------
 
---- Write what waits. Waits for the devices of scalars that are tensors.
+--- Write what waits, and have the disk keep it. Waits for the devices of scalars that are tensors.
 -- @return self
 function Logger:flush()
-  if not self.closed then write(self) end
+  if not self.closed then
+    write(self)
+    if self.table then self.table.out:sync() end
+    if self.events then self.events.out:sync() end
+  end
   return self
 end
 

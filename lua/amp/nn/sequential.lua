@@ -1,7 +1,10 @@
 --- nn.Sequential: modules in a row, each fed with what the one before gives.
 local Module = require 'amp.nn.module'
 local raise = require('amp.error').throw
-local release = require('amp.ffi').C.amp_release
+local core = require 'amp.ffi'
+local ops = require 'amp.ops'
+local release, ref_t = core.C.amp_release, core.ref_t
+local istype = require('ffi').istype
 
 local Sequential = Module:extend('nn.Sequential')
 
@@ -46,6 +49,19 @@ end
 --- Number of modules.
 function Sequential:size() return rawget(self, '.count') end
 
+-- On a GPU a Linear and the ReLU or GELU after it are one op, row linear_act: one launch forward, and in backward the
+-- bias's gradient comes with the activation's. The values are those of the two. Gives that op's number of the
+-- activation, or nil.
+local function activation(m, next)
+  if m.__name ~= 'nn.Linear' or type(next) ~= 'table' or next.transient == nil or next.transient ~= next.forward or rawget(next, '.hooks') then
+    return nil
+  end
+  if next.__name == 'nn.ReLU' then return 0 end
+  if next.__name == 'nn.GELU' then return next.settings.approximate == 'tanh' and 2 or 1 end
+end
+
+local linear_act
+
 -- A built-in layer keeps no handle of what it is given or gives (`transient` is its own forward), so what passes
 -- between two of them is released at once: the tape holds what backward needs, and the collector, which can't see
 -- tensor memory, has nothing to do. `mine`: the value was made in this chain and nobody else has it.
@@ -58,7 +74,16 @@ local function chain(values, i, n, mine, ...)
     return chain(values, i + 1, n, false, m(...))
   end
   local x = ...
-  local y = m(x)
+  local y
+  if i < n and istype(ref_t, x) and x.ptr_ ~= nil and x.ptr_.device ~= 0 then
+    local act = activation(m, values[i + 1])
+    if act then
+      linear_act = linear_act or ops.get 'linear_act'
+      y = linear_act(x, m.weight, m.bias, act == 0 and 'relu' or act == 1 and 'gelu' or 'gelu_tanh')
+      i = i + 1
+    end
+  end
+  y = y or m(x)
   local fresh = not rawequal(x, y)
   if mine and fresh then release(x) end
   if i == n then return y end

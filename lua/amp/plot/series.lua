@@ -55,11 +55,12 @@ end
 local function extremes(t, k)
   local n = t:numel()
   local m = math.floor(n / k)
-  local runs = t:narrow(1, 1, m * k):reshape(m, k):float()
+  if t.dtype ~= 'float64' then t = t:float() end
+  local runs = t:narrow(1, 1, m * k):reshape(m, k)
   local low, high = runs:amin(2), runs:amax(2)
   local both = amp.stack({low, high}, 1):to('cpu'):tolist()
   if m * k < n then
-    local rest = t:narrow(1, m * k + 1, n - m * k):float()
+    local rest = t:narrow(1, m * k + 1, n - m * k)
     both[1][m + 1], both[2][m + 1] = rest:min():item(), rest:max():item()
   end
   return both[1], both[2]

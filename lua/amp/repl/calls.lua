@@ -4,6 +4,7 @@
 -- @module amp.repl.calls
 local ldoc = require 'amp.repl.ldoc'
 local ops = require 'amp.ops'
+local keywords = require('amp.repl.lexer').keywords
 
 local M = {}
 
@@ -16,7 +17,15 @@ function M.constructor(v)
   local call = type(mt) == 'table' and rawget(mt, '__call')
   local init = type(rawget(v, '__name')) == 'string' and v.init
   if type(init) == 'function' then return init end
-  return type(call) == 'function' and call or nil
+  if type(call) ~= 'function' then return nil end
+  if not ldoc.of_function(call) then -- one that only hands on
+    for i = 1, 60 do
+      local name, f = debug.getupvalue(call, i)
+      if not name then break end
+      if name == 'new' and type(f) == 'function' then return f end
+    end
+  end
+  return call
 end
 
 local lists = { names = true, known = true, option_names = true, keys = true, options = true }
@@ -69,7 +78,9 @@ function M.options(v)
       -- "batch_size (1), shuffle (false)" or "{dtype, device}"
       for name in (p[1] .. ','):gmatch '([%a_][%w_]*)%s*%b()' do into[name] = into[name] or {} end
       for inner in p[1]:gmatch '(%b{})' do
-        for name in inner:gmatch '([%a_][%w_]*)%s*[,}=]' do into[name] = into[name] or {} end
+        for name in inner:gmatch '([%a_][%w_]*)%s*[,}=]' do
+          if not keywords[name] then into[name] = into[name] or {} end
+        end
       end
     elseif type(v) == 'table' and p.kind ~= '' and p.name:find '^[%a_][%w_]*$' then
       into[p.name] = into[p.name] or {}

@@ -26,6 +26,7 @@ local overview = [[
   :who                 your variables
   :load file           run a script, its variables stay
   :locals on|off       whether outermost locals stay (on)
+  :jit on|off          whether inputs are compiled (off): Ctrl-C reaches only ops then
   :quit  or Ctrl-D     end
   $ command            run a command of the shell
 Tab completes names, methods, files in quotes, and options in a call's {}. Ctrl-C stops what runs, Ctrl-R looks for
@@ -51,6 +52,12 @@ commands['locals'] = function(_, rest)
   if rest == 'on' or rest == 'off' then eval.keep_locals = rest == 'on'
   elseif rest == '' then say(eval.keep_locals and 'on' or 'off')
   else return fail(':locals on or :locals off') end
+end
+
+function commands.jit(repl, rest)
+  if rest == 'on' or rest == 'off' then repl.compiled = rest == 'on'
+  elseif rest == '' then say(repl.compiled and 'on' or 'off')
+  else return fail(':jit on or :jit off') end
 end
 
 -- What was there before the session

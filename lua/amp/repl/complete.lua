@@ -178,7 +178,7 @@ return function(before)
   local at, word = before:match '^%s*%?%??%s*()([%w_.:]*)$'
   if at then return help_names(word, at) end
   at, word = before:match '^%s*:()(%a*)$'
-  if at then return { from = at, words = matching({ help = 1, quit = 1, time = 1, who = 1, load = 1, locals = 1 }, word) } end
+  if at then return { from = at, words = matching({ help = 1, quit = 1, time = 1, who = 1, load = 1, locals = 1, jit = 1 }, word) } end
   at, word = before:match '^%s*:load%s+()(%S*)$'
   if at then return file(word, at, '') end
   local tokens = {}

@@ -181,7 +181,7 @@ end
 -- First sentence of a comment
 local function summary(doc)
   local text = table.concat(doc.text, ' '):gsub('%s+', ' ')
-  return text:match '^%s*(.-[%.;])%s' or text
+  return (text:match '^%s*(.-[%.;])%s' or text):gsub(';$', '.')
 end
 
 -- The same; of a comment that has tags alone, what it takes and gives
@@ -223,25 +223,40 @@ local function op_of(class)
 end
 
 -- The table in which the instances of a class find their methods
-local function method_table(v)
+local function method_table(v, constructor)
   if rawget(v, 'class') and type(v.class) == 'table' then return v.class end
   if rawget(v, '__name') and type(v.init) == 'function' then return v end
-  local f = calls.constructor(v)
+  local f = constructor or calls.constructor(v)
   for i = 1, f and 60 or 0 do
     local name, t = debug.getupvalue(f, i)
     if not name then break end
     if type(t) == 'table' and name == 'mt' and type(rawget(t, '__index')) == 'table' then return t.__index end
+    if type(t) == 'table' and name:find '^%u%l' and t ~= v and type(next(t)) == 'string' and type(select(2, next(t))) == 'function' then return t end
+    if name == 'new' and type(t) == 'function' and not constructor then return method_table(v, t) end
+    local index = type(t) == 'table' and name == 'mt' and rawget(t, '__index')
+    for k = 1, type(index) == 'function' and 60 or 0 do
+      local inner, methods_of = debug.getupvalue(index, k)
+      if not inner then break end
+      if inner:find '^%u%l' and type(methods_of) == 'table' then return methods_of end
+    end
   end
   return v
 end
 
+-- Names of a part of amp: what is its own, then ops, without their in-place forms
 local function members(v, out)
-  local list = {}
+  local own, of_table = {}, {}
   for k in next, names.members(v) do
-    if not k:find '^_' then list[#list + 1] = k end
+    if ops.row((k:gsub('_$', ''))) and not rawget(v, k) or (v == require 'amp' and ops.row((k:gsub('_$', '')))) then
+      if ops.row(k) then of_table[#of_table + 1] = k end
+    elseif not k:find '^_' then
+      own[#own + 1] = k
+    end
   end
-  table.sort(list)
-  if #list > 0 then field(out, 'has', table.concat(list, '  ')) end
+  table.sort(own)
+  table.sort(of_table)
+  if #own > 0 then field(out, 'has', table.concat(own, '  ')) end
+  if #of_table > 0 then field(out, #own > 0 and 'and ops' or 'ops', table.concat(of_table, '  ')) end
 end
 
 local function class(name, v, out)

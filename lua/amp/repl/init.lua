@@ -14,6 +14,7 @@ local M = {}
 local FIRST, NEXT = 'amp> ', '...> '
 
 M.timing = false -- say of each input how long it took
+M.compiled = false -- leave inputs to the JIT compiler: loops of Lua alone can't be stopped then
 local count = 0 -- inputs
 local failed = false
 
@@ -50,6 +51,19 @@ local function show(results)
   if shown and shown[1] then out(shown[1] .. '\n') elseif text then out(text .. '\n') end
 end
 
+-- After an error about a global that is nil: what may have been meant
+local function hint(message)
+  local name = message:match "^[^\n]*global '([%a_][%w_]*)' %(a nil value%)[^\n]*$"
+  if not name then return '' end
+  local amp, util = require 'amp', require 'amp.util'
+  for _, known in ipairs(amp.names()) do
+    if known == name then return (', did you mean amp.%s?'):format(name) end
+  end
+  local known = util.keys(_G)
+  for k in next, eval.env do known[#known + 1] = k end
+  return util.hint(name, known)
+end
+
 --- Run an input and show what it gives.
 -- @tparam string text
 -- @tparam ?boolean timed say how long it took
@@ -68,11 +82,11 @@ function M.input(text, timed)
   for i = 1, #list do
     local p = list[i]
     eval.declare(p.names)
-    local results, message, seconds = run.call(p.chunk, name, false, same)
+    local results, message, seconds = run.call(p.chunk, name, M.compiled, same)
     total = total + seconds
     io.stdout:flush()
     if not results then
-      io.stderr:write(message, '\n')
+      io.stderr:write(message, hint(message), '\n')
       return false
     end
     if p.expression then remember(results[1]) end
@@ -82,9 +96,19 @@ function M.input(text, timed)
   return true
 end
 
+-- What people type who come from elsewhere: help, help(x), exit, quit()
+local function habit(text)
+  local word, rest = text:match '^%s*(%a+)%s*(.-)[%s;]*$'
+  if not word or (word ~= 'help' and word ~= 'exit' and word ~= 'quit') or eval.env[word] ~= nil then return nil end
+  local inside = rest:match '^%(%s*["\']?([%w_.:]*)["\']?%s*%)$' or rest:match '^["\']([%w_.:]+)["\']$'
+  if rest == '' or inside == '' then return word == 'help' and '?' or ':quit' end
+  return word == 'help' and inside and '?' .. inside or nil
+end
+
 local function one(text)
   if not text:find '%S' then return end
   local ok
+  text = habit(text) or text
   if text:find '^%s*[?$]' or text:find '^%s*:[^:]' then
     ok = require('amp.repl.commands')(M, text:match '^%s*(.-)%s*$')
   else

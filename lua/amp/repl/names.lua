@@ -54,7 +54,7 @@ local function add(into, k)
   if type(k) == 'string' and k:find '^[%a_][%w_]*$' then into[k] = true end
 end
 
--- Names that a part of amp loads at need: they are in tables that its __index looks into.
+-- Names that a part of amp loads at need, and methods: they are in tables that its __index looks into.
 local function lazy(into, index)
   if not ours(index) or debug.getinfo(index, 'S').what == 'C' then return end
   for i = 1, 60 do
@@ -62,7 +62,7 @@ local function lazy(into, index)
     if not name then break end
     if type(t) == 'table' and getmetatable(t) == nil then
       for k, v in next, t do
-        if type(v) == 'string' then add(into, k) end
+        if type(v) == 'string' or (name:find '^%u%l' and type(v) == 'function') then add(into, k) end
       end
     end
   end
@@ -80,6 +80,7 @@ local function gather(into, v, seen)
     for k in next, rawget(v, '.values') or {} do add(into, k) end
     local class = rawget(mt, 'class')
     if type(class) == 'table' then gather(into, class, seen) end
+    for name in ('assign call_frame check_name describe extend extra_repr init is_module super transient'):gmatch '%S+' do into[name] = nil end
   else
     lazy(into, index)
   end
@@ -215,6 +216,7 @@ end
 function M.meant(name)
   local steps = M.steps(name)
   if not steps then return nil end
+  if steps[1] == 'F' and #steps > 1 and M.value 'F' == nil then table.remove(steps, 1) end -- as nn.functional is often called
   local path = table.concat(steps, '.')
   local own = M.value(name)
   if own ~= nil and (#steps > 1 or rawget(eval.env, name) ~= nil) and type(own) ~= 'number' and type(own) ~= 'boolean' then return own, path end

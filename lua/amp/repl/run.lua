@@ -10,6 +10,7 @@ local call = require 'amp.call'
 local err = require 'amp.error'
 local report = require 'amp.cli.report'
 local C, S = core.C, core.S
+local word = require('amp.words').of -- the autocast state, by device type
 
 local M = {}
 
@@ -50,12 +51,11 @@ local function pack(...) return { n = select('#', ...), ... } end
 
 -- What an interrupted region may leave behind.
 local function snapshot()
-  return { S.grad_mode, S.autocast_on, S.autocast_depth, S.allow_banned, call.made,
-    S.autocast[0].enabled, S.autocast[0].dtype, S.autocast[1].enabled, S.autocast[1].dtype }
+  return { S.grad_mode, S.autocast_on, S.autocast_depth, S.allow_banned, call.made, word[0], word[1] }
 end
 local function restore(s)
   S.grad_mode, S.autocast_on, S.autocast_depth, S.allow_banned, call.made = s[1], s[2], s[3], s[4], s[5]
-  S.autocast[0].enabled, S.autocast[0].dtype, S.autocast[1].enabled, S.autocast[1].dtype = s[6], s[7], s[8], s[9]
+  word[0], word[1] = s[6], s[7]
   if not call.made then S.attention = bit.band(S.attention, bit.bnot(SCOPE)) end
 end
 

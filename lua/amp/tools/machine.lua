@@ -83,8 +83,10 @@ local function plugin(list, core, name, what, without, package)
     row(list, what, 'missing', 'not built in: ' .. without, ('apt install %s, then build amp again'):format(package))
   elseif text:find 'switched off' then
     row(list, what, 'missing', text)
-  elseif text:find '^not loaded:' or text:find ' refused: ' then
-    row(list, what, 'broken', text, 'build amp again')
+  elseif text:find '^not loaded:' then
+    row(list, what, 'missing', text .. '\n' .. without, ('apt install %s; if that brings another version, build amp again'):format(package))
+  elseif text:find ' refused: ' then
+    row(list, what, 'broken', text, 'build or install amp again')
   else
     local library = name == 'onednn' and loaded 'libdnnl' or name == 'lapack' and (loaded 'libopenblas' or loaded 'liblapack')
     local version, path = text:match '^(.-), (/.*)$'
@@ -140,7 +142,7 @@ local function open(names)
       local ok, lib = pcall(ffi.load, folder .. name)
       if ok then
         kept[#kept + 1] = lib
-        return lib, loaded(name) or folder .. name
+        return lib, loaded(name:match '^.-%.so') or folder .. name
       end
     end
   end
@@ -161,7 +163,7 @@ local function driver(list)
   end
   local v = int()
   ask(function() return lib.amp_cuda_driver(v) end)
-  local module = (read '/proc/driver/nvidia/version' or ''):match 'Kernel Module[^%d]*([%d.]+)'
+  local module = (read '/proc/driver/nvidia/version' or ''):match 'Kernel Module[^\n]-%s(%d+%.[%d.]+)'
   local text = ('CUDA %d.%d%s, %s'):format(math.floor(v[0] / 1000), math.floor(v[0] % 1000 / 10), module and ', driver ' .. module or '', path)
   local rc = ask(function() return lib.amp_cuda_init(0) end)
   if rc ~= 0 then
