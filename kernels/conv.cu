@@ -11,6 +11,7 @@
 ** Sums are in float32 (float64 for float64), in one order: results repeat.
 */
 #include "conv.cuh"
+#include "elementwise.cuh"
 
 namespace {
 
@@ -225,9 +226,23 @@ static int run(const conv_args &v, const amp_tensor *x, const amp_tensor *y)
   return 0;
 }
 
+template <class T> struct plus { enum { flat = 0 }; __device__ __forceinline__ T of(const T *a) const { return a[0] + a[1]; } };
+
 } // namespace
 
 extern "C" {
+
+/* y += a value a channel, for convolutions that were made without */
+int amp__cuda_conv_bias(amp_tensor *y, amp_tensor *bias)
+{
+  int64_t size[5] = { 1, bias->size[0], 1, 1, 1 }, stride[5] = { 0, bias->stride[0], 0, 0, 0 };
+  amp_tensor *b = amp__tensor_view(bias, y->ndim, size, stride, bias->offset);
+  if (b == NULL) return AMP_E_MEMORY;
+  amp_tensor *in[2] = { y, b };
+  int rc = y->dtype == AMP_FLOAT64 ? amp_ew_run<double, double, 2>(y, in, plus<double>()) : amp_ew_run<float, float, 2>(y, in, plus<float>());
+  amp__free(b);
+  return rc;
+}
 
 /* c: input weight bias */
 int amp__cuda_conv_plain(amp_call *c)

@@ -31,7 +31,7 @@ typedef struct job {
   int32_t gdt, sdt, zdt, act, whole;
 } job;
 
-template <class T> __global__ void __launch_bounds__(256) columns(const job k)
+template <class T, int ACT> __global__ void __launch_bounds__(256) columns(const job k)
 {
   __shared__ T part[YS][COLS];
   int x = threadIdx.x & 31, y = threadIdx.x >> 5;
@@ -39,15 +39,15 @@ template <class T> __global__ void __launch_bounds__(256) columns(const job k)
   T sum[N];
 #pragma unroll
   for (int j = 0; j < N; j++) sum[j] = 0;
-  for (int64_t r = (int64_t)blockIdx.y * YS + y; r < k.rows; r += (int64_t)gridDim.y * YS) {
-    int64_t at = r * k.cols + c;
-    if (k.whole && c + N <= k.cols) {
+  if (c < k.cols)
+    for (int64_t r = (int64_t)blockIdx.y * YS + y; r < k.rows; r += (int64_t)gridDim.y * YS) {
+      int64_t at = r * k.cols + c;
       T g[N], s[N];
       amp_load_n<N>(g, k.g, k.gdt, at);
-      if (k.act >= 0) {
+      if (ACT >= 0) {
         amp_load_n<N>(s, k.s, k.sdt, at);
 #pragma unroll
-        for (int j = 0; j < N; j++) g[j] = slope(k.act, g[j], s[j]);
+        for (int j = 0; j < N; j++) g[j] = slope(ACT, g[j], s[j]);
         amp_store_n<N>(k.z, k.zdt, at, g);
         /* what is summed is what was written */
         if (sizeof(T) == 4)
@@ -56,19 +56,7 @@ template <class T> __global__ void __launch_bounds__(256) columns(const job k)
       }
 #pragma unroll
       for (int j = 0; j < N; j++) sum[j] += g[j];
-    } else
-#pragma unroll
-      for (int j = 0; j < N; j++) {
-        if (c + j >= k.cols) continue;
-        T g = amp_load<T>(k.g, k.gdt, at + j);
-        if (k.act >= 0) {
-          g = slope(k.act, g, amp_load<T>(k.s, k.sdt, at + j));
-          amp_store<T>(k.z, k.zdt, at + j, g);
-          if (sizeof(T) == 4) g = (T)amp_rounded((float)g, k.zdt);
-        }
-        sum[j] += g;
-      }
-  }
+    }
 #pragma unroll
   for (int j = 0; j < N; j++) part[y][x * N + j] = sum[j];
   __syncthreads();
@@ -79,6 +67,25 @@ template <class T> __global__ void __launch_bounds__(256) columns(const job k)
   for (int j = 0; j < YS; j++) total += part[j][threadIdx.x];
   if (k.partial) ((T *)k.partial)[(int64_t)blockIdx.y * k.cols + c] = total;
   else amp_store<T>(k.sums, k.zdt, c, total);
+}
+
+/* rows that can't be read 16 bytes at a time: a thread a column */
+template <class T> __global__ void __launch_bounds__(256) columns_any(const job k)
+{
+  int64_t c = (int64_t)blockIdx.x * COLS + threadIdx.x;
+  if (c >= k.cols) return;
+  T sum = 0;
+  for (int64_t r = blockIdx.y; r < k.rows; r += gridDim.y) {
+    T g = amp_load<T>(k.g, k.gdt, r * k.cols + c);
+    if (k.act >= 0) {
+      g = slope(k.act, g, amp_load<T>(k.s, k.sdt, r * k.cols + c));
+      amp_store<T>(k.z, k.zdt, r * k.cols + c, g);
+      if (sizeof(T) == 4) g = (T)amp_rounded((float)g, k.zdt);
+    }
+    sum += g;
+  }
+  if (k.partial) ((T *)k.partial)[(int64_t)blockIdx.y * k.cols + c] = sum;
+  else amp_store<T>(k.sums, k.zdt, c, sum);
 }
 
 template <class T> __global__ void __launch_bounds__(256) add_up(char *sums, int dtype, const T *partial, int64_t cols, int lines)
@@ -123,7 +130,12 @@ int amp__cuda_columns(int act, const amp_tensor *grad, const amp_tensor *saved, 
     amp_tensor *partial = lines > 1 ? amp__cuda_scratch(sizeof(T) * (size_t)lines * (size_t)k.cols) : NULL;
     if (lines > 1 && !partial) return (int)AMP_E_MEMORY;
     k.partial = partial ? amp__data(partial) : NULL;
-    AMP_LAUNCH((columns<T>), dim3(strips, lines), 256, 0, k);
+    dim3 grid(strips, lines);
+    if (!k.whole) AMP_LAUNCH((columns_any<T>), grid, 256, 0, k);
+    else if (act == RELU) AMP_LAUNCH((columns<T, RELU>), grid, 256, 0, k);
+    else if (act == GELU) AMP_LAUNCH((columns<T, GELU>), grid, 256, 0, k);
+    else if (act == GELU_TANH) AMP_LAUNCH((columns<T, GELU_TANH>), grid, 256, 0, k);
+    else AMP_LAUNCH((columns<T, -1>), grid, 256, 0, k);
     if (partial) AMP_LAUNCH((add_up<T>), amp_grid(k.cols, 256), 256, 0, k.sums, (int)k.zdt, (const T *)k.partial, k.cols, (int)lines);
     amp__free(partial);
     return 0;

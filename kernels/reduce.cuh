@@ -196,8 +196,9 @@ template <class F, int V, int R> __global__ void __launch_bounds__(256) amp_red_
         int64_t left = (hi - i + by - 1) / by, o[R];
         int m = left < R ? (int)left : R;
         amp_red_offsets(p, o, in, i, by);
-        if constexpr (V == 1) amp_red_load(v[0], p.in, p.dtype, o, m);
-        else
+        if constexpr (V == 1) { /* in braces: nvcc 13.0 drops a branch whose else begins with a pragma */
+          amp_red_load(v[0], p.in, p.dtype, o, m);
+        } else {
 #pragma unroll
           for (int k = 0; k < R; k++) {
             T row[V] = {};
@@ -205,6 +206,7 @@ template <class F, int V, int R> __global__ void __launch_bounds__(256) amp_red_
 #pragma unroll
             for (int c = 0; c < V; c++) v[c][k] = row[c];
           }
+        }
 #pragma unroll
         for (int c = 0; c < V; c++) f.take(a[c], v[c], m, i, by);
       }

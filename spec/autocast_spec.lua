@@ -81,13 +81,13 @@ describe('a region', function()
       amp.deactivate()
     end
     for i = 1, 300 do
-      local on = i % 2 == 0
-      amp.enabled = on
-      local seen = { amp.autocast({ device = 'cpu', enabled = not on }, function()
+      local even = i % 2 == 0
+      amp.enabled = even
+      local seen = { amp.autocast({ device = 'cpu', enabled = not even }, function()
         return amp.is_autocast_enabled 'cpu', amp.is_autocast_enabled 'cuda'
       end) }
-      assert.same({ not on, on }, seen, i)
-      assert.same({ on, on }, { amp.is_autocast_enabled 'cpu', amp.is_autocast_enabled 'cuda' }, i)
+      assert.same({ not even, even }, seen, i)
+      assert.same({ even, even }, { amp.is_autocast_enabled 'cpu', amp.is_autocast_enabled 'cuda' }, i)
     end
     amp.enabled = false
   end)

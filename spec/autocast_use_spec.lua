@@ -258,6 +258,23 @@ describe('the cache', function()
     o:step()
     H.fails_here(function() loss:backward() end, 'matmul', 'in place')
   end)
+  it('a weight is cast in the first step of training and never after: optimizers write the low copies', function()
+    for _, class in ipairs { 'SGD', 'Adam', 'AdamW', 'RMSprop', 'Adagrad', 'LAMB' } do
+      local net = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
+      local opt, scaler, input = amp.optim[class](net:parameters(), { lr = 0.01 }), amp.GradScaler(), amp.randn(4, 8):half()
+      for step = 1, 5 do
+        local made = casts(function()
+          local out = region('float16', function() return net(input) end)
+          scaler:scale(out:float():square():mean() * (step == 3 and math.huge or 1)):backward()
+          scaler:unscale_(opt)
+          nn.utils.clip_grad_norm_(net:parameters(), 1)
+          scaler:step(opt):update()
+          opt:clear_grad()
+        end)
+        assert.equal(step == 1 and 4 or 0, made, ('%s, step %d'):format(class, step))
+      end
+    end
+  end)
   it('a hundred uses of one weight: one cast with it, a hundred without', function()
     local w = weight()
     for _, cached in ipairs { true, false } do

@@ -134,6 +134,9 @@ describe('a packed rock', function()
     if not packed then return pending 'not installed' end
     if os.execute 'command -v pkg-config >/dev/null 2>&1' ~= 0 then return pending 'no pkg-config here' end
     local rock = luarocks('from_binary', 'show --rock-dir amp'):match '%S+'
+    for _, name in ipairs { 'doc/LICENSE', 'include/amp.h', 'examples/guide/amp.meta.lua', 'examples/embed/linear.c' } do
+      assert.is_true(io.open(rock .. '/' .. name) ~= nil, name)
+    end
     local out, status = H.sh(([[cd '%s/examples/embed' && export PKG_CONFIG_PATH='%s/pkgconfig' &&
       cc linear.c $(pkg-config --cflags --libs amp) -lm -o '%s' && '%s' && cmake -S . -B '%s' -DCMAKE_PREFIX_PATH='%s' && cmake --build '%s' --target linear]])
       :format(source, rock, H.tmp 'linear', H.tmp 'linear', H.tmp 'cmake', rock, H.tmp 'cmake'))
@@ -232,6 +235,7 @@ describe('the library', function()
         assert.equal(1, status)
         assert.is_true(out:find(path, 1, true) ~= nil, out)
         assert.is_nil(out:find('PANIC', 1, true), out)
+        if path:find 'libm%.so' then assert.is_not_nil(out:find("is not amp's library", 1, true), out) end
       end
     end
   end)

@@ -1,7 +1,7 @@
 --- Random training programs: every construct in every other, errors, coroutines that yield or are given up, hooks, edits of
 -- gradients, in the gears of a scaler, in levels, handles and trainers. Each is played by amp and by a reference
 -- interpreter in plain numbers (spec/programs): values, dtypes, states, gradients, scales and weights are the same at every
--- point, and nothing is left behind. AMP_PROGRAMS=10000 plays so many, AMP_SEED=n begins at seed n.
+-- point, and nothing is left behind; on a GPU too, where there is one. AMP_PROGRAMS=10000 plays so many, AMP_SEED=n begins at seed n.
 local H = require 'spec.helper'
 local amp = require 'amp'
 local generate = require 'spec.programs.generate'
@@ -34,6 +34,16 @@ describe('random programs', function()
     for _, kind in ipairs { 'caught', 'state', 'scaled', 'unscaled', 'found', 'block', 'scales', 'edited', 'derivative', 'after', 'kept', 'trained' } do
       assert.is_true(kinds[kind] or count < 100, 'no program has a note ' .. kind)
     end
+  end)
+  it('the same on a GPU', function()
+    if not amp.cuda.is_available() then return pending 'there is no GPU' end
+    local low = reference.low
+    amp.set_default_device 'cuda'
+    reference.low = amp.get_autocast_dtype()
+    local ok, e = pcall(function() for seed = first, first + count - 1 do check(seed) end end)
+    amp.set_default_device 'cpu'
+    reference.low = low
+    if not ok then error(e, 0) end
   end)
   it('memory stays flat over them', function()
     for seed = 1, 40 do check(seed) end

@@ -54,14 +54,14 @@ install_command() { # $1 is 'sudo ' or nothing
     # left out only where the package lists are there and do not know them: libraries that make amp faster, and
     # what the specs of C programs compile with
     more=''
-    for package in libdnnl-dev libopenblas-dev libluajit-5.1-dev pkg-config g++ git; do
+    for package in libdnnl-dev libopenblas-dev libluajit-5.1-dev pkg-config g++; do
       if ! apt-cache show gcc >/dev/null 2>&1 || apt-cache show "$package" >/dev/null 2>&1; then more="$more $package"; fi
     done
     printf '%s' "$1apt-get update; $1apt-get install -y --no-install-recommends luajit lua5.1 lua-busted lua-check luarocks cmake make gcc libc6-dev zlib1g$more"
   elif command -v dnf >/dev/null 2>&1; then
-    printf '%s' "$1dnf install -y luajit compat-lua luarocks cmake make gcc gcc-c++ libasan libubsan libtsan zlib onednn-devel openblas-devel luajit-devel pkgconf git && $1luarocks --lua-version=5.1 install busted && $1luarocks --lua-version=5.1 install luacheck"
+    printf '%s' "$1dnf install -y luajit compat-lua luarocks cmake make gcc gcc-c++ libasan libubsan libtsan zlib onednn-devel openblas-devel luajit-devel pkgconf && $1luarocks --lua-version=5.1 install busted && $1luarocks --lua-version=5.1 install luacheck"
   elif command -v pacman >/dev/null 2>&1; then
-    printf '%s' "$1pacman -S --needed --noconfirm luajit lua51 lua51-busted luacheck luarocks cmake make gcc onednn openblas pkgconf git"
+    printf '%s' "$1pacman -S --needed --noconfirm luajit lua51 lua51-busted luacheck luarocks cmake make gcc onednn openblas pkgconf"
   else
     printf '%s' '(no known package manager; needed: luajit lua5.1 busted luacheck luarocks cmake make and a C compiler)'
   fi

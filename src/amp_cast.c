@@ -241,10 +241,20 @@ static int cast_input(amp_call *c, int i, int dtype, amp_tensor **owned, int *no
   return 0;
 }
 
+/* A tensor that is given twice, as query, key and value often are, is cast once. */
 static int cast_all(amp_call *c, int dtype, amp_tensor **owned, int *nowned)
 {
+  amp_tensor *given[AMP_MAX_IN];
   for (int i = 0; i < c->nin; i++) {
+    int same = i < AMP_MAX_IN ? 0 : i;
+    if (i < AMP_MAX_IN) given[i] = c->in[i];
+    while (same < i && given[same] != c->in[i]) same++;
     if (!eligible(amp__S, c->in[i])) continue;
+    if (same < i) {
+      if (c->in[same] == c->in[i]) continue; /* has the dtype as it is */
+      amp__retain(c->in[i] = owned[(*nowned)++] = c->in[same]);
+      continue;
+    }
     int rc = cast_input(c, i, dtype < 0 ? amp__S->autocast[c->in[i]->device].dtype : dtype, owned, nowned);
     if (rc < 0) return rc;
   }

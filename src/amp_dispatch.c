@@ -258,10 +258,15 @@ __attribute__((noinline)) int amp__dispatch_op(int op, unsigned flags, amp_tenso
   if (amp_unlikely(S->autocast_on) && flags == 0 && (nowned = cast_inputs(&c, owned)) < 0) { rc = nowned; nowned = 0; goto out; }
 #endif
   if (d->front) {
+    if (amp_unlikely(flags) && S->grad_mode && (seen & (AMP_T_REQUIRES_GRAD | AMP_T_HISTORY))) { /* what it saves stays as it is */
+      amp_tensor *copy[AMP_MAX_OUT];
+      if ((rc = amp__dispatch(AMP_OP_clone, 0, c.in, 1, copy, NULL)) < 0) goto out;
+      c.in[0] = owned[nowned++] = copy[0];
+    }
     rc = run_front(S, &c);
     if (amp_unlikely(flags) && rc == 0) { /* a composite's in-place form: its result, copied into the receiver */
-      amp_tensor *pair[2] = { c.in[0], c.out[0] };
-      given = c.in[0];
+      amp_tensor *pair[2] = { in[0], c.out[0] };
+      given = in[0];
       rc = check_result(&c);
       if (rc == 0) rc = amp__dispatch(AMP_OP_copy, AMP_INPLACE, pair, 2, NULL, NULL);
       amp__free(c.out[0]);

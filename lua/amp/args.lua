@@ -149,7 +149,7 @@ end
 local function is_options(v, a)
   if type(v) ~= 'table' or v[1] ~= nil then return false end
   if next(v) == nil then -- an empty list where a list may stand
-    return not (a and (a.kind == 'I' or a.kind == 'D' or a.kind == 'F' or a.kind == 'N' or a.list))
+    return not (a and (a.kind == 'I' or a.kind == 'D' or a.list))
   end
   return true
 end

@@ -77,6 +77,8 @@ local function record(fn, args, index)
       g.inputs[i] = v
     end
   end
+  collectgarbage() -- the warm steps' tensors; the graph has memory of its own
+  collectgarbage()
   local handle = C.amp_capture_begin(S, CUDA, index)
   if handle == nil then err.raise('capture') end
   g.handle = ffi.gc(handle, C.amp_capture_free)

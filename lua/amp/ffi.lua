@@ -1,7 +1,7 @@
 --- Finds and loads the library, declares it to the FFI, makes this Lua state's `S`.
--- The library is loaded by absolute path: environment AMP_LIBRARY, else `amp.libamp` on
--- package.cpath, else beside the Lua tree. This module's table, which package.loaded
--- reaches, keeps it loaded. It does not know tensors.
+-- The library is that which the program is linked with, else it is loaded by absolute path:
+-- environment AMP_LIBRARY, else `amp.libamp` on package.cpath, else beside the Lua tree. This
+-- module's table, which package.loaded reaches, keeps it loaded. It does not know tensors.
 -- @module amp.ffi
 local ffi = require 'ffi'
 
@@ -38,7 +38,21 @@ local function find()
     .. 'build it (cmake) or set AMP_LIBRARY to its path'):format(package.cpath, table.concat(tried, ', ')), 0)
 end
 
-M.path = find()
+-- The path of a library that the program itself is linked with: handles of one copy mean nothing to another, so
+-- where there is one, it is the one.
+local function linked()
+  pcall(ffi.cdef, [[const char *amp_cdef(void);
+    typedef struct amp_posix_symbol { const char *file; void *base; const char *name; void *address; } amp_posix_symbol;
+    int amp_posix_dladdr(const void *address, amp_posix_symbol *symbol) __asm__("dladdr");]])
+  local ok, address = pcall(function() return ffi.cast('void *', ffi.C.amp_cdef) end)
+  if not ok then return nil end
+  local symbol = ffi.new 'amp_posix_symbol'
+  if ffi.C.amp_posix_dladdr(address, symbol) == 0 or symbol.file == nil then return nil end
+  local path = ffi.string(symbol.file)
+  return path:find 'libamp%.so[^/]*$' and path or nil
+end
+
+M.path = linked() or find()
 
 -- libgomp reads its settings when it is loaded. By default its threads spin for milliseconds at
 -- barriers, which on a shared machine starves the thread they wait for (measured beside two busy
@@ -62,7 +76,9 @@ M.C = C
 -- A second copy of these modules (package.loaded cleared) must not declare twice.
 if not pcall(ffi.typeof, 'struct amp_state') then
   ffi.cdef 'const char *amp_cdef(void);'
-  local declared, err = pcall(ffi.cdef, ffi.string(C.amp_cdef()))
+  local ours, text = pcall(function() return ffi.string(C.amp_cdef()) end)
+  if not ours then error(('amp: %s is not amp\'s library (%s)'):format(M.path, text:match 'undefined symbol.*' or text), 0) end
+  local declared, err = pcall(ffi.cdef, text)
   if not declared then error(('amp: the declarations in %s are not understood: %s'):format(M.path, err), 0) end
 end
 

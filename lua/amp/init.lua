@@ -11,8 +11,8 @@ local registry = debug.getregistry()
 if registry['amp.loaded'] then return registry['amp.loaded'].amp end
 
 local keep = {} -- name -> module: all of amp that is loaded
-for name, module in pairs(package.loaded) do
-  if type(name) == 'string' and name:sub(1, 4) == 'amp.' then keep[name] = module end
+for name, module in pairs(package.loaded) do -- one that requires this file first is not there yet
+  if type(name) == 'string' and name:sub(1, 4) == 'amp.' and type(module) ~= 'userdata' then keep[name] = module end
 end
 
 table.insert(package.loaders, 2, function(name)
@@ -32,7 +32,10 @@ local core = require 'amp.ffi'
 -- A part of amp. A name that the library lacks means that one of the two is older than the other.
 local function part(name)
   local ok, module = pcall(require, name)
-  if ok then return module end
+  if ok then
+    keep[name] = module
+    return module
+  end
   local symbol = tostring(module):match "missing declaration for symbol '([%w_]+)'" or tostring(module):match "undefined symbol: ([%w_]+)"
   if not symbol then error(module, 0) end
   error(('amp: the library %s has no %s, which the Lua files in %s use: they are of different ages; build again, or reinstall amp')

@@ -302,6 +302,7 @@ end
 
 local Group = {}
 Group.__index = Group
+Group.__tostring = function(self) return ('amp.GradManager.group (%d manager%s)'):format(#self, #self == 1 and '' or 's') end
 
 --- Managers that record together and do not see each other's backward.
 -- @treturn table with record, release, attached_tensors

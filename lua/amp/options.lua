@@ -5,6 +5,7 @@ local raise = require('amp.error').throw
 local M = {}
 
 local function unknown(op, key, known)
+  if known.refused and known.refused[key] then raise(op, string.format("there is no option '%s': %s", key, known.refused[key])) end
   local list = {unpack(known)}
   table.sort(list)
   raise(op, string.format("unknown option '%s'%s (known: %s)", tostring(key), util.hint(key, known), table.concat(list, ', ')))
@@ -13,7 +14,7 @@ end
 --- Options with defaults filled in.
 -- @tparam string op who asks, for the error
 -- @tparam ?table given what the user gave, or nil
--- @tparam table known list of names
+-- @tparam table known list of names; its field refused, if any: names that are not offered -> why
 -- @tparam table defaults name -> value; a name without one stays nil
 -- @treturn table a new table
 -- @raise an unknown name; something that is not a table

@@ -268,7 +268,7 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int)
   memset(p, 0, sizeof *p);
   snprintf(p->name, sizeof p->name, "emulated GPU");
   p->totalGlobalMem = (size_t)1 << 30;
-  p->major = 9; p->minor = 0; p->multiProcessorCount = 2; p->warpSize = 32; p->maxThreadsPerBlock = 1024; p->sharedMemPerBlockOptin = 227 * 1024;
+  p->major = 9; p->minor = 0; { const char *e = getenv("AMP_EMULATED_SMS"); p->multiProcessorCount = e ? atoi(e) : 2; } p->warpSize = 32; p->maxThreadsPerBlock = 1024; p->sharedMemPerBlockOptin = 227 * 1024;
   p->l2CacheSize = 1 << 20;
   return cudaSuccess;
 }

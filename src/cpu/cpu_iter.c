@@ -12,7 +12,6 @@
 */
 #include "cpu_iter.h"
 #include "cpu_math.h"
-#include "cpu_math.h"
 
 void amp__parallel(int threads, int64_t n, int64_t grain, amp_part_fn body, void *ctx)
 {

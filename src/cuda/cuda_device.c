@@ -10,6 +10,7 @@
 #include <string.h>
 #include "cuda_core.h"
 #include "cuda_gemm.h"
+#include "amp_cudnn.h"
 #include "../amp_hash.h"
 
 AMP_API const char *amp_plugin_init(uint64_t hash, amp_device_ops *devices);
@@ -155,14 +156,14 @@ static int properties(int index, amp_device_properties *p)
 
 static int set(const char *name, int value)
 {
-  int *cell = strcmp(name, "tf32") == 0 ? &amp__cuda_tf32 : strcmp(name, "deterministic") == 0 ? &amp__cuda_deterministic : NULL;
+  int *cell = strcmp(name, "tf32") == 0 ? &amp__cuda_tf32 : strcmp(name, "deterministic") == 0 ? &amp__cuda_deterministic : strcmp(name, "cudnn") == 0 ? &amp__cuda_cudnn : NULL;
   if (cell == NULL) return -1;
   int was = *cell;
-  if (value >= 0) *cell = value != 0;
+  if (value >= 0) *cell = cell == &amp__cuda_cudnn && value > 1 ? 2 : value != 0;
   return was;
 }
 
-static const char *library(const char *name) { return strcmp(name, "cublas") == 0 ? amp__cuda_blas_info() : NULL; }
+static const char *library(const char *name) { return strcmp(name, "cublas") == 0 ? amp__cuda_blas_info() : strcmp(name, "cudnn") == 0 ? amp__cuda_dnn_info() : NULL; }
 
 const char *amp_plugin_version(void)
 {

@@ -1,13 +1,14 @@
 /*
-** cudnn_conv.h: convolutions by cuDNN, if it is there and takes them.
+** cudnn_conv.h: convolutions by own kernels (kernels/conv.cu, conv_weight.cu): what
+** the rows use where cuDNN is not there or does not take them.
 */
 #ifndef AMP_CUDNN_CONV_H
 #define AMP_CUDNN_CONV_H
-#include "cuda.h"
+#include "amp_cudnn.h"
 
-/* own kernels (kernels/conv.cu, conv_weight.cu) */
 int amp__cuda_conv_plain(amp_call *c);
 int amp__cuda_conv_plain_input(amp_call *c);
 int amp__cuda_conv_plain_weight(amp_call *c);
+int amp__cuda_conv_bias(amp_tensor *y, amp_tensor *bias); /* y += a value a channel (dimension 2) */
 
 #endif

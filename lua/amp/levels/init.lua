@@ -184,7 +184,7 @@ end
 
 --- Run fn(...) with autocast off.
 function M.disable_casts(fn, ...)
-  block.check_function('disable_casts', 1, fn)
+  require('amp.autograd').need_function('disable_casts', fn)
   return autocast.off(fn, ...)
 end
 

@@ -7,6 +7,12 @@ local raise = require('amp.error').throw
 
 local Table = Module:extend('nn.EmbeddingTable')
 
+-- what PyTorch has and this has not
+local refused = {
+  sparse = 'gradients of tables are dense',
+  scale_grad_by_freq = "gradients are not divided by how often a row is used; divide the table's gradient before the step",
+}
+
 -- What both have: the table, a row that stands for nothing, a largest norm of rows.
 function Table:build(o)
   local op = self.__name
@@ -61,7 +67,8 @@ local Embedding = Table:extend('nn.Embedding')
 -- down to it, in place), norm_type (2)
 -- @usage nn.Embedding(1000, 64, {padding_idx = 1})
 function Embedding:init(...)
-  self:build(options.arguments(self.__name, {'num_embeddings', 'embedding_dim', 'padding_idx', 'max_norm', 'norm_type'}, 2, {norm_type = 2}, ...))
+  self:build(options.arguments(self.__name, {'num_embeddings', 'embedding_dim', 'padding_idx', 'max_norm', 'norm_type', refused = refused}, 2,
+    {norm_type = 2}, ...))
 end
 
 --- @tparam Tensor index integers of any shape, from 1
@@ -96,7 +103,8 @@ local EmbeddingBag = Table:extend('nn.EmbeddingBag')
 -- @tparam number embedding_dim
 -- @tparam ?table options max_norm, norm_type (2), mode ('mean', 'sum' or 'max'), include_last_offset (false), padding_idx
 function EmbeddingBag:init(...)
-  local o = options.arguments(self.__name, {'num_embeddings', 'embedding_dim', 'max_norm', 'norm_type', 'mode', 'include_last_offset', 'padding_idx'}, 2,
+  local o = options.arguments(self.__name,
+    {'num_embeddings', 'embedding_dim', 'max_norm', 'norm_type', 'mode', 'include_last_offset', 'padding_idx', refused = refused}, 2,
     {norm_type = 2, mode = 'mean', include_last_offset = false}, ...)
   if o.mode ~= 'mean' and o.mode ~= 'sum' and o.mode ~= 'max' then raise(self.__name, "mode must be 'mean', 'sum' or 'max', got '%s'", tostring(o.mode)) end
   self.mode, self.include_last_offset = o.mode, options.boolean(self.__name, 'include_last_offset', o.include_last_offset)

@@ -78,18 +78,6 @@ function M.dirac_(t, ...)
   end)
 end
 
--- the number whose error function is y, in (-1, 1), by Newton's method from Winitzki's formula
-local function erfinv(y)
-  local l = (1 - y * y):clamp(1e-300):log()
-  local k = l / 2 + 2 / (math.pi * 0.147)
-  local x = ((k * k - l / 0.147):sqrt() - k):clamp(0):sqrt() * y:sign()
-  for _ = 1, 4 do
-    local off = (x:erf() - y) * (math.sqrt(math.pi) / 2) * (x * x):exp()
-    x = x - off / (1 + x * off) -- Halley's step
-  end
-  return x
-end
-
 local function normal_cdf(x)
   if math.abs(x) == math.huge then return x > 0 and 1 or 0 end
   return (1 + amp.tensor(x / math.sqrt(2), {dtype = 'float64'}):erf():item()) / 2
@@ -108,7 +96,7 @@ function M.trunc_normal_(t, ...)
     local x = amp.empty(t.shape, {dtype = 'float64', device = t.device})
     if low < high then
       x:uniform_(2 * low - 1, 2 * high - 1)
-      x = erfinv(x) * (o.std * math.sqrt(2)) + o.mean
+      x = x:erfinv() * (o.std * math.sqrt(2)) + o.mean
     else x:fill_(o.mean) end -- so far out that the distribution has no numbers there
     t:copy_(x:clamp(o.a, o.b))
   end)

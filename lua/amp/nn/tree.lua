@@ -228,14 +228,22 @@ local function is_float(dtype)
 end
 
 --- Move to a device, or change the dtype of floating-point parameters and buffers, or both.
--- Tensors keep their identity: an optimizer made before stays valid.
--- @tparam string ... 'cuda', 'cuda:2', 'cpu', 'float32', 'bfloat16', ...
--- @usage net:to('cuda'); net:to('cpu', 'float64')
+-- Tensors keep their identity: an optimizer made before stays valid. With memory_format = 'channels_last', weights of
+-- four dimensions are laid out so ('contiguous': as they are made).
+-- @param ... 'cuda', 'cuda:2', 'cpu', 'float32', 'bfloat16', ..., or {device =, dtype =, memory_format =}
+-- @usage net:to('cuda'); net:to('cpu', 'float64'); net:to{memory_format = 'channels_last'}
 function Module:to(...)
-  local device, dtype
+  local device, dtype, format
   for i = 1, select('#', ...) do
     local what = select(i, ...)
     if is_tensor(what) then device, dtype = what.device, what.dtype
+    elseif type(what) == 'table' then
+      local o = options.read('nn.Module:to', what, {'device', 'dtype', 'memory_format'})
+      format = o.memory_format
+      if format ~= nil and format ~= 'channels_last' and format ~= 'contiguous' then
+        raise('nn.Module:to', string.format("memory_format must be 'contiguous' or 'channels_last', got %s", util.show(format)))
+      end
+      if o.device ~= nil or o.dtype ~= nil then self:to(unpack({o.device or o.dtype, o.device and o.dtype or nil})) end
     elseif is_float(what) then dtype = types.dtype_name[types.dtype_code[what]]
     elseif type(what) == 'string' and (what:match('^cpu') or what:match('^cuda')) then device = what
     else
@@ -246,7 +254,10 @@ function Module:to(...)
     local new = t:detach()
     if device then new = new:to(device) end
     if dtype and is_float(new.dtype) then new = new:to(dtype) end
-    if new.dtype == t.dtype and new.device == t.device then return end
+    if format and new:dim() == 4 then
+      new = new:contiguous(format)
+      if new:data_ptr() == t:data_ptr() then return end
+    elseif new.dtype == t.dtype and new.device == t.device then return end
     local grad = t.grad
     t.grad = nil
     t:set_data(new)

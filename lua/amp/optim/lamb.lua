@@ -11,5 +11,6 @@ return require('amp.optim.optimizer').class {
   name = 'LAMB',
   kind = tonumber(C.AMP_LAMB),
   defaults = { lr = 1e-3, betas = { 0.9, 0.999 }, eps = 1e-6, weight_decay = 0.01, bias_correction = true, always_adapt = false, maximize = false },
+  refused = { max_grad_norm = 'gradients are not clipped in the step; call nn.utils.clip_grad_norm_(params, max_norm) before it' },
   aliases = { learningRate = 'lr', learning_rate = 'lr', weightDecay = 'weight_decay', epsilon = 'eps' },
 }

@@ -6,6 +6,7 @@
 --   OneCycleLR(opt, {max_lr, total_steps, pct_start = 0.3, anneal_strategy = 'cos', div_factor = 25,
 --     final_div_factor = 1e4, three_phase = false, cycle_momentum = true, base_momentum = 0.85, max_momentum = 0.95})
 --   LambdaLR(opt, {lr_lambda})                     SequentialLR(opt, {schedulers, milestones})
+--   MultiplicativeLR(opt, {lr_lambda})             ChainedScheduler({schedulers})    (all stepped at once)
 --   ConstantLR(opt, {factor = 1/3, total_iters = 5})         PolynomialLR(opt, {total_iters = 5, power = 1})
 --   CosineAnnealingWarmRestarts(opt, {T_0, T_mult = 1, eta_min = 0})
 --   CyclicLR(opt, {base_lr, max_lr, step_size_up = 2000, step_size_down, mode = 'triangular', gamma = 1, scale_fn,
@@ -146,7 +147,7 @@ local function define(name, known, defaults, setup, rate, absolute)
     __call = function(_, opt, given)
       check_optimizer(op, opt)
       if type(given) == 'number' and known[1] then given = { [known[1]] = given } end
-      if type(given) == 'function' and name == 'LambdaLR' then given = { lr_lambda = given } end
+      if known[1] == 'lr_lambda' and type(type(given) == 'table' and given[1] or given) == 'function' then given = { lr_lambda = given } end
       local o = options.read(op, given, known, defaults)
       local self = setmetatable({ optimizer = opt, last_epoch = 0, base_lrs = {}, options = o }, class)
       if setup then setup(self, op, o) end
@@ -277,6 +278,7 @@ end
 
 M.define, M.Scheduler, M.check_optimizer, M.number = define, Scheduler, check_optimizer, number
 require 'amp.optim.lr_onecycle'(M)
+require 'amp.optim.lr_chained'(M)
 require 'amp.optim.lr_cycles'(M)
 require 'amp.optim.lr_plateau'(M)
 M.define, M.Scheduler, M.check_optimizer, M.number = nil, nil, nil, nil

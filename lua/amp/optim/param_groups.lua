@@ -54,6 +54,7 @@ function M.read(class, given, defaults, extra)
       real = nil
     end
     if real == nil then
+      if class.refused and class.refused[k] then err.throw(class.op, "there is no option '%s': %s", k, class.refused[k]) end
       local names = known_names(class, util.keys(extra))
       local all = {}
       for _, n in ipairs(names) do all[#all + 1] = n end

@@ -1,0 +1,77 @@
+--- Schedules that multiply: MultiplicativeLR, and ChainedScheduler, which steps several at once.
+-- Called by amp.optim.lr_scheduler with its module table.
+-- @module amp.optim.lr_chained
+local err = require 'amp.error'
+local util = require 'amp.util'
+
+return function(M)
+  --- MultiplicativeLR(opt, {lr_lambda}): at step n the rate of the step before times lr_lambda(n); one function,
+  -- or one a parameter group. Each is asked once for each step.
+  M.define('MultiplicativeLR', { 'lr_lambda' }, {}, function(self, op, o)
+    local f = o.lr_lambda
+    if type(f) == 'table' and #f ~= #self.optimizer.param_groups then
+      err.throw(op, '%d functions for %d parameter groups', #f, #self.optimizer.param_groups)
+    elseif type(f) ~= 'function' and type(f) ~= 'table' then
+      err.throw(op, 'lr_lambda must be a function of the step, or a list of them, got %s', util.show(f))
+    end
+    self.products = {}
+  end, function(self, base, n, _, i)
+    local f = self.options.lr_lambda
+    if type(f) == 'table' then f = f[i] end
+    local p = self.products[i] or { [0] = 1 }
+    self.products[i] = p
+    for k = #p + 1, n do p[k] = p[k - 1] * f(k) end
+    return base * p[n]
+  end)
+
+  -- -- Several at once -----------------------------------------------------------------
+
+  local Chained = { op = 'lr_scheduler.ChainedScheduler' }
+  Chained.__index = Chained
+
+  --- Step each schedule, the first one first; their factors multiply.
+  -- @return self
+  function Chained:step()
+    for _, s in ipairs(self.schedulers) do s:step() end
+    return self
+  end
+
+  function Chained:get_last_lr() return self.schedulers[1]:get_last_lr() end
+
+  function Chained:state_dict()
+    local list = {}
+    for i, s in ipairs(self.schedulers) do list[i] = s:state_dict() end
+    return { schedulers = list }
+  end
+
+  function Chained:load_state_dict(state)
+    local list = type(state) == 'table' and state.schedulers
+    if type(list) ~= 'table' or #list ~= #self.schedulers then
+      err.throw(Chained.op .. '.load_state_dict', 'the state of %d schedulers is expected, got %s', #self.schedulers,
+        type(list) == 'table' and 'that of ' .. #list or util.show(state))
+    end
+    for i, s in ipairs(self.schedulers) do s:load_state_dict(list[i]) end
+    return self
+  end
+
+  function Chained.__tostring(self)
+    local names = {}
+    for i, s in ipairs(self.schedulers) do names[i] = s.op end
+    return ('%s (%s)'):format(Chained.op, table.concat(names, ', '))
+  end
+
+  --- ChainedScheduler({schedulers}): one step() for schedules of one optimizer.
+  -- @usage local sched = lr_scheduler.ChainedScheduler { lr_scheduler.LinearLR(opt), lr_scheduler.ExponentialLR(opt, 0.9) }
+  M.ChainedScheduler = setmetatable(Chained, { __call = function(_, list, optimizer)
+    local op = Chained.op
+    if type(list) == 'table' and list.schedulers then list = list.schedulers end
+    if type(list) ~= 'table' or #list == 0 then err.throw(op, 'a list of schedulers is expected, got %s', util.show(list)) end
+    for i, s in ipairs(list) do
+      if type(s) ~= 'table' or type(s.step) ~= 'function' or type(s.optimizer) ~= 'table' then
+        err.throw(op, 'element %d must be a scheduler, got %s', i, util.show(s))
+      end
+      if s.optimizer ~= (optimizer or list[1].optimizer) then err.throw(op, 'scheduler %d is of another optimizer', i) end
+    end
+    return setmetatable({ schedulers = { unpack(list) }, optimizer = list[1].optimizer }, Chained)
+  end })
+end

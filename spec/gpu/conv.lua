@@ -1,0 +1,148 @@
+--- Convolutions on a real card: cuDNN against own kernels and the CPU, results and times.
+--
+--     luajit spec/gpu/conv.lua [small]
+--
+-- from the top of the tree. Every line is a shape, a dtype, a layout and one of forward (with a bias), gradient in the
+-- input, gradient in the weight: errors relative to the largest value of the reference, milliseconds, TFLOP/s. The
+-- reference is the CPU in float32 (on the same rounded operands) where that takes no more than a moment, else own
+-- kernels. The last line counts what is out of tolerance; the exit code says whether there was any.
+package.path = './?.lua;' .. package.path
+local ffi = require 'ffi'
+local amp = require 'amp'
+local core = require 'amp.ffi'
+local ops = require 'spec.op_call'
+local C, S = core.C, core.S
+
+local small = arg[1] == 'small'
+if not amp.cuda.is_available() then
+  print('no GPU: ' .. amp.cuda.reason())
+  os.exit(1)
+end
+amp.set_default_device('cpu')
+
+ffi.cdef 'typedef struct { long s, ns; } amp_spec_time; int clock_gettime(int, amp_spec_time *);'
+local clock = ffi.new 'amp_spec_time'
+local function now()
+  ffi.C.clock_gettime(1, clock)
+  return tonumber(clock.s) + 1e-9 * tonumber(clock.ns)
+end
+
+local CUDA = 1
+local function cudnn(mode) assert(C.amp_device_set(S, CUDA, 'cudnn', mode) >= 0) end
+
+-- n, channels, size (a number or a table), result's channels, kernel, and stride, padding, dilation, groups
+local shapes = {
+  { 'odd',          2, 5, { 7, 9 }, 6, 3, 1, 1 },
+  { 'pointwise',    3, 16, { 6, 5 }, 24, 1 },
+  { 'strided',      2, 8, { 11, 13 }, 12, 3, 2, 1 },
+  { 'dilated',      2, 8, { 15, 12 }, 8, 3, 1, 2, 2 },
+  { 'groups',       2, 12, { 9, 9 }, 18, 3, 2, 1, 1, 3 },
+  { 'depthwise',    2, 16, { 10, 10 }, 16, 3, 1, 1, 1, 16 },
+  { 'patches',      2, 3, { 32, 32 }, 16, 8, 8 },
+  { 'line',         3, 7, { 40 }, 9, 5, 2, 2 },
+  { 'volume',       1, 4, { 6, 7, 8 }, 6, 3, 2, 1 },
+}
+local large = {
+  { 'stem 7x7',     32, 3, { 224, 224 }, 64, 7, 2, 3 },
+  { 'stage 1 1x1',  32, 64, { 56, 56 }, 256, 1 },
+  { 'stage 1 3x3',  32, 64, { 56, 56 }, 64, 3, 1, 1 },
+  { 'stage 2 3x3/2', 32, 128, { 56, 56 }, 128, 3, 2, 1 },
+  { 'stage 2 1x1/2', 32, 256, { 56, 56 }, 512, 1, 2 },
+  { 'stage 3 3x3',  32, 256, { 14, 14 }, 256, 3, 1, 1 },
+  { 'stage 4 3x3',  32, 512, { 7, 7 }, 512, 3, 1, 1 },
+  { 'depthwise 56', 32, 128, { 56, 56 }, 128, 3, 1, 1, 1, 128 },
+  { 'ResNeXt 28',   32, 256, { 28, 28 }, 256, 3, 1, 1, 1, 32 },
+  { 'dilated 28',   16, 256, { 28, 28 }, 256, 3, 1, 2, 2 },
+  { 'odd 37',       16, 50, { 37, 41 }, 70, 3, 1, 1 },
+}
+if not small then for _, s in ipairs(large) do shapes[#shapes + 1] = s end end
+
+local tolerance = { float32 = 1e-5, float16 = 2e-3, bfloat16 = 1.6e-2 }
+
+--- The largest difference over the largest value.
+local function apart(a, b)
+  a, b = a:cpu():to('float32'), b:cpu():to('float32')
+  local most = b:abs():max():item()
+  local d = (a - b):abs():max():item()
+  if d ~= d then return 1 / 0 end
+  return d / math.max(most, 1e-30)
+end
+
+local function milliseconds(f)
+  f()
+  f()
+  amp.cuda.synchronize()
+  local n, t = 1, 0
+  while t < 0.02 and n < 4096 do
+    n = n * 4
+    local began = now()
+    for _ = 1, n do f() end
+    amp.cuda.synchronize()
+    t = now() - began
+  end
+  return 1e3 * t / n
+end
+
+local bad, lines = 0, 0
+print(amp.cuda.reason() .. '; ' .. amp.cuda.library 'cudnn')
+print(('%-14s %-8s %-6s %-7s %9s %9s %9s | %9s %9s %8s %8s'):format('shape', 'dtype', 'layout', 'pass', 'cudnn-ref', 'own-ref', 'own-cudnn', 'cudnn ms', 'own ms', 'TFLOP/s', 'own'))
+
+local function compare(s, dtype, last)
+  local name, n, c, size, k, kernel = s[1], s[2], s[3], s[4], s[5], s[6]
+  local attrs = { stride = s[7] or 1, padding = s[8] or 0, dilation = s[9] or 1, groups = s[10] or 1 }
+  local xs, ws, outs, macs = { n, c }, { k, c / attrs.groups }, { n, k }, n * k * c / attrs.groups
+  for i, v in ipairs(size) do
+    xs[i + 2], ws[i + 2] = v, kernel
+    outs[i + 2] = math.floor((v + 2 * attrs.padding - attrs.dilation * (kernel - 1) - 1) / attrs.stride) + 1
+    macs = macs * outs[i + 2] * kernel
+  end
+  local function made(shape)
+    local t = amp.randn(shape):to(dtype)
+    if last and #shape == 4 then t = t:contiguous('channels_last') end
+    return t
+  end
+  local x, w, b, g = made(xs), made(ws), made { k }, made(outs)
+  local back = { shape = xs }
+  local weight = { shape = ws }
+  for key, v in pairs(attrs) do back[key], weight[key] = v, v end
+  local passes = {
+    { 'forward', 'convolution', { x, w, b }, attrs },
+    { 'input', 'convolution_input', { g, w, false }, back },
+    { 'weight', 'convolution_weight', { g, x }, weight },
+  }
+  for _, p in ipairs(passes) do
+    local there, wide = {}, {}
+    for i, t in ipairs(p[3]) do
+      there[i] = t and t:cuda()
+      wide[i] = t and t:to('float32')
+    end
+    local function run() return ops.raw(p[2], there, p[4])[1] end
+    cudnn(0)
+    local own = run()
+    local own_ms = milliseconds(run)
+    cudnn(2)
+    local lib = run()
+    local lib_ms = milliseconds(run)
+    local again = run()
+    local ref = macs <= 2e8 and ops.raw(p[2], wide, p[4])[1] or own
+    local e1, e2, e3 = apart(lib, ref), apart(own, ref), apart(own, lib)
+    local limit = tolerance[dtype]
+    local wrong = not (e1 <= limit and e2 <= limit and e3 <= 2 * limit and apart(again, lib) <= limit)
+    if wrong then bad = bad + 1 end
+    lines = lines + 1
+    print(('%-14s %-8s %-6s %-7s %9.1e %9.1e %9.1e | %9.3f %9.3f %8.2f %8.2f%s'):format(name, dtype, last and 'last' or 'planes', p[1], e1, e2, e3,
+      lib_ms, own_ms, 2e-9 * macs / lib_ms, 2e-9 * macs / own_ms, wrong and '  WRONG' or ''))
+  end
+  collectgarbage()
+end
+
+for _, s in ipairs(shapes) do
+  for _, dtype in ipairs { 'float32', 'float16', 'bfloat16' } do
+    for _, last in ipairs { false, true } do
+      if #s[4] == 2 or not last then compare(s, dtype, last) end
+    end
+  end
+end
+cudnn(1)
+print(('%d comparisons, %d out of tolerance'):format(lines, bad))
+os.exit(bad == 0 and 0 or 1)

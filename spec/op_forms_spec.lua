@@ -1,0 +1,168 @@
+--- Forms of calls beside the plain one: in-place composites, empty option tables, layouts of whole
+-- networks, options that are not offered, schedules that multiply.
+local amp = require 'amp'
+local H = require 'spec.helper'
+local nn, optim = amp.nn, amp.optim
+
+describe('in-place forms of composites', function()
+  it('write the receiver and give it back', function()
+    for name, args in pairs { clamp_min = { 0 }, clamp_max = { 0 }, relu6 = {}, tanhshrink = {}, sinc = {}, logit = { 0.1 } } do
+      local x = H.sample({ 2, 3 })
+      local want, before = amp[name](x, unpack(args)), H.version(x)
+      local back = x[name .. '_'](x, unpack(args))
+      assert.is_true(back == x)
+      assert.is_true(H.version(x) > before)
+      H.close(x, want, H.exact, name)
+    end
+  end)
+  it('are recorded, and refused on leaves', function()
+    local w = H.make({ -1, 2 }, { 2 })
+    w.requires_grad = true
+    local y = w * 3
+    y:clamp_min_(0)
+    y:sum():backward()
+    H.close(w.grad, { 0, 3 }, H.exact)
+    H.fails(function() w:clamp_min_(0) end, 'leaf')
+  end)
+  it('refuse what does not fit the receiver', function()
+    H.fails(function() return H.make({ 1, 2 }, { 2 }, 'int64'):clamp_min_(0.5) end, 'clamp_min_', 'float32', 'int64')
+  end)
+  it('addcmul_, addcdiv_ and lerp_ read the receiver where it is an operand too', function()
+    local a, b = H.make({ 1, 2 }, { 2 }), H.make({ 3, 4 }, { 2 })
+    H.close(a:clone():addcmul_(b, b, { value = 2 }), { 19, 34 }, H.exact)
+    local x = a:clone()
+    H.close(x:addcmul_(x, x), { 2, 6 }, H.exact)
+    H.close(a:clone():addcdiv_(b, a), { 4, 4 }, H.exact)
+    H.close(a:clone():lerp_(b, 0.5), { 2, 3 }, H.exact)
+    H.fails(function() return a:addcmul_(H.sample { 2, 2 }, b) end, 'addcmul_', '2x2')
+    H.fails(function() return amp.addcmul(H.make({ 1 }, { 1 }, 'int64'), H.make({ 1 }, { 1 }, 'int64'), H.make({ 1 }, { 1 }, 'int64'), { value = 0.5 }) end,
+      'addcmul', '0.5')
+  end)
+end)
+
+describe('an empty table last', function()
+  it('is options where no list of any length may stand', function()
+    local x, w = H.sample { 1, 1, 3, 3 }, H.sample { 1, 1, 2, 2 }
+    H.same(amp.conv2d(x, w, nil, {}), amp.conv2d(x, w))
+    H.same(amp.max_pool2d(x, 2, {}), amp.max_pool2d(x, 2))
+    H.fails(function() return amp.max_pool2d(x, {}) end, 'kernel_size', 'missing')
+  end)
+end)
+
+describe('values that cannot be, found before a kernel runs:', function()
+  it('draws', function()
+    H.fails(function() amp.empty(2):uniform_(1, 0) end, 'uniform_', 'from 1', 'to 0')
+    H.fails(function() amp.empty(2):normal_(0, -1) end, 'normal_', '-1')
+    H.fails(function() amp.empty(2):bernoulli_(1.5) end, 'bernoulli_', '1.5')
+    H.fails(function() amp.empty(2):exponential_(-2) end, 'exponential_', '-2')
+  end)
+  it('factors of integers', function()
+    local i = H.make({ 1, 2 }, { 2 }, 'int64')
+    for _, alpha in ipairs { 0.5, 1e30, 0 / 0 } do
+      H.fails(function() return amp.add(i, i, { alpha = alpha }) end, 'add', 'alpha', 'integral')
+      H.fails(function() return amp.index_add(i, 1, i, i, { alpha = alpha }) end, 'index_add', 'alpha', 'integral')
+    end
+    H.fails(function() return H.make({ 1 }, { 1 }, 'int8'):clamp(300, 400) end, 'clamp', '300', 'int8')
+  end)
+end)
+
+describe('net:to{memory_format = ...}', function()
+  it('lays out weights of four dimensions, trains alike, and names what it does not know', function()
+    local losses = {}
+    for _, format in ipairs { 'contiguous', 'channels_last' } do
+      amp.manual_seed(1)
+      local net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(4 * 3 * 3, 2))
+      local x, y = amp.randn(2, 3, 5, 5), amp.randint(1, 3, { 2 })
+      local opt = optim.SGD(net:parameters(), { lr = 0.1 })
+      net:to { memory_format = format }
+      assert.equal(format == 'channels_last', net[1].weight:is_contiguous { memory_format = 'channels_last' })
+      assert.is_true(net[3].weight:is_contiguous())
+      for i = 1, 3 do
+        local loss = nn.functional.cross_entropy(net(x:contiguous(format)), y)
+        loss:backward()
+        opt:step():clear_grad()
+        losses[i] = losses[i] or loss:item()
+        assert.is_true(math.abs(losses[i] - loss:item()) < 1e-5)
+      end
+    end
+    local net = nn.Linear(2, 2)
+    H.fails_here(function() net:to { memory_format = 'rows' } end, 'memory_format', 'rows')
+    H.fails_here(function() net:to { layout = 'x' } end, 'layout', 'memory_format')
+    assert.equal('float64', net:to { dtype = 'float64', device = 'cpu' }.weight.dtype)
+  end)
+end)
+
+describe('a tensor given twice to one call', function()
+  it('is cast once in a region', function()
+    local o = H.sample { 4, 4 }
+    local mha = nn.MultiheadAttention(4, 2)
+    local function casts(f)
+      local before = amp.counters().casts
+      amp.autocast({ dtype = 'bfloat16' }, f)
+      return amp.counters().casts - before
+    end
+    local x = H.sample { 3, 2, 4 }
+    mha(x, x, x) -- plans
+    amp.clear_autocast_cache()
+    local one = casts(function() return mha(x, x, x) end)
+    amp.clear_autocast_cache()
+    local three = casts(function() return mha(x, x:clone(), x:clone()) end)
+    assert.equal(2, three - one)
+    assert.equal(1, casts(function() return amp.matmul(o, o) end))
+    local y = H.sample { 4, 4 }
+    y.requires_grad = true
+    local z = y * 1
+    amp.autocast({ dtype = 'bfloat16' }, function() return amp.matmul(z, z) end):sum():backward()
+    local twice = y.grad
+    y.grad = nil
+    amp.autocast({ dtype = 'bfloat16' }, function() return amp.matmul(y * 1, y * 1) end):sum():backward()
+    H.close(twice, y.grad, { rtol = 2e-2, atol = 2e-2 })
+  end)
+end)
+
+describe('what is not offered', function()
+  it('says so and what to do instead', function()
+    H.fails_here(function() nn.Embedding(3, 4, { sparse = true }) end, 'sparse', 'dense')
+    H.fails_here(function() nn.EmbeddingBag(3, 4, { scale_grad_by_freq = true }) end, 'scale_grad_by_freq', 'divide')
+    H.fails_here(function() optim.LAMB({ amp.ones(2, { requires_grad = true }) }, { max_grad_norm = 1 }) end, 'max_grad_norm', 'clip_grad_norm_')
+  end)
+end)
+
+describe('schedules that multiply', function()
+  local s = optim.lr_scheduler
+  local function sgd(lr) return optim.SGD({ amp.ones(2, { requires_grad = true }) }, { lr = lr }) end
+
+  it('MultiplicativeLR asks for each step once, and a state goes on from where it was', function()
+    local asked, opt = {}, sgd(1)
+    local function factor(n)
+      asked[#asked + 1] = n
+      return n / 2
+    end
+    local sched = s.MultiplicativeLR(opt, factor)
+    opt:step()
+    for _ = 1, 3 do sched:step() end
+    assert.same({ 1, 2, 3 }, asked)
+    assert.equal(0.5 * 1 * 1.5, opt.param_groups[1].lr)
+    local other = sgd(1)
+    local again = s.MultiplicativeLR(other, { factor }):load_state_dict(sched:state_dict())
+    other:step()
+    again:step()
+    assert.equal(0.75 * 2, other.param_groups[1].lr)
+    H.fails_here(function() s.MultiplicativeLR(opt, { factor, factor }) end, '2 functions', '1 parameter group')
+    H.fails_here(function() s.MultiplicativeLR(opt, 3) end, 'lr_lambda', '3')
+  end)
+
+  it('ChainedScheduler steps all of its schedules', function()
+    local opt = sgd(1)
+    local sched = s.ChainedScheduler { s.MultiplicativeLR(opt, function() return 0.5 end), s.ExponentialLR(opt, 0.9) }
+    opt:step()
+    for _ = 1, 3 do sched:step() end
+    assert.is_true(math.abs(sched:get_last_lr()[1] - 0.45 ^ 3) < 1e-15)
+    local state = sched:state_dict()
+    sched:step():load_state_dict(state)
+    assert.is_true(math.abs(opt.param_groups[1].lr - 0.45 ^ 3) < 1e-15)
+    H.fails_here(function() s.ChainedScheduler {} end, 'list of schedulers')
+    H.fails_here(function() s.ChainedScheduler { s.ExponentialLR(opt, 0.9), s.ExponentialLR(sgd(1), 0.9) } end, 'scheduler 2', 'another optimizer')
+    H.fails_here(function() sched:load_state_dict { schedulers = {} } end, '2 schedulers', '0')
+  end)
+end)
