@@ -252,7 +252,9 @@ describe('amp at a terminal', function()
   end)
   case('leaves the terminal sane whatever signal ends or stops it', function()
     local t = start()
-    for _, signal in ipairs { 'TERM', 'HUP', 'QUIT', 'SEGV', 'ABRT', 'USR1' } do
+    local signals = { 'TERM', 'HUP', 'QUIT', 'USR1', 'SEGV', 'ABRT' }
+    for i, signal in ipairs(signals) do
+      if i > 4 and os.getenv 'AMP_SPEC_SANITIZED' then break end -- the sanitizer takes these itself
       t:amp()
       t:type 'half a li'
       os.execute(('kill -%s %d'):format(signal, t:pid()))

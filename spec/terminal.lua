@@ -14,7 +14,7 @@ local count = 0
 local function quote(s) return H.quote(s) end
 
 function Terminal:tmux(command)
-  local out = H.sh(('tmux -S %s %s'):format(quote(self.socket), command))
+  local out = H.sh(('LD_PRELOAD= tmux -S %s %s'):format(quote(self.socket), command))
   return out
 end
 
@@ -26,8 +26,15 @@ function M.start(o)
   local self = setmetatable({ home = H.tmp('home' .. count), socket = H.tmp('tmux' .. count) }, Terminal)
   os.execute('mkdir -p ' .. quote(self.home))
   local root, build = H.absolute(H.root), H.absolute(H.build)
+  local bin, preload = root .. '/lua/bin', os.getenv 'LD_PRELOAD'
+  if preload and preload ~= '' then -- a sanitizer's run time, which amp needs and the tools around it don't stand
+    bin = H.tmp('bin' .. count)
+    os.execute('mkdir -p ' .. quote(bin))
+    H.write(bin .. '/amp', ('#!/bin/sh\nLD_PRELOAD=%s exec %s "$@"\n'):format(quote(preload), quote(root .. '/lua/bin/amp')))
+    os.execute('chmod +x ' .. quote(bin .. '/amp'))
+  end
   local env = ("cd %s && env -u AMP_HISTORY -u XDG_STATE_HOME HOME=%s PS1='$ ' PATH=%s:\"$PATH\" AMP_LIBRARY=%s LC_ALL=C.UTF-8 %s"):format(
-    quote(self.home), quote(self.home), quote(root .. '/lua/bin'), quote(build .. '/amp/libamp.so'), o.env or '')
+    quote(self.home), quote(self.home), quote(bin), quote(build .. '/amp/libamp.so'), o.env or '')
   self:tmux(('-f /dev/null new-session -d -x %d -y %d %s'):format(o.columns or 80, o.rows or 24, quote(env .. ' bash --norc --noprofile')))
   self:wait '^%$'
   return self
@@ -36,7 +43,7 @@ end
 --- End the shell and what runs in it, and wait until they are gone.
 function Terminal:stop()
   local shell = self:tmux('display-message -p "#{pane_pid}"'):match '^%d+'
-  local all = shell and (shell .. ' ' .. H.sh('pgrep -P ' .. shell):gsub('%s+', ' ')) or ''
+  local all = shell and (shell .. ' ' .. H.sh('LD_PRELOAD= pgrep -P ' .. shell):gsub('%s+', ' ')) or ''
   self:tmux 'kill-server'
   H.sh(('for p in %s; do n=0; while kill -0 $p && [ $n -lt 40 ]; do sleep 0.05; n=$((n + 1)); done; done'):format(all))
 end
@@ -83,7 +90,7 @@ end
 --- Process number of the amp that runs in the shell.
 function Terminal:pid()
   local shell = self:tmux('display-message -p "#{pane_pid}"'):match '%d+'
-  local out = H.sh('pgrep -P ' .. shell)
+  local out = H.sh('LD_PRELOAD= pgrep -P ' .. shell)
   return tonumber(out:match '%d+')
 end
 

@@ -1,0 +1,54 @@
+--- GPT-2 (Radford et al., 2019): token and position embeddings, blocks of attention and MLP with layer norms before,
+-- output weights tied to the token embedding. `net(tokens)` gives logits for N x T tokens (from 1);
+-- `net(tokens, targets)` the mean cross entropy.
+local amp = require 'amp'
+local nn, F = amp.nn, amp.nn.functional
+
+local Block = nn.Module:extend 'Block'
+
+function Block:init(size, heads)
+  self.heads = heads
+  self.ln_1 = nn.LayerNorm(size)
+  self.qkv = nn.Linear(size, 3 * size)
+  self.proj = nn.Linear(size, size)
+  self.ln_2 = nn.LayerNorm(size)
+  self.mlp = nn.Sequential(nn.Linear(size, 4 * size), nn.GELU { approximate = 'tanh' }, nn.Linear(4 * size, size))
+end
+
+function Block:forward(x)
+  local n, t, size = x:size(1), x:size(2), x:size(3)
+  local qkv = self.qkv(self.ln_1(x)):view(n, t, 3, self.heads, size / self.heads):permute(3, 1, 4, 2, 5)
+  local y = F.scaled_dot_product_attention(qkv[1], qkv[2], qkv[3], { is_causal = true })
+  x = x + self.proj(y:transpose(2, 3):reshape(n, t, size))
+  return x + self.mlp(self.ln_2(x))
+end
+
+local GPT2 = nn.Module:extend 'GPT2'
+
+function GPT2:init(options)
+  local o = options or {}
+  local size, layers, heads = o.size or 768, o.layers or 12, o.heads or 12
+  self.wte = nn.Embedding(o.vocabulary or 50257, size)
+  self.wpe = nn.Embedding(o.context or 1024, size)
+  local blocks = {}
+  for i = 1, layers do blocks[i] = Block(size, heads) end
+  self.h = nn.ModuleList(blocks)
+  self.ln_f = nn.LayerNorm(size)
+  amp.no_grad(function()
+    for name, p in self:named_parameters() do
+      if name:find 'bias$' then p:fill_(0)
+      elseif not name:find 'ln_' then p:normal_(0, name:find 'proj%.weight$' and 0.02 / (2 * layers) ^ 0.5 or 0.02) end
+    end
+  end)
+end
+
+function GPT2:forward(tokens, targets)
+  local places = amp.arange(1, tokens:size(2) + 1, { dtype = 'int64', device = tokens.device })
+  local x = self.wte(tokens) + self.wpe(places)
+  for _, block in ipairs(self.h) do x = block(x) end
+  local logits = F.linear(self.ln_f(x), self.wte.weight)
+  if not targets then return logits end
+  return F.cross_entropy(logits:view(-1, logits:size(3)), targets:view(-1))
+end
+
+return GPT2

@@ -1,0 +1,54 @@
+--- ResNet-50 (He et al., 2016; the stride in the 3x3 convolution), parameters named as torchvision's.
+-- `local resnet50 = require 'examples.models.resnet'`; `net = resnet50{classes = 1000}`; input N x 3 x H x W.
+local amp = require 'amp'
+local nn, F = amp.nn, amp.nn.functional
+
+local Bottleneck = nn.Module:extend 'Bottleneck'
+
+function Bottleneck:init(from, width, stride)
+  local to = width * 4
+  self.conv1 = nn.Conv2d(from, width, 1, { bias = false })
+  self.bn1 = nn.BatchNorm2d(width)
+  self.conv2 = nn.Conv2d(width, width, 3, { stride = stride, padding = 1, bias = false })
+  self.bn2 = nn.BatchNorm2d(width)
+  self.conv3 = nn.Conv2d(width, to, 1, { bias = false })
+  self.bn3 = nn.BatchNorm2d(to)
+  if stride ~= 1 or from ~= to then
+    self.downsample = nn.Sequential(nn.Conv2d(from, to, 1, { stride = stride, bias = false }), nn.BatchNorm2d(to))
+  end
+end
+
+function Bottleneck:forward(x)
+  local y = F.relu(self.bn1(self.conv1(x)))
+  y = F.relu(self.bn2(self.conv2(y)))
+  y = self.bn3(self.conv3(y))
+  return F.relu(y + (self.downsample and self.downsample(x) or x))
+end
+
+local ResNet = nn.Module:extend 'ResNet'
+
+function ResNet:init(options)
+  local o = options or {}
+  local blocks, base = o.blocks or { 3, 4, 6, 3 }, o.width or 64
+  self.conv1 = nn.Conv2d(3, base, 7, { stride = 2, padding = 3, bias = false })
+  self.bn1 = nn.BatchNorm2d(base)
+  self.pool = nn.MaxPool2d(3, { stride = 2, padding = 1 })
+  local from = base
+  for i, n in ipairs(blocks) do
+    local width, list = base * 2 ^ (i - 1), {}
+    for k = 1, n do
+      list[k] = Bottleneck(from, width, k == 1 and i > 1 and 2 or 1)
+      from = width * 4
+    end
+    self['layer' .. i] = nn.Sequential(list)
+  end
+  self.fc = nn.Linear(from, o.classes or 1000)
+end
+
+function ResNet:forward(x)
+  x = self.pool(F.relu(self.bn1(self.conv1(x))))
+  for i = 1, 4 do x = self['layer' .. i](x) end
+  return self.fc(x:mean { 3, 4 })
+end
+
+return ResNet
