@@ -161,16 +161,20 @@ template <class T, int LANES> __global__ void __launch_bounds__(THREADS) direct(
         v += conv_load(T(0), a.y.p, a.y.dtype, yc + n * a.y.stride[0] + oz * a.y.stride[2] + oy * a.y.stride[3] + ox * a.y.stride[4])
              * conv_load(T(0), a.x.p, a.x.dtype, xc + n * a.x.stride[0] + iz * a.x.stride[2] + iy * a.x.stride[3] + ix * a.x.stride[4]);
       }
-    __syncthreads();
-    sum[threadIdx.x] = v;
-    __syncthreads();
-    for (int half = SLOTS / 2; half > 0; half /= 2) {
-      if (slot < half) sum[threadIdx.x] += sum[threadIdx.x + half * LANES];
+    if (LANES == 1) v = amp_reduce_block<amp_sum>(v, (T)0);
+    else {
       __syncthreads();
+      sum[threadIdx.x] = v;
+      __syncthreads();
+      for (int half = SLOTS / 2; half > 0; half /= 2) {
+        if (slot < half) sum[threadIdx.x] += sum[threadIdx.x + half * LANES];
+        __syncthreads();
+      }
+      v = sum[lane];
     }
     if (slot == 0 && there) {
-      if (part) part[((cut * (int64_t)a.groups * a.rows + row) * a.chans + c) * taps + t] = sum[lane];
-      else conv_store(a.w.p, a.w.dtype, row * a.w.stride[0] + c * a.w.stride[1] + z * a.w.stride[2] + y * a.w.stride[3] + x * a.w.stride[4], sum[lane]);
+      if (part) part[((cut * (int64_t)a.groups * a.rows + row) * a.chans + c) * taps + t] = v;
+      else conv_store(a.w.p, a.w.dtype, row * a.w.stride[0] + c * a.w.stride[1] + z * a.w.stride[2] + y * a.w.stride[3] + x * a.w.stride[4], v);
     }
   }
 }

@@ -31,7 +31,7 @@ struct grid_args {
 template <class T, int K> struct taps { int at[K]; T w[K], d[K], dd[K], bad; };
 
 /* A place on a line of length size after padding; f becomes d place / d v */
-template <class T> __device__ __forceinline__ T folded(T v, int size, int padding, bool align, T &f)
+template <class T> __device__ __attribute__((noinline)) T folded(T v, int size, int padding, bool align, T &f)
 {
   T n = (T)size, lo = align ? (T)0 : (T)-0.5, span = align ? n - 1 : n;
   if (padding == REFLECTION) {
@@ -90,35 +90,29 @@ template <class T, int K> __device__ __forceinline__ void place(taps<T, K> &t, T
 
 template <class T, int K> struct point { taps<T, K> t[3]; int nz; T bad; };
 
-template <class T> __device__ __forceinline__ T grid_value(const amp_arg &g, int nd, int64_t n, int64_t p, int a)
+/* Where point p of image n stands in a tensor of the grid's shape; its values lie stride[nd + 1] apart */
+__device__ __forceinline__ int64_t grid_at(const amp_arg &g, int nd, int64_t n, int64_t p)
 {
-  int64_t at = n * g.stride[0] + a * g.stride[nd + 1];
+  int64_t at = n * g.stride[0];
+  uint32_t i = (uint32_t)p;
+#pragma unroll 1
   for (int d = nd; d >= 1; d--) {
-    int64_t q = d > 1 ? p / g.size[d] : 0;
-    at += (p - q * g.size[d]) * g.stride[d];
-    p = q;
+    uint32_t m = (uint32_t)g.size[d], q = i / m;
+    at += (int64_t)(i - q * m) * g.stride[d];
+    i = q;
   }
-  return planes_load(T(0), g.p, g.dtype, at);
-}
-template <class T> __device__ __forceinline__ void put_grid_value(const amp_arg &g, int nd, int64_t n, int64_t p, int a, T v)
-{
-  int64_t at = n * g.stride[0] + a * g.stride[nd + 1];
-  for (int d = nd; d >= 1; d--) {
-    int64_t q = d > 1 ? p / g.size[d] : 0;
-    at += (p - q * g.size[d]) * g.stride[d];
-    p = q;
-  }
-  planes_store(g.p, g.dtype, at, v);
+  return at;
 }
 
 template <class T, int K> __device__ __forceinline__ void find(const grid_args &k, point<T, K> &q, int64_t n, int64_t p)
 {
+  int64_t at = grid_at(k.grid, k.nd, n, p), step = k.grid.stride[k.nd + 1];
   q.nz = k.nd == 3 ? K : 1;
   q.bad = 0;
 #pragma unroll
   for (int a = 0; a < 3; a++) {
     if (a < k.nd) {
-      place(q.t[a], grid_value<T>(k.grid, k.nd, n, p, a), k.x.size[2 - a], k.padding, k.align);
+      place(q.t[a], planes_load(T(0), k.grid.p, k.grid.dtype, at + a * step), k.x.size[2 - a], k.padding, k.align);
       q.bad += q.t[a].bad;
     } else {
 #pragma unroll
@@ -127,14 +121,14 @@ template <class T, int K> __device__ __forceinline__ void find(const grid_args &
   }
 }
 
-/* code for every tap: z, y, x are its places, wx, wy, wz the weights of the three dimensions */
+/* Taps i of the dimensions; bicubic ones are looked up where they are used (their code is too long to be there 16 times) */
 #define EACH_TAP(q, ...)                                                                            \
   for (int iz = 0; iz < (q).nz; iz++) {                                                             \
     int z = (q).t[2].at[0]; T wz = (q).t[2].w[0], dz = (q).t[2].d[0], ddz = (q).t[2].dd[0];         \
     _Pragma("unroll") for (int i = 1; i < K; i++) if (i == iz) { z = (q).t[2].at[i]; wz = (q).t[2].w[i]; dz = (q).t[2].d[i]; ddz = (q).t[2].dd[i]; } \
     if (z < 0) continue;                                                                            \
     (void)dz; (void)ddz;                                                                            \
-    _Pragma("unroll") for (int iy = 0; iy < K; iy++) {                                              \
+    _Pragma("unroll (K == 4 ? 1 : K)") for (int iy = 0; iy < K; iy++) {                             \
       int y = (q).t[1].at[iy]; T wy = (q).t[1].w[iy];                                               \
       if (y < 0) continue;                                                                          \
       _Pragma("unroll") for (int ix = 0; ix < K; ix++) {                                            \
@@ -146,6 +140,15 @@ template <class T, int K> __device__ __forceinline__ void find(const grid_args &
   }
 #define NZ(w, v) ((w) != 0 ? (v) : (T)0)
 #define READ(v) planes_load(T(0), k.v.p, k.v.dtype, v##0 + planes_pixel(k.v, z, y, x))
+
+template <class T> __device__ __forceinline__ void put_sums(const grid_args &k, int64_t n, int64_t p, const T *sum, T bad)
+{
+  int64_t at = grid_at(k.gg, k.nd, n, p);
+  if (k.x.c == 0) bad = 0;
+  planes_store(k.gg.p, k.gg.dtype, at, sum[0] + bad);
+  planes_store(k.gg.p, k.gg.dtype, at + k.gg.stride[k.nd + 1], sum[1] + bad);
+  if (k.nd > 2) planes_store(k.gg.p, k.gg.dtype, at + 2 * k.gg.stride[k.nd + 1], sum[2] + bad);
+}
 
 /* -- One point, channels c0 .. c1 ---------------------------------------------------- */
 
@@ -180,13 +183,15 @@ template <class T, int K> __device__ __forceinline__ void backward(const grid_ar
       })
   }
   if (k.what != ONLY_SUM)
-    for (int a = 0; a < k.nd; a++) put_grid_value(k.gg, k.nd, n, p, a, sum[a] + (K > 1 && k.x.c > 0 ? q.bad : (T)0));
+    put_sums(k, n, p, sum, K > 1 ? q.bad : (T)0);
 }
 
 /* Gradients of backward: h is the gradient of its first result, along that of its second */
 template <class T, int K> __device__ __forceinline__ void twice(const grid_args &k, const point<T, K> &q, int64_t n, int64_t p, int64_t at, int64_t c0, int64_t c1)
 {
-  T sum[3] = { 0, 0, 0 }, ex = grid_value<T>(k.along, k.nd, n, p, 0), ey = grid_value<T>(k.along, k.nd, n, p, 1), ez = k.nd > 2 ? grid_value<T>(k.along, k.nd, n, p, 2) : (T)0;
+  int64_t e = grid_at(k.along, k.nd, n, p), step = k.along.stride[k.nd + 1];
+  T sum[3] = { 0, 0, 0 }, ex = planes_load(T(0), k.along.p, k.along.dtype, e), ey = planes_load(T(0), k.along.p, k.along.dtype, e + step);
+  T ez = k.nd > 2 ? planes_load(T(0), k.along.p, k.along.dtype, e + 2 * step) : (T)0;
   for (int64_t c = c0; c < c1; c++) {
     int64_t x0 = planes_channel(k.x, n, c), h0 = planes_channel(k.h, n, c), to = planes_channel(k.gx, n, c);
     T g = planes_load(T(0), k.y.p, k.y.dtype, at + c * k.y.stride[1]), og = 0;
@@ -216,7 +221,7 @@ template <class T, int K> __device__ __forceinline__ void twice(const grid_args 
     if (k.what != ONLY_SUM) planes_store(k.og.p, k.og.dtype, planes_channel(k.og, n, c) + planes_place(k.og, (int)p), og + q.bad);
   }
   if (k.what != ONLY_SUM)
-    for (int a = 0; a < k.nd; a++) put_grid_value(k.gg, k.nd, n, p, a, sum[a] + (k.x.c > 0 ? q.bad : (T)0));
+    put_sums(k, n, p, sum, q.bad);
 }
 
 enum { FORWARD, BACKWARD, TWICE };

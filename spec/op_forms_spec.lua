@@ -120,6 +120,37 @@ describe('a tensor given twice to one call', function()
   end)
 end)
 
+describe('draws among functions', function()
+  local F = nn.functional
+  it('rrelu: slopes between the bounds in training, their mean otherwise', function()
+    local x = H.make({ -8, 8, -4, 0 }, { 4 })
+    H.close(F.rrelu(x), amp.leaky_relu(x, (1 / 8 + 1 / 3) / 2), H.exact)
+    local layer = nn.RReLU(0.25, 0.5)
+    local seen = {}
+    for _ = 1, 20 do
+      local v = H.values(layer(x))
+      assert.is_true(v[1] <= -2 and v[1] >= -4 and v[2] == 8 and v[4] == 0)
+      seen[v[1]] = true
+    end
+    assert.is_true(next(seen, next(seen)) ~= nil, 'drawn anew each time')
+    H.close(layer:eval()(x), { -3, 8, -1.5, 0 }, H.exact)
+    H.fails_here(function() F.rrelu(x, 0.5, 0.25) end, '0.5', '0.25')
+  end)
+  it('gumbel_softmax: rows add up to 1, hard ones are one-hot, categories come by weight', function()
+    amp.manual_seed(1)
+    local logits = amp.tensor({ 0, math.log(3) }):expand({ 2000, 2 }):clone()
+    logits.requires_grad = true
+    local soft = F.gumbel_softmax(logits, 0.5)
+    H.close(soft:detach():sum(2), amp.ones(2000), { rtol = 0, atol = 1e-5 })
+    local hard = F.gumbel_softmax(logits, { hard = true })
+    assert.is_true(math.abs(hard:detach():mean(1)[2]:item() - 0.75) < 0.04)
+    assert.is_true(amp.logical_or(hard:detach():sub(1):abs():lt(1e-6), hard:detach():abs():lt(1e-6)):all():item())
+    hard:select(2, 1):sum():backward()
+    assert.is_true(logits.grad:abs():sum():item() > 0)
+    H.fails_here(function() F.gumbel_softmax(logits, 0) end, 'tau', '0')
+  end)
+end)
+
 describe('what is not offered', function()
   it('says so and what to do instead', function()
     H.fails_here(function() nn.Embedding(3, 4, { sparse = true }) end, 'sparse', 'dense')

@@ -74,6 +74,16 @@ end
 --- Wait for text as it is.
 function Terminal:expect(text, seconds) return self:wait(text, true, seconds) end
 
+--- Press a key until the screen matches a pattern: two signals of a kind that come before a busy process runs
+-- again are one.
+function Terminal:press(key, pattern)
+  for _ = 1, 50 do
+    self:type('', key)
+    if pcall(self.wait, self, pattern, false, 0.5) then return end
+  end
+  self:wait(pattern, false, 1)
+end
+
 --- Start amp and wait for its prompt.
 function Terminal:amp(arguments)
   self:type('clear; amp ' .. (arguments or ''), 'Enter')

@@ -85,7 +85,8 @@ end
 
 local bad, lines = 0, 0
 print(amp.cuda.reason() .. '; ' .. amp.cuda.library 'cudnn')
-print(('%-14s %-8s %-6s %-7s %9s %9s %9s | %9s %9s %8s %8s'):format('shape', 'dtype', 'layout', 'pass', 'cudnn-ref', 'own-ref', 'own-cudnn', 'cudnn ms', 'own ms', 'TFLOP/s', 'own'))
+print(('%-14s %-8s %-6s %-7s %9s %9s %9s | %9s %9s %8s %8s'):format('shape', 'dtype', 'layout', 'pass', 'cudnn-ref', 'own-ref', 'own-cudnn',
+  'cudnn ms', 'own ms', 'TFLOP/s', 'own'))
 
 local function compare(s, dtype, last)
   local name, n, c, size, k, kernel = s[1], s[2], s[3], s[4], s[5], s[6]

@@ -44,6 +44,20 @@ local function define(class, op, ...)
   return A
 end
 
+-- -- A slope drawn for each element ------------------------------------------------
+
+local RReLU = Module:extend('nn.RReLU')
+
+--- @tparam ?number lower 1/8
+-- @tparam ?number upper 1/3
+function RReLU:init(...)
+  local o = options.arguments(self.__name, {'lower', 'upper'}, 0, {lower = 1 / 8, upper = 1 / 3}, ...)
+  self.lower, self.upper = options.number(self.__name, 'lower', o.lower), options.number(self.__name, 'upper', o.upper, o.lower)
+end
+
+function RReLU:forward(x) return require('amp.nn.functional').rrelu(x, self.lower, self.upper, self.training) end
+function RReLU:extra_repr() return ('%.4g to %.4g'):format(self.lower, self.upper) end
+
 local function form(op, name, v)
   if v ~= 'none' and v ~= 'tanh' then raise(op, "%s must be 'none' or 'tanh', got '%s'", name, tostring(v)) end
 end
@@ -68,6 +82,7 @@ return {
   Softmax = define('Softmax', amp.softmax, {'dim', -1, options.integer}),
   --- nn.LogSoftmax(dim): along a dimension, default the last
   LogSoftmax = define('LogSoftmax', amp.log_softmax, {'dim', -1, options.integer}),
+  RReLU = RReLU,
   Mish = define('Mish', amp.mish),
   SELU = define('SELU', amp.selu),
   Hardswish = define('Hardswish', amp.hardswish),

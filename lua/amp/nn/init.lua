@@ -28,7 +28,7 @@ local groups = {
   dropout = {'Dropout', 'Dropout1d', 'Dropout2d', 'Dropout3d', 'AlphaDropout', 'FeatureAlphaDropout'},
   activation = {'ReLU', 'Tanh', 'Sigmoid', 'SiLU', 'GELU', 'Softplus', 'Softmax', 'LogSoftmax', 'Mish', 'SELU', 'Hardswish', 'Hardsigmoid',
     'ReLU6', 'Softsign', 'Tanhshrink', 'LogSigmoid', 'LeakyReLU', 'ELU', 'CELU', 'Hardtanh', 'Hardshrink', 'Softshrink', 'Threshold',
-    'Softmin', 'GLU'},
+    'Softmin', 'GLU', 'RReLU'},
   loss = {'CrossEntropyLoss', 'NLLLoss', 'MSELoss', 'L1Loss', 'SmoothL1Loss', 'HuberLoss', 'BCELoss', 'BCEWithLogitsLoss', 'KLDivLoss', 'CTCLoss',
     'PoissonNLLLoss', 'GaussianNLLLoss', 'CosineEmbeddingLoss', 'HingeEmbeddingLoss', 'MarginRankingLoss', 'MultiLabelMarginLoss',
     'MultiLabelSoftMarginLoss', 'SoftMarginLoss', 'MultiMarginLoss', 'TripletMarginLoss', 'TripletMarginWithDistanceLoss',

@@ -161,10 +161,10 @@ local function lines(prompt)
     end
     run.tty.interrupts = 0
     local line = io.stdin:read '*l'
-    if run.tty.interrupts > 0 then -- ctrl-c while waiting
+    if run.tty.interrupts > 0 then -- ctrl-c while waiting; a line is what was typed after it
       if not prompt then return end
-      io.stderr:write '\n'
-      held, line = nil, nil
+      if not line then io.stderr:write '\n' end
+      held = nil
     elseif not line then
       break
     end
