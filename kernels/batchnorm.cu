@@ -108,9 +108,10 @@ template <class T, int V, bool BACK> __global__ void __launch_bounds__(THREADS) 
       amp_load_n<V>(g, k.g, k.gdt, img * k.gn + c * k.gc + i * V);
 #pragma unroll
       for (int j = 0; j < V; j++) x[j] = a * g[j] + (b * x[j] + d);
-    } else
+    } else {
 #pragma unroll
       for (int j = 0; j < V; j++) x[j] = a * x[j] + b;
+    }
     amp_store_n<V>(k.y, k.ydt, img * k.yn + c * k.yc + i * V, x);
   }
 }
@@ -125,7 +126,7 @@ template <class T, int V, bool BACK> __global__ void __launch_bounds__(THREADS) 
   T n = 0, a[V], b[V], mean[V];
 #pragma unroll
   for (int j = 0; j < V; j++) { a[j] = b[j] = 0; mean[j] = BACK && c < k.c ? ((const T *)k.mean)[c + j] : (T)0; }
-  if (c < k.c)
+  if (c < k.c) {
 #pragma unroll 4
     for (int64_t r = from + threadIdx.y; r < to; r += blockDim.y) {
       int64_t img, i;
@@ -148,6 +149,7 @@ template <class T, int V, bool BACK> __global__ void __launch_bounds__(THREADS) 
         }
       }
     }
+  }
   const int width = blockDim.x * V, at = threadIdx.y * width + threadIdx.x * V, thread = threadIdx.y * blockDim.x + threadIdx.x;
 #pragma unroll
   for (int j = 0; j < V; j++) { sh[0][at + j] = a[j]; sh[1][at + j] = b[j]; }
@@ -184,9 +186,10 @@ template <class T, int V, bool BACK> __global__ void __launch_bounds__(THREADS) 
       amp_load_n<V>(g, k.g, k.gdt, img * k.gn + i * k.gs + c);
 #pragma unroll
       for (int j = 0; j < V; j++) x[j] = a[j] * g[j] + (b[j] * x[j] + d[j]);
-    } else
+    } else {
 #pragma unroll
       for (int j = 0; j < V; j++) x[j] = a[j] * x[j] + b[j];
+    }
     amp_store_n<V>(k.y, k.ydt, img * k.yn + i * k.ys + c, x);
   }
 }

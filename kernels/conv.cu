@@ -121,9 +121,10 @@ template <class T, bool INSIDE> __global__ void __launch_bounds__(THREADS) pass(
 #pragma unroll
         for (int i = 0; i < 4; i++) { u[i] = left[k][(INSIDE ? ty : tx) * 4 + i]; v[i] = right[k][(INSIDE ? tx : ty) * 4 + i]; }
 #pragma unroll
-        for (int i = 0; i < 4; i++)
+        for (int i = 0; i < 4; i++) {
 #pragma unroll
           for (int j = 0; j < 4; j++) acc[i][j] += u[i] * v[j];
+        }
       }
     }
     int first_q = (INSIDE ? ty : tx) * 4, first_r = r0 + (INSIDE ? tx : ty) * 4;

@@ -112,14 +112,15 @@ template <class T, bool INSIDE> __global__ void __launch_bounds__(THREADS) sums(
 #pragma unroll
         for (int i = 0; i < 4; i++) { u[i] = left[k][ty * 4 + i]; v[i] = right[k][tx * 4 + i]; }
 #pragma unroll
-        for (int i = 0; i < 4; i++)
+        for (int i = 0; i < 4; i++) {
 #pragma unroll
           for (int j = 0; j < 4; j++) acc[i][j] += u[i] * v[j];
+        }
       }
     }
     __syncthreads();
 #pragma unroll
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < 4; i++) {
 #pragma unroll
       for (int j = 0; j < 4; j++) {
         int r = r0 + ty * 4 + i;
@@ -129,6 +130,7 @@ template <class T, bool INSIDE> __global__ void __launch_bounds__(THREADS) sums(
         if (part) part[(cut * (int64_t)a.groups * a.rows + row) * columns + q.w] = acc[i][j];
         else conv_store(a.w.p, a.w.dtype, row * a.w.stride[0] + q.w, acc[i][j]);
       }
+    }
   }
 }
 

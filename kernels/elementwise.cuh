@@ -49,9 +49,10 @@ template <class T, class R, int NIN, class F> __global__ void __launch_bounds__(
 #pragma unroll
       for (int k = 0; k < NIN; k++) {
         if (e.op[1 + k].mode == AMP_EW_DENSE) amp_load_n<N>(x[k], e.op[1 + k].p, e.op[1 + k].dtype, i);
-        else
+        else {
 #pragma unroll
           for (int q = 0; q < N; q++) x[k][q] = one[k];
+        }
       }
 #pragma unroll
       for (int q = 0; q < N; q++) {

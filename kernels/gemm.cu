@@ -36,9 +36,10 @@ template <class T> __global__ void __launch_bounds__(256) gemm(const amp_product
         bs[q][x] = lb < p.k && j < p.n ? amp_load<T>(p.b, p.dtype, b + lb * p.brs + j * p.bcs) : T(0);
       }
       __syncthreads();
-      for (int l = 0; l < TILE; l++)
+      for (int l = 0; l < TILE; l++) {
 #pragma unroll
         for (int q = 0; q < 4; q++) sum[q] += as[y + 8 * q][l] * bs[l][x];
+      }
       __syncthreads();
     }
     for (int q = 0; q < 4; q++) {

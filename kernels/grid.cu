@@ -195,7 +195,6 @@ template <class T, int K> __device__ __forceinline__ void twice(const grid_args 
   for (int64_t c = c0; c < c1; c++) {
     int64_t x0 = planes_channel(k.x, n, c), h0 = planes_channel(k.h, n, c), to = planes_channel(k.gx, n, c);
     T g = planes_load(T(0), k.y.p, k.y.dtype, at + c * k.y.stride[1]), og = 0;
-    bool first = true;
     EACH_TAP(q,
       T w = wx * wy * wz, ax = q.t[0].d[ix] * wy * wz, ay = wx * q.t[1].d[iy] * wz, az = wx * wy * dz, v = ex * ax + ey * ay + ez * az;
       if (k.what != NO_SUM && v != 0) {
@@ -213,10 +212,9 @@ template <class T, int K> __device__ __forceinline__ void twice(const grid_args 
         sum[1] += NZ(ay, hv * ay * g) + NZ(uy, xv * uy * g);
         sum[2] += NZ(az, hv * az * g) + NZ(uz, xv * uz * g);
       })
-    if (q.bad != 0 && k.what != NO_SUM && first) { /* NaN */
-      T *place = (T *)k.gx.p + to;
-      *place = q.bad;
-      first = false;
+    if (q.bad != 0 && k.what != NO_SUM) { /* NaN, through the first tap */
+      bool there = q.t[0].at[0] >= 0 && q.t[1].at[0] >= 0 && q.t[2].at[0] >= 0;
+      ((T *)k.gx.p)[to + (there ? planes_pixel(k.gx, q.t[2].at[0], q.t[1].at[0], q.t[0].at[0]) : 0)] = q.bad;
     }
     if (k.what != ONLY_SUM) planes_store(k.og.p, k.og.dtype, planes_channel(k.og, n, c) + planes_place(k.og, (int)p), og + q.bad);
   }

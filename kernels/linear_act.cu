@@ -50,9 +50,10 @@ template <class T, int ACT> __global__ void __launch_bounds__(256) columns(const
         for (int j = 0; j < N; j++) g[j] = slope(ACT, g[j], s[j]);
         amp_store_n<N>(k.z, k.zdt, at, g);
         /* what is summed is what was written */
-        if (sizeof(T) == 4)
+        if (sizeof(T) == 4) {
 #pragma unroll
           for (int j = 0; j < N; j++) g[j] = (T)amp_rounded((float)g[j], k.zdt);
+        }
       }
 #pragma unroll
       for (int j = 0; j < N; j++) sum[j] += g[j];

@@ -119,9 +119,10 @@ template <class T, bool WARP> __global__ void __launch_bounds__(WARP ? 256 : 102
         T v[8];
         amp_load_n<8>(v, k.x.p, k.x.dtype, i);
         amp_fold(m, s, v);
-        if (smooth)
+        if (smooth) {
 #pragma unroll
           for (int j = 0; j < 8; j++) all += k.weight ? (T)weight_of(k, i + j - from) * v[j] : v[j];
+        }
       },
       [&](int64_t i) {
         T v[1] = { amp_load<T>(k.x.p, k.x.dtype, i) };
@@ -174,9 +175,10 @@ template <class T, bool WARP> __global__ void __launch_bounds__(WARP ? 256 : 102
     amp_row_each(from, from + k.classes, k.wide && (to & 7) == 0, lane, lanes,
       [&](int64_t i) {
         T v[8];
-        if (off)
+        if (off) {
 #pragma unroll
           for (int j = 0; j < 8; j++) v[j] = 0;
+        }
         else {
           amp_load_n<8>(v, k.x.p, k.x.dtype, i);
 #pragma unroll

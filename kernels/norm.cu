@@ -38,16 +38,18 @@ template <bool WARP, int K> __global__ void __launch_bounds__(256) forward_fast(
     for (int j = 0; j < K; j++)
       if (lane + j * lanes < vectors) {
         amp_load_n<8>(v[j], k.x, k.xdt, base + ((int64_t)(lane + j * lanes) << 3));
-        if (!k.rms)
+        if (!k.rms) {
 #pragma unroll
           for (int q = 0; q < 8; q++) sum += v[j][q];
+        }
       }
     float mean = k.rms ? 0.f : amp_row_reduce<WARP, amp_sum>(sum, 0.f) * each;
 #pragma unroll
     for (int j = 0; j < K; j++)
-      if (lane + j * lanes < vectors)
+      if (lane + j * lanes < vectors) {
 #pragma unroll
         for (int q = 0; q < 8; q++) { float d = v[j][q] - mean; dev += d * d; }
+      }
     float rstd = (float)(1 / sqrt((double)(amp_row_reduce<WARP, amp_sum>(dev, 0.f) * each) + k.eps));
     if (lane == 0) {
       if (!k.rms) amp_store<float>(k.mean, k.sdt, r, mean);
@@ -80,9 +82,10 @@ template <bool WARP, int K> __global__ void __launch_bounds__(256) backward_fast
   const float each = 1.f / (float)k.n;
   float gw[K][8], gb[K][8];
 #pragma unroll
-  for (int j = 0; j < K; j++)
+  for (int j = 0; j < K; j++) {
 #pragma unroll
     for (int q = 0; q < 8; q++) gw[j][q] = gb[j][q] = 0;
+  }
   AMP_ROW_LOOP(WARP, r, k.rows) {
     float x[K][8], g[K][8], s0 = 0, s1 = 0;
     int64_t base = r * k.n;
@@ -117,13 +120,14 @@ template <bool WARP, int K> __global__ void __launch_bounds__(256) backward_fast
   }
   float *out = (float *)k.partial + (int64_t)blockIdx.x * 2 * k.n;
 #pragma unroll
-  for (int j = 0; j < K; j++)
+  for (int j = 0; j < K; j++) {
 #pragma unroll
     for (int side = 0; side < 2; side++) {
       if (!WARP) {
-        if (lane + j * lanes < vectors)
+        if (lane + j * lanes < vectors) {
 #pragma unroll
           for (int q = 0; q < 8; q++) out[side * k.n + ((int64_t)(lane + j * lanes) << 3) + q] = side ? gb[j][q] : gw[j][q];
+        }
         continue;
       }
       __syncthreads();
@@ -135,6 +139,7 @@ template <bool WARP, int K> __global__ void __launch_bounds__(256) backward_fast
       for (int w = 0; w < 8; w++) s += part[w][threadIdx.x];
       if (j * 256 + (int)threadIdx.x < k.n) out[side * k.n + j * 256 + threadIdx.x] = s;
     }
+  }
 }
 
 /* -- Any row ------------------------------------------------------------------------- */

@@ -169,9 +169,10 @@ template <class T, int WHAT> __device__ __forceinline__ void stretch(const chunk
     T p[N], g[N], s0[N], s1[N], s2[N];
     if (k.aligned && i + N <= k.n) {
       if (reads_grad) amp_load_n<N>(g, k.grad, k.grad_dtype, i);
-      else
+      else {
 #pragma unroll
         for (int j = 0; j < N; j++) g[j] = 0;
+      }
       amp_load_n<N>(p, k.master, k.master_dtype, i);
       if (first) amp_load_n<N>(s0, k.s0, state, i);
       if (second) amp_load_n<N>(s1, k.s1, state, i);

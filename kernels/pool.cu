@@ -17,7 +17,7 @@ struct windows {
   int64_t divisor;            /* AMP_NONE: the window's size */
 };
 
-struct window { int start, count; double len; };
+struct window { int start, count; int64_t len; };
 
 /* Window o of m along a dimension of n elements, clipped to it */
 __device__ __forceinline__ window window_of(const windows &w, int i, int o, int n, int m)
@@ -31,12 +31,13 @@ __device__ __forceinline__ window window_of(const windows &w, int i, int o, int 
     s = (int64_t)o * w.s[i] - w.p[i];
     end = s + (int64_t)(w.k[i] - 1) * w.d[i] + 1;
   }
+  uint32_t d = (uint32_t)w.d[i];
   int64_t reach = (int64_t)n + w.p[i], len = (end < reach ? end : reach) - s;
-  if (s < 0) s += (-s + w.d[i] - 1) / w.d[i] * w.d[i];
+  if (s < 0) s = d == 1 ? 0 : s + (int64_t)(((uint32_t)-s + d - 1) / d) * d;
   if (end > n) end = n;
-  r.count = s < end ? (int)((end - 1 - s) / w.d[i]) + 1 : 0;
+  r.count = s >= end ? 0 : d == 1 ? (int)(end - s) : (int)((uint32_t)(end - 1 - s) / d) + 1;
   r.start = s < n ? (int)s : n - 1;
-  r.len = w.whole && w.k[i] ? (double)len : r.count > 0 ? r.count : 1;
+  r.len = w.whole && w.k[i] ? len : r.count > 0 ? r.count : 1;
   return r;
 }
 
@@ -61,9 +62,43 @@ template <class T> __global__ void __launch_bounds__(256) max_windows(const plan
   }
 }
 
+/* The same for 8 neighbouring channels a thread, all of them aligned */
+template <class T> __global__ void __launch_bounds__(256) max_pixels(const planes x, const planes y, const planes place, const windows w, const planes eighths)
+{
+  AMP_FOR(i, eighths.numel) {
+    spot s = planes_spot(eighths, i);
+    window a = window_of(w, 0, s.z, x.size[0], y.size[0]), b = window_of(w, 1, s.y, x.size[1], y.size[1]), c = window_of(w, 2, s.x, x.size[2], y.size[2]);
+    s.c *= 8;
+    int64_t from = planes_channel(x, s.n, s.c);
+    int first = (a.start * x.size[1] + b.start) * x.size[2] + c.start, at[8];
+    T m[8], t[8];
+#pragma unroll
+    for (int k = 0; k < 8; k++) { m[k] = -(T)INFINITY; at[k] = first; }
+    for (int kz = 0, z = a.start; kz < a.count; kz++, z += w.d[0])
+      for (int ky = 0, v = b.start; ky < b.count; ky++, v += w.d[1])
+        for (int kx = 0, u = c.start; kx < c.count; kx++, u += w.d[2]) {
+          int here = (z * x.size[1] + v) * x.size[2] + u;
+          amp_load_n<8>(t, x.p, x.dtype, from + planes_pixel(x, z, v, u));
+#pragma unroll
+          for (int k = 0; k < 8; k++) if (t[k] > m[k] || t[k] != t[k]) { m[k] = t[k]; at[k] = here; }
+        }
+    amp_store_n<8>(y.p, y.dtype, planes_at(y, s), m);
+    uint4 *to = (uint4 *)((int64_t *)place.p + planes_at(place, s));
+#pragma unroll
+    for (int k = 0; k < 4; k++) to[k] = make_uint4((unsigned)at[2 * k] + 1, 0, (unsigned)at[2 * k + 1] + 1, 0);
+  }
+}
+
+/* May 8 channels go at once? */
+static bool by_eight(const planes &v)
+{
+  if (!v.last || v.c % 8 || v.dtype == AMP_FLOAT64 || ((uintptr_t)v.p & 15)) return false;
+  return v.stride[0] % 8 == 0 && v.stride[2] % 8 == 0 && v.stride[3] % 8 == 0 && v.stride[4] % 8 == 0;
+}
+
 /* -- Means ------------------------------------------------------------------------- */
 
-template <class T> __device__ __forceinline__ T divisor_of(const windows &w, double a, double b, double c) { return w.divisor != AMP_NONE ? (T)w.divisor : (T)(a * b * c); }
+template <class T> __device__ __forceinline__ T divisor_of(const windows &w, int64_t a, int64_t b, int64_t c) { return w.divisor != AMP_NONE ? (T)w.divisor : (T)((double)a * (double)b * (double)c); }
 
 template <class T, int LANES> __global__ void __launch_bounds__(256) mean_windows(const planes x, const planes y, const windows w)
 {
@@ -114,9 +149,9 @@ template <class T> __global__ void __launch_bounds__(256) spread_means(const pla
     int64_t from = planes_channel(g, s.n, s.c);
     T sum = 0;
     for (int z = lo[0]; z <= hi[0]; z++) {
-      double a = window_of(w, 0, z, x.size[0], g.size[0]).len;
+      int64_t a = window_of(w, 0, z, x.size[0], g.size[0]).len;
       for (int y = lo[1]; y <= hi[1]; y++) {
-        double b = window_of(w, 1, y, x.size[1], g.size[1]).len;
+        int64_t b = window_of(w, 1, y, x.size[1], g.size[1]).len;
         for (int u = lo[2]; u <= hi[2]; u++)
           sum += planes_load(T(0), g.p, g.dtype, from + planes_pixel(g, z, y, u)) / divisor_of<T>(w, a, b, window_of(w, 2, u, x.size[2], g.size[2]).len);
       }
@@ -162,7 +197,12 @@ int amp__cuda_max_pool(amp_call *c)
   windows w = windows_of(c->a);
   for (int i = 0; i < 3; i++) w.d[i] = w.shares ? 1 : (int32_t)c->a[13 + i].i;
   if ((rc = planes_check(x)) < 0) return rc;
-  if (y.dtype == AMP_FLOAT64) AMP_LAUNCH((max_windows<double>), amp_grid(y.numel, 256, 32), 256, 0, x, y, place, w);
+  if (by_eight(x) && by_eight(y) && by_eight(place)) {
+    planes eighths = y;
+    eighths.c /= 8;
+    eighths.numel /= 8;
+    AMP_LAUNCH((max_pixels<float>), amp_grid(eighths.numel, 256, 32), 256, 0, x, y, place, w, eighths);
+  } else if (y.dtype == AMP_FLOAT64) AMP_LAUNCH((max_windows<double>), amp_grid(y.numel, 256, 32), 256, 0, x, y, place, w);
   else AMP_LAUNCH((max_windows<float>), amp_grid(y.numel, 256, 32), 256, 0, x, y, place, w);
   return 0;
 }

@@ -39,9 +39,10 @@ template <class T_, class A_> struct adding {
 #pragma unroll
     for (int k = 0; k < N; k++) s[k] = v[k];
 #pragma unroll
-    for (int w = N / 2; w > 0; w /= 2)
+    for (int w = N / 2; w > 0; w /= 2) {
 #pragma unroll
       for (int k = 0; k < w; k++) s[k] = plus(s[k], s[k + w]);
+    }
     a = plus(a, (A)s[0]);
   }
   __device__ __forceinline__ void store(const amp_red &p, int64_t at, A a) const { amp_store<A>(p.out, p.odtype, at, finish == MEAN ? a / (A)p.reduced : a); }

@@ -48,9 +48,10 @@ template <int N> __device__ __forceinline__ void amp_red_offsets(const amp_red &
     o[0] = in + i * p.rin[0];
 #pragma unroll
     for (int k = 1; k < N; k++) o[k] = o[k - 1] + by;
-  } else
+  } else {
 #pragma unroll
     for (int k = 0; k < N; k++) o[k] = in + amp_red_reduced(p, i + (int64_t)k * step);
+  }
 }
 /* of result o, from dimension `first` on */
 __device__ __forceinline__ void amp_red_kept(const amp_red &p, int64_t o, int first, int64_t *in, int64_t *out)

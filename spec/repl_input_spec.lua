@@ -75,6 +75,8 @@ describe('amp reading from a pipe', function()
     assert.is_truthy(err:find('input 1:1: one', 1, true), err)
     assert.is_truthy(err:find("unexpected symbol near '='", 1, true), err)
     assert.is_truthy(err:find("'end' expected", 1, true), err)
+    err = select(2, pipe 'amp.ones(2).foo -- a comment\namp.ones(2).foo\nx = amp.ones(2)\nx.foo;\nx.foo')
+    for _, n in ipairs { 1, 2, 4, 5 } do assert.is_truthy(err:find(('input %d:%s: amp: Tensor has no'):format(n, n == 1 and '[12]' or '1')), err) end
     assert.equal(1, status)
   end)
   it('knows what people type who come from elsewhere, and says what they may have meant', function()

@@ -201,7 +201,7 @@ describe('amp at a terminal', function()
     t:press('C-c', '\n%$$')
     assert.is_true(t:sane())
     t:type('clear; amp spin.lua', 'Enter') -- in a script the second one does
-    t:wait '\n42$'
+    t:wait '42$'
     os.execute 'sleep 0.3'
     t:press('C-c', '\n%$$')
     t:type('', 'C-u')
@@ -380,7 +380,8 @@ describe('amp at a terminal', function()
     local best = math.huge
     local command = ("cd / && AMP_HISTORY= AMP_LIBRARY='%s/amp/libamp.so' '%s/lua/bin/amp' </dev/null >/dev/null 2>&1")
       :format(H.absolute(H.build), H.absolute(H.root))
-    for _ = 1, 10 do
+    for _ = 1, 40 do -- until one was not disturbed
+      if best < 0.030 then break end
       local began = amp.clock()
       assert.equal(0, os.execute(command))
       best = math.min(best, amp.clock() - began)

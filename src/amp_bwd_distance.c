@@ -133,14 +133,15 @@ int amp__bwd_cdist(amp_bwd *b) { /* p compute_mode */
   return rc;
 }
 
-/* Row numbers (from 1) of the pairs, first (0) or second (1) */
-static amp_tensor *pair(int64_t n, int which) {
+/* Row numbers (from 1) of the pairs of x's rows, first (0) or second (1) */
+static amp_tensor *pair(const amp_tensor *x, int which) {
+  int64_t n = x->size[0];
   amp_sl s = amp__sl();
   amp__sl_i(&s, n);
   amp__sl_i(&s, n);
   amp__sl_i(&s, 1);
   amp__sl_i(&s, AMP_INT64);
-  amp__sl_i(&s, AMP_NONE);
+  amp__sl_i(&s, x->device * 256 + x->device_index);
   amp_tensor *t = amp__xnarrow(amp__x(AMP_OP_triu_indices, &s, 0, NULL), 0, which, 1);
   int64_t count = t ? t->numel : 0;
   return amp__xview(t, 1, &count);
@@ -167,7 +168,7 @@ int amp__bwd_pdist(amp_bwd *b) {
     return GIN(b, 0, amp__xto(b, 0, amp__x(AMP_OP_pdist_backward, &s, 3, in)));
   }
   int dtype = amp__is_half(x->dtype) ? AMP_FLOAT32 : x->dtype;
-  amp_tensor *i = pair(x->size[0], 0), *j = pair(x->size[0], 1);
+  amp_tensor *i = pair(x, 0), *j = pair(x, 1);
   x = amp__xcast(x, dtype);
   amp_tensor *t = norm_grad(amp__xunsqueeze(amp__xcast(g, dtype), 1), X2(sub, select_rows(x, i), select_rows(x, j)),
                             amp__xunsqueeze(amp__xcast(dist, dtype), 1), p, 2);

@@ -18,7 +18,7 @@
 
 enum { RANDOM_BYTES = 16 };
 
-typedef struct noted { amp_storage *s; void *data; int32_t bumps; } noted; /* data NULL: only changed */
+typedef struct noted { amp_storage *s; void *data; amp_tensor *leaf; int32_t bumps; } noted; /* data NULL: only changed; leaf: a parameter that lies there, counted */
 typedef struct hyper { const amp_optim *o; int n; amp_tensor *cell; amp_hyper *sent; bool fresh; } hyper;
 typedef struct gradient { amp_tensor *leaf, *was; } gradient; /* was: borrowed, compared only */
 typedef struct shadow { amp_tensor *leaf, *copy; } shadow;
@@ -89,10 +89,15 @@ void amp__capture_note(const amp_tensor *t)
   amp_capture *c = amp__S->priv->capture;
   if (c == NULL || t == NULL || t->device != c->device || amp__private_has(c->pool, t->storage->block)) return;
   noted *k = note(c, t->storage);
-  if (k && k->data == NULL) k->data = t->storage->data;
+  if (k == NULL) return;
+  if (k->data == NULL) k->data = t->storage->data;
+  if (k->leaf == NULL && (t->flags & AMP_T_REQUIRES_GRAD)) {
+    k->leaf = (amp_tensor *)t;
+    amp__retain(k->leaf);
+  }
 }
 
-void amp__capture_gradient(amp_tensor *leaf)
+void amp__capture_gradient(amp_tensor *leaf, bool clear)
 {
   amp_capture *c = amp__S->priv->capture;
   if (c == NULL) return;
@@ -105,7 +110,7 @@ void amp__capture_gradient(amp_tensor *leaf)
     c->capg = cap;
   }
   amp__retain(leaf);
-  c->g[c->ng++] = (gradient){ leaf, leaf->ag ? leaf->ag->grad.value : NULL };
+  c->g[c->ng++] = (gradient){ leaf, leaf->ag && !clear ? leaf->ag->grad.value : NULL };
 }
 
 const amp_hyper *amp__capture_hyper(const amp_optim *o, int group, int ngroup)
@@ -139,7 +144,11 @@ void amp_capture_free(amp_capture *c)
   if (c == NULL) return;
   amp_state *S = amp__S;
   if (c->graph) amp__devices[c->device].capture_free(c->index, c->graph);
-  for (int i = 0; i < c->cap; i++) if (c->note[i].s) amp__storage_free(c->note[i].s);
+  for (int i = 0; i < c->cap; i++) {
+    if (c->note[i].s == NULL) continue;
+    amp__storage_free(c->note[i].s);
+    amp__free(c->note[i].leaf);
+  }
   for (int i = 0; i < c->nh; i++) { amp__free(c->h[i].cell); free(c->h[i].sent); }
   for (int i = 0; i < c->ng; i++) amp__free(c->g[i].leaf);
   for (int i = 0; i < c->nsh; i++) { amp__free(c->sh[i].leaf); amp__free(c->sh[i].copy); }
@@ -251,7 +260,7 @@ int amp_capture_replay(amp_state *S, amp_capture *c)
   AMP_ENTER(S);
   if (c->graph == NULL) return amp__fail(AMP_E_STATE, "nothing was captured");
   for (int i = 0; i < c->cap; i++)
-    if (c->note[i].data && c->note[i].s->data != c->note[i].data)
+    if ((c->note[i].data && c->note[i].s->data != c->note[i].data) || (c->note[i].leaf && c->note[i].leaf->storage != c->note[i].s))
       return amp__fail(AMP_E_STATE, "a tensor of the captured step has moved (an optimizer took a parameter in, or the model went to another device or dtype): capture the step anew");
   for (int i = 0; i < c->nsh; i++) { /* a parameter changed by hand: its low copy, which the graph reads, follows */
     amp_ag *ag = c->sh[i].leaf->ag;

@@ -108,11 +108,38 @@ static int join(amp_tensor **total, amp_tensor *part, bool infinite)
   return 0;
 }
 
+/* The sum for all gradients by the device's own kernel, where they lie on one device without gaps; 0: not so. */
+static int parts_at_once(amp_tensor *const *leaf, int n, double p, amp_tensor **total)
+{
+  amp_tensor **v = malloc((sizeof *v + sizeof(float *)) * (size_t)(n ? n : 1));
+  if (!v) return amp__nomem(sizeof *v * (size_t)n);
+  const float **f = (const float **)(v + n);
+  int m = 0, rc = 0;
+  for (int i = 0; i < n; i++) {
+    const amp_grad *g = amp__grad_of(leaf[i]);
+    if (!g) continue;
+    const amp_tensor *t = g->value, *first = m ? v[0] : t;
+    if (!amp__devices[t->device].norm_many || !(t->flags & AMP_T_DENSE) || t->device != first->device || t->device_index != first->device_index) goto out;
+    f[m] = g->factor ? AMP_DATA(float, g->factor) : NULL;
+    v[m++] = g->value;
+    if (amp_unlikely(amp__capturing)) { amp__capture_note(g->value); amp__capture_note(g->factor); }
+  }
+  if (m == 0) goto out;
+  rc = -1;
+  if ((*total = amp__cell(AMP_FLOAT64, v[0]->device, v[0]->device_index, 0))) rc = amp__devices[v[0]->device].norm_many(v, f, m, p, AMP_DATA(double, *total));
+  rc = rc < 0 ? amp__S->err.code : 1;
+out:
+  free(v);
+  return rc;
+}
+
 /* The p-norm of all gradients as a float64 cell; 0 on the CPU if there are none. */
 static int total_norm(amp_tensor *const *leaf, int n, double p, amp_tensor **total)
 {
   bool infinite = isinf(p);
-  for (int i = 0; i < n; i++) {
+  int done = parts_at_once(leaf, n, p, total);
+  if (done < 0) return done;
+  for (int i = 0; i < n && !done; i++) {
     const amp_grad *g = amp__grad_of(leaf[i]);
     if (!g) continue;
     amp_tensor *part = norm_part(g, p);

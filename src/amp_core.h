@@ -139,7 +139,7 @@ int amp__storage_move(amp_storage *s, amp_block *b, size_t offset);
 extern int amp__capturing;                         /* some state captures: everything below is for that alone */
 void amp__capture_bump(amp_storage *s);            /* a replay changes s */
 void amp__capture_note(const amp_tensor *t);       /* a replay finds t where it is now (NULL is fine) */
-void amp__capture_gradient(amp_tensor *leaf);      /* before a leaf's gradient changes */
+void amp__capture_gradient(amp_tensor *leaf, bool clear); /* before a leaf's gradient changes, or goes */
 const amp_hyper *amp__capture_hyper(const amp_optim *o, int group, int ngroup); /* where a replay finds hyper-parameters; NULL: not this state's, or error */
 bool amp__capture_here(void);                      /* it is this state */
 
@@ -282,6 +282,8 @@ typedef struct amp_device_ops {
   int (*check_scale)(amp_tensor *t, const float *inv, float *found);
   /* found |= any non-finite element of n tensors without gaps. NULL: one after the other by check_scale */
   int (*check_many)(amp_tensor *const *t, int n, float *found);
+  /* *out = sum of |t * factor|^p over n tensors without gaps on one device (p infinite: the largest); a factor may be NULL. The slot, too */
+  int (*norm_many)(amp_tensor *const *t, const float *const *factor, int n, double p, double *out);
   /* Captured steps: what is queued between begin and end becomes a graph; replay queues it. NULL: can't be captured */
   int (*capture_begin)(int index, void *cell);   /* cell: uint64[2], where random numbers find seed and place */
   int (*capture_end)(int index, void **graph, uint64_t *random); /* graph NULL: thrown away; random: counters that one replay draws */

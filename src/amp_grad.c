@@ -84,7 +84,7 @@ void amp__grad_clear(amp_tensor *leaf)
 {
   amp_ag *ag = leaf->ag;
   if (ag == NULL) return;
-  if (amp_unlikely(amp__capturing)) amp__capture_gradient(leaf);
+  if (amp_unlikely(amp__capturing)) amp__capture_gradient(leaf, true);
   amp__free(ag->grad.value);
   amp__free(ag->grad.factor);
   ag->grad.value = NULL;
@@ -177,7 +177,7 @@ int amp__grad_accumulate(amp_tensor *leaf, amp_tensor *v, bool may_keep)
   int rc = 0;
   if (ag == NULL) { amp__free(v); return amp__S->err.code; }
   amp_grad *g = &ag->grad;
-  if (amp_unlikely(amp__capturing)) amp__capture_gradient(leaf);
+  if (amp_unlikely(amp__capturing)) amp__capture_gradient(leaf, false);
   if (amp__grad_dropped(leaf, false) || g->given) amp__grad_clear(leaf);
   else if (g->value && (rc = amp__grad_drop_there(leaf)) < 0) { amp__free(v); return rc; }
   if (amp__S->grad_mode) { /* create_graph: the gradient has history itself, in the leaf's dtype */

@@ -93,6 +93,23 @@ int amp__want_shape(const amp_tensor *t, const char *what, int ndim, const int64
   return amp__fail(AMP_E_SHAPE, "%s has shape %s, expected %s", what, SHAPE_OF(t), amp__shape_str(ndim, size));
 }
 
+int amp__ask(amp_tensor *t, int op, double *v)
+{
+  amp_tensor *out[AMP_MAX_OUT] = { NULL };
+  amp_slot a[AMP_MAX_SLOT];
+  memcpy(a, amp__ops[op].defaults, sizeof a);
+  a[0].i = AMP_NONE;
+  int rc = amp__dispatch_op(op, 0, &t, 1, out, a);
+  if (rc < 0) return rc;
+  amp_tensor *here = amp__on_cpu(out[0]);
+  amp__free(out[0]);
+  if (here == NULL) return amp__S->err.code;
+  *v = amp__element(here, 0);
+  amp__free(here);
+  amp__S->host_waits++;
+  return 0;
+}
+
 int amp__value_fits(double v, int dtype)
 {
   bool ok = amp__fits(v, dtype);

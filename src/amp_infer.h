@@ -24,6 +24,7 @@ bool amp__channels_last(const amp_tensor *t);       /* 4-d, that order, and not 
 void amp__as_channels_last(amp_meta *m);
 void amp__follow_channels(amp_call *c, int i, const amp_tensor *t, int spatial); /* meta[i]: channels innermost, if t has them so (amp_infer_pool.c) */
 int amp__want_shape(const amp_tensor *t, const char *what, int ndim, const int64_t *size); /* exactly this shape */
+int amp__ask(amp_tensor *t, int op, double *v);       /* of a tensor on a device: op's (its first attribute a list or dimension: absent) one value, waited for */
 static inline int amp__acc_dtype(int dtype) { return dtype == AMP_FLOAT64 ? AMP_FLOAT64 : AMP_FLOAT32; }
 
 #endif

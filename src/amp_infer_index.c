@@ -241,11 +241,17 @@ static int64_t count_nonzero(const amp_tensor *t)
 
 int amp__infer_nonzero(amp_call *c)
 {
-  amp_tensor *t = amp__on_cpu(c->in[0]);
-  if (t == NULL) return amp__S->err.code;
-  int64_t size[2] = { count_nonzero(t), t->ndim };
-  amp__free(t);
-  if (amp__S) amp__S->host_waits++;
+  amp_tensor *t = c->in[0];
+  int64_t size[2] = { 0, t->ndim };
+  if (t->device == AMP_CPU) {
+    size[0] = count_nonzero(t);
+    if (amp__S) amp__S->host_waits++;
+  } else { /* counted there: one value travels */
+    double n;
+    int rc = amp__ask(t, AMP_OP_count_nonzero, &n);
+    if (rc < 0) return rc;
+    size[0] = (int64_t)n;
+  }
   amp__out(c, 0, AMP_INT64, 2, size);
   return 0;
 }

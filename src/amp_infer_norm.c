@@ -224,7 +224,8 @@ static int class_weight(const amp_call *c, int i, int like, int64_t n)
 {
   const amp_tensor *w = i < c->nin ? c->in[i] : NULL;
   if (w == NULL) return 0;
-  if (w->dtype != c->in[like]->dtype)
+  bool widened = (c->id == AMP_OP_cross_entropy_index || c->id == AMP_OP_cross_entropy_backward) && w->device != AMP_CPU && w->dtype == AMP_FLOAT32;
+  if (w->dtype != c->in[like]->dtype && !widened)
     return amp__fail_arg(AMP_E_DTYPE, i + 1, "dtypes %s and %s of input and weight differ; cast one of them or run it under amp.autocast",
                          amp_dtype_name(c->in[like]->dtype), amp_dtype_name(w->dtype));
   if (w->ndim == 1 && w->size[0] == n) return 0;

@@ -145,6 +145,23 @@ int amp__infer_histc(amp_call *c)
   return 0;
 }
 
+/* The largest element of an integer tensor on the CPU, at least 1 */
+static int64_t largest(const amp_tensor *t)
+{
+  int64_t at[AMP_MAX_DIM] = { 0 }, o = 0, most = 1;
+  for (int64_t i = 0; i < t->numel; i++) {
+    int64_t v = (int64_t)amp__element(t, o);
+    if (v > most) most = v;
+    for (int d = t->ndim - 1; d >= 0; d--) {
+      o += t->stride[d];
+      if (++at[d] < t->size[d]) break;
+      o -= at[d] * t->stride[d];
+      at[d] = 0;
+    }
+  }
+  return most;
+}
+
 int amp__infer_one_hot(amp_call *c)
 {
   const amp_tensor *t = c->in[0];
@@ -152,22 +169,15 @@ int amp__infer_one_hot(amp_call *c)
   if (t->ndim == AMP_MAX_DIM) return amp__fail_arg(AMP_E_SHAPE, 1, "input has %d dimensions; at most %d are supported", t->ndim, AMP_MAX_DIM - 1);
   if (classes == -1) {
     if (t->numel == 0) return amp__fail(AMP_E_VALUE, "num_classes must be given where there are no labels");
-    amp_tensor *cpu = amp__on_cpu(c->in[0]);
-    if (cpu == NULL) return amp__S->err.code;
-    int64_t at[AMP_MAX_DIM] = { 0 }, o = 0;
-    classes = 1;
-    for (int64_t i = 0; i < cpu->numel; i++) {
-      int64_t v = (int64_t)amp__element(cpu, o);
-      if (v > classes) classes = v;
-      for (int d = cpu->ndim - 1; d >= 0; d--) {
-        o += cpu->stride[d];
-        if (++at[d] < cpu->size[d]) break;
-        o -= at[d] * cpu->stride[d];
-        at[d] = 0;
-      }
+    if (t->device != AMP_CPU) { /* found there: one value travels */
+      double most;
+      int rc = amp__ask(c->in[0], AMP_OP_amax, &most);
+      if (rc < 0) return rc;
+      classes = most > 1 ? (int64_t)most : 1;
+    } else {
+      classes = largest(t);
+      amp__S->host_waits++;
     }
-    amp__free(cpu);
-    amp__S->host_waits++;
     c->a[0].i = classes;
   } else if (classes < 1) return amp__fail(AMP_E_VALUE, "num_classes is %lld, at least 1 is expected (-1: the largest label)", LL(classes));
   for (int d = 0; d < t->ndim; d++) size[d] = t->size[d];

@@ -111,7 +111,7 @@ function M.gradcheck(fn, inputs, options)
     for e = 1, n do
       local g = {}
       if outs[j].requires_grad then
-        local unit = create.zeros(shape, { dtype = outs[j].dtype })
+        local unit = create.zeros(shape, { dtype = outs[j].dtype, device = outs[j].device })
         if #shape == 0 then unit:fill_(1) else unit[place(e, shape)] = 1 end
         g = autograd.grad(outs[j], targets, { grad_outputs = unit, retain_graph = true, allow_unused = true })
       end
@@ -160,7 +160,7 @@ function M.gradgradcheck(fn, inputs, options)
         seed = (seed * 997.13 + 0.71) % 1
         list[e] = seed + 0.25
       end
-      local w = create.tensor(list, { dtype = outs[j].dtype }):reshape(outs[j].shape)
+      local w = create.tensor(list, { dtype = outs[j].dtype, device = outs[j].device }):reshape(outs[j].shape)
       w.requires_grad = true
       all[#all + 1] = w
     end

@@ -90,6 +90,7 @@ int amp__cuda_optim_step(int kind, const amp_hyper *h, amp_optim_chunk *chunks, 
 /* hyper-parameters from device memory (there NULL: h); h still says which kernel (kind, amsgrad) */
 int amp__cuda_optim_step_at(int kind, const amp_hyper *h, const amp_hyper *there, amp_optim_chunk *chunks, int n, const float *const *found, int nfound);
 int amp__cuda_check_many(amp_tensor *const *t, int n, float *found);
+int amp__cuda_norm_many(amp_tensor *const *t, const float *const *factor, int n, double p, double *out); /* kernels/clip.cu */
 int amp__cuda_check_scale(amp_tensor *t, const float *inv, float *found);
 int amp__cuda_scale_update(float *scale, float *inv, double *tracker, double *hyst, const float *const *found, int nfound, const amp_scaler_options *o);
 

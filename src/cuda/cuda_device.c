@@ -219,6 +219,7 @@ const char *amp_plugin_init(uint64_t hash, amp_device_ops *devices)
   g->optim_step = amp__cuda_optim_step_at;
   g->check_scale = amp__cuda_check_scale;
   g->check_many = amp__cuda_check_many;
+  g->norm_many = amp__cuda_norm_many;
   g->scale_update = amp__cuda_scale_update;
   snprintf(reason, sizeof reason, "%s, %s (compute capability %d.%d)", amp_plugin_version(), amp__cuda_devices[0].name, amp__cuda_devices[0].cc / 10, amp__cuda_devices[0].cc % 10);
   g->reason = reason;

@@ -12,6 +12,7 @@ local names = { -- PyTorch's spelling -> amp's
 }
 
 local err = require 'amp.error'
+local options = require 'amp.options'
 
 local function tensor(op, x)
   if not amp.is_tensor(x) then err.throw(op, "argument 1 'input' must be a tensor, got %s", util.show(x)) end
@@ -27,7 +28,7 @@ function M.rrelu(x, lower, upper, training)
   if type(lower) == 'table' then lower, upper, training = lower.lower, lower.upper, lower.training end
   tensor('nn.functional.rrelu', x)
   lower, upper = lower or 1 / 8, upper or 1 / 3
-  if not (lower <= upper) then err.throw('nn.functional.rrelu', 'lower %g must not be above upper %g', lower, upper) end
+  options.number('nn.functional.rrelu', 'upper', upper, options.number('nn.functional.rrelu', 'lower', lower))
   if not training then return amp.leaky_relu(x, (lower + upper) / 2) end
   local slopes = amp.empty(x.shape, {dtype = x.dtype, device = x.device}):uniform_(lower, upper)
   return amp.where(x:ge(0), x, x * slopes)

@@ -9,8 +9,11 @@
 -- @module amp.repl.edit
 local core = require 'amp.ffi'
 local keys = require 'amp.repl.keys'
+local motion = require 'amp.repl.motion'
 local screens = require 'amp.repl.screen'
 local C = core.C
+local left_of, right_of, word_left, word_right = motion.left_of, motion.right_of, motion.word_left, motion.word_right
+local line_start, line_end, vertical = motion.line_start, motion.line_end, motion.vertical
 
 local M = {}
 
@@ -18,60 +21,6 @@ local Editor = {}
 Editor.__index = Editor
 
 local kill = '' -- what ctrl-k and its like took, for ctrl-y
-
--- -- Moving in the text ---------------------------------------------------------------------------
-
-local function left_of(text, at) -- the character before position `at`
-  if at <= 1 then return 1 end
-  at = at - 1
-  while at > 1 and text:byte(at) >= 128 and text:byte(at) < 192 do at = at - 1 end
-  return at
-end
-
-local function right_of(text, at)
-  if at > #text then return #text + 1 end
-  at = at + 1
-  while at <= #text and text:byte(at) >= 128 and text:byte(at) < 192 do at = at + 1 end
-  return at
-end
-
-local function word_left(text, at)
-  local s = text:sub(1, at - 1):find '[%w_\128-\255]+[^%w_\128-\255]*$'
-  return s or 1
-end
-
-local function word_right(text, at)
-  local _, e = text:find('^[^%w_\128-\255]*[%w_\128-\255]+', at)
-  return e and e + 1 or #text + 1
-end
-
-local function line_start(text, at)
-  local s = text:sub(1, at - 1):match '.*()\n'
-  return s and s + 1 or 1
-end
-
-local function line_end(text, at) return text:find('\n', at, true) or #text + 1 end
-
--- The place in the line above or below, in the same column as far as there is one
-local function vertical(text, at, up)
-  local from = line_start(text, at)
-  local column = screens.width(text:sub(from, at - 1))
-  local start
-  if up then
-    if from == 1 then return nil end
-    start = line_start(text, from - 1)
-  else
-    start = line_end(text, at) + 1
-    if start > #text + 1 then return nil end
-  end
-  local stop = line_end(text, start)
-  while start < stop and column > 0 do
-    local nextc = right_of(text, start)
-    column = column - screens.width(text:sub(start, nextc - 1))
-    start = nextc
-  end
-  return start
-end
 
 -- -- Changing it ------------------------------------------------------------------------------------
 

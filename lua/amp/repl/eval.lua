@@ -58,7 +58,8 @@ local function expression(body, name)
       break
     end
   end
-  return compile('local results__ = ... return results__(' .. bare .. '\n)', name) or chunk
+  local last = tokens[#tokens]
+  return compile('local results__ = ... return results__(' .. bare .. (last and last.kind == 'comment' and '\n)' or ')'), name) or chunk
 end
 
 -- One chunk; nil, why, whether more lines could make it whole
