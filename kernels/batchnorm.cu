@@ -1,5 +1,6 @@
 /*
-** batchnorm.cu: rows batch_norm and batch_norm_backward.
+** batchnorm.cu: rows batch_norm and batch_norm_backward, for what batchnorm_rows.cu
+** leaves: float64, rows that aren't whole vectors, layouts with gaps.
 **
 ** Data is N x C x the rest, seen in one of two shapes: runs of one channel (NCHW),
 ** or runs of channels (channels-last, and N x C), else it is copied to C order.
@@ -13,7 +14,7 @@
 **
 ** A batch with a value that is not finite leaves the running statistics alone.
 */
-#include "rows.cuh"
+#include "batchnorm.cuh"
 
 namespace {
 
@@ -383,6 +384,12 @@ int amp__cuda_batch_norm(amp_call *c)
   k.eps = c->a[2].f;
   bool live = k.training || !rm || !rv;
   if ((x->ndim > 1 ? x->size[1] : 1) == 0) return 0;
+  amp_bn n;
+  memset((void *)&n, 0, sizeof n);
+  n.x = x; n.y = y; n.w = argument(c, 3); n.b = argument(c, 4); n.rm = rm; n.rv = rv; n.mean = om; n.rstd = or_;
+  n.training = k.training; n.momentum = k.momentum; n.eps = k.eps;
+  if ((rc = amp_bn_forward(&n)) <= 0) return rc;
+  rc = AMP_E_MEMORY;
   if (live && x->numel == 0) {
     if ((rc = amp__cuda_fill_value(om, NAN)) < 0) return rc;
     return amp__cuda_fill_value(or_, NAN);
@@ -431,6 +438,12 @@ int amp__cuda_batch_norm_backward(amp_call *c)
     if (c->out[1] && (rc = amp__cuda_fill_value(c->out[1], 0)) < 0) return rc;
     return c->out[2] ? amp__cuda_fill_value(c->out[2], 0) : 0;
   }
+  amp_bn n;
+  memset((void *)&n, 0, sizeof n);
+  n.g = g; n.x = x; n.w = c->in[2]; n.mean = c->in[3]; n.rstd = c->in[4];
+  n.dx = y; n.dw = c->out[1]; n.db = c->out[2]; n.training = k.training;
+  if ((rc = amp_bn_backward(&n)) <= 0) return rc;
+  rc = AMP_E_MEMORY;
   dim3 grid, block;
   int v = 1;
   if (!open_layout(&k, x, g, y, &l) || !(m = amp__cuda_dense(c->in[3], type)) || !(r = amp__cuda_dense(c->in[4], type))) goto out;

@@ -1,8 +1,8 @@
 /*
 ** index.cu: reading and writing by index tensors: index_select, gather, index,
 ** embedding; index_copy, index_fill, index_put, scatter, put. Sums and products
-** at indices: scatter.cu. (What is written to one place several times: any one
-** of the values stays.)
+** at indices: scatter.cu. (Of what is written to one place several times, any one
+** stays; in deterministic mode the last one, as on the CPU.)
 */
 #include "index.cuh"
 
@@ -30,8 +30,26 @@ template <class U> __global__ void __launch_bounds__(256) write_at(const amp_pic
   }
 }
 
+/* v: n sorted places; the last of equal ones is written */
+template <class U> __global__ void __launch_bounds__(256) write_sorted(const amp_pick p, const amp_pair *v, int64_t n, int64_t inner)
+{
+  AMP_FOR(e, n * inner) {
+    int64_t k = e / inner, j = e - k * inner;
+    uint64_t key = v[k].key;
+    if (key == ~(uint64_t)0 || (k + 1 < n && v[k + 1].key == key)) continue;
+    ((U *)p.x)[(int64_t)key + (inner > 1 ? j * p.xs[p.nd - 1] : 0)] = ((const U *)p.y)[amp_pick_plain_at(p, (int64_t)v[k].at * inner + j)];
+  }
+}
+
 template <class U> static int move_as(const amp_pick &p, bool write)
 {
+  amp_places s;
+  if (write && p.y && amp__cuda_deterministic) {
+    if (amp_pick_sort(p, &s) < 0) return AMP_E_MEMORY;
+    AMP_LAUNCH((write_sorted<U>), amp_grid(p.n, 256, 32), 256, 0, p, s.v, s.n, s.inner);
+    amp__free(s.room);
+    return 0;
+  }
   if (write) AMP_LAUNCH((write_at<U>), amp_grid(p.n, 256, 32), 256, 0, p);
   else AMP_LAUNCH((read_at<U>), amp_grid(p.n, 256, 32), 256, 0, p);
   return 0;

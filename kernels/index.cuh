@@ -12,7 +12,7 @@
 */
 #ifndef AMP_INDEX_CUH
 #define AMP_INDEX_CUH
-#include "kernel.cuh"
+#include "sort.cuh"
 
 typedef struct amp_pick {
   char *x;
@@ -117,6 +117,45 @@ static inline int amp_pick_end(amp_pick *p, int es, bool words)
   }
   p->small = p->n < ((int64_t)1 << 31);
   return w;
+}
+
+/* -- In order: for sums of floats in deterministic mode, and what is written twice ---- */
+
+/* Where runs of `inner` elements of the walk go; wrong indices come last */
+static __global__ void amp_pick_list(const amp_pick p, int64_t inner, amp_pair *v)
+{
+  AMP_FOR(i, p.n / inner) {
+    int64_t x, y;
+    amp_pair place = { ~(uint64_t)0, (uint64_t)i };
+    if (amp_pick_at(p, i * inner, &x, &y)) place.key = (uint64_t)x;
+    v[i] = place;
+  }
+}
+
+__device__ __forceinline__ int64_t amp_pick_plain_at(const amp_pick &p, int64_t i)
+{
+  int64_t y = 0;
+  for (int d = p.nd - 1; d >= 0; d--) {
+    int64_t q = d == 0 ? 0 : i / p.size[d];
+    y += (i - q * p.size[d]) * p.ys[d];
+    i = q;
+  }
+  return y;
+}
+
+/* The places of a walk that amp_pick_end has seen, sorted; equal ones in the order of the walk */
+typedef struct amp_places { amp_tensor *room; const amp_pair *v; int64_t n, inner; } amp_places; /* runs of `inner` elements; room: counted */
+static inline int amp_pick_sort(const amp_pick &p, amp_places *s)
+{
+  s->inner = p.nd > 0 && p.xs[p.nd - 1] != 0 ? p.size[p.nd - 1] : 1;
+  for (int k = 0; k < p.nidx; k++)
+    if (p.nd > 0 && p.idx[k].stride[p.nd - 1] != 0) s->inner = 1;
+  s->n = p.n / s->inner;
+  if ((s->room = amp__cuda_scratch((size_t)s->n * 2 * sizeof(amp_pair))) == NULL) return AMP_E_MEMORY;
+  amp_pair *v = AMP_DATA(amp_pair, s->room);
+  AMP_LAUNCH(amp_pick_list, amp_grid(s->n, 256), 256, 0, p, s->inner, v);
+  s->v = (const amp_pair *)amp_sort_items(true, v, v + s->n, 1, s->n);
+  return 0;
 }
 
 /* x's strides for a walk whose dimension dim is indexed */

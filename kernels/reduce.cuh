@@ -127,7 +127,7 @@ template <class F> __device__ __forceinline__ typename F::A amp_red_join(const F
 
 enum { AMP_RED_N = 8 };
 
-template <class F> __global__ void __launch_bounds__(256) amp_red_rows(const amp_red p, const F f, int group)
+template <class F> __global__ void __launch_bounds__(256, 4) amp_red_rows(const amp_red p, const F f, int group)
 {
   typedef typename F::T T;
   typedef typename F::A A;
@@ -320,7 +320,7 @@ static inline uint32_t amp_red_one(const amp_call *c, int slot) { return c->a[sl
 /* Cut the reduced index into pieces (whole multiples of `step`) so that `units` blocks become enough of them */
 static inline void amp_red_cut(amp_red *p, int64_t units, int64_t step, int64_t least)
 {
-  int64_t want = (int64_t)amp__cuda_here()->sms * 4;
+  int64_t want = (int64_t)amp__cuda_here()->sms * 8; /* whole rounds of 4 blocks each, or nearly so */
   if (units >= want / 2 || p->reduced < 2 * least) return;
   int64_t parts = (want + units - 1) / units, most = p->reduced / least;
   if (parts > most) parts = most;

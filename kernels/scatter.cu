@@ -3,8 +3,10 @@
 ** scatter_add, scatter_reduce, embedding_sum.
 **
 ** Places may meet several times, so all of it is atomic: sums of floats depend in
-** their last bits on the order in which threads come. Sums into 16-bit floats run
-** in float32 and into short integers in int64, and are rounded or wrapped once.
+** their last bits on the order in which threads come. In deterministic mode places
+** are sorted (equal ones stay in order) and a thread does what meets at one. Sums
+** into 16-bit floats run in float32 and into short integers in int64, and are
+** rounded or wrapped once.
 */
 #include "index.cuh"
 
@@ -54,6 +56,26 @@ template <class T> __global__ void __launch_bounds__(256) combine_at(const amp_p
     T v = p.y ? amp_load<T>(p.y, p.dtype, y) : fill;
     if (op == AMP_PICK_ADD) add_to((T *)p.x + x, (T)alpha * v);
     else combine_to(op, (T *)p.x + x, v);
+  }
+}
+
+/* -- The same in order ----------------------------------------------------------------- */
+
+/* v: n sorted places. A thread combines all that meets at one, in the order of the walk. */
+template <class T> __global__ void __launch_bounds__(256) combine_sorted(const amp_pick p, const amp_pair *v, int64_t n, int64_t inner, int op, double alpha)
+{
+  T fill = 0;
+  if (p.y == NULL) fill = amp_load<T>(&p.fill, p.dtype, 0);
+  AMP_FOR(e, n * inner) {
+    int64_t k = e / inner, j = e - k * inner;
+    uint64_t key = v[k].key;
+    if (key == ~(uint64_t)0 || (k > 0 && v[k - 1].key == key)) continue;
+    T *at = (T *)p.x + (int64_t)key + (inner > 1 ? j * p.xs[p.nd - 1] : 0), sum = *at;
+    for (; k < n && v[k].key == key; k++) {
+      T y = p.y ? amp_load<T>(p.y, p.dtype, amp_pick_plain_at(p, (int64_t)v[k].at * inner + j)) : fill;
+      sum = op == AMP_PICK_MUL ? sum * y : sum + (T)alpha * y;
+    }
+    *at = sum;
   }
 }
 
@@ -107,7 +129,43 @@ template <class T> __global__ void __launch_bounds__(256) sum_bags(const rows k)
   }
 }
 
+__global__ void list_bags(const rows k, amp_pair *v)
+{
+  AMP_FOR(j, k.n) {
+    int64_t b = amp_index(amp_load<int64_t>(k.bag, k.btype, j), k.count, k.trouble, k.id, j);
+    amp_pair place = { b < 0 ? ~(uint64_t)0 : (uint64_t)b, (uint64_t)j };
+    v[j] = place;
+  }
+}
+
+/* Indices sorted by bags; out has room for sums of T */
+template <class T> __global__ void __launch_bounds__(256) sum_sorted(const rows k, const amp_pair *v)
+{
+  AMP_FOR(e, k.n * k.d) {
+    int64_t i = e / k.d, col = e - i * k.d;
+    uint64_t b = v[i].key;
+    if (b == ~(uint64_t)0 || (i > 0 && v[i - 1].key == b)) continue;
+    T sum = 0;
+    for (; i < k.n && v[i].key == b; i++) {
+      int64_t j = (int64_t)v[i].at, at = amp_index(amp_load<int64_t>(k.index, k.itype, j), k.table, k.trouble, k.id, j);
+      if (at < 0 || at == k.pad) continue;
+      T w = amp_load<T>(k.w, k.wtype, at * k.rs + col * k.cs);
+      sum += k.scale ? amp_load<T>(k.scale, k.stype, j) * w : w;
+    }
+    ((T *)k.out)[(int64_t)b * k.d + col] = sum;
+  }
+}
+
 /* -- Walks ------------------------------------------------------------------------------- */
+
+template <class T> static int combine_in_order(const amp_pick &p, int op, double alpha)
+{
+  amp_places s;
+  if (amp_pick_sort(p, &s) < 0) return AMP_E_MEMORY;
+  AMP_LAUNCH((combine_sorted<T>), amp_grid(p.n, 256, 32), 256, 0, p, s.v, s.n, s.inner, op, alpha);
+  amp__free(s.room);
+  return 0;
+}
 
 enum { SUM, PROD, MEAN, AMAX, AMIN };
 static const int combine_of[] = { AMP_PICK_ADD, AMP_PICK_MUL, AMP_PICK_ADD, AMP_PICK_MAX, AMP_PICK_MIN };
@@ -183,6 +241,8 @@ int amp_pick_combine(amp_pick *p, int dtype, int op, double alpha)
 {
   if (p->n == 0) return 0;
   amp_pick_end(p, amp__dtype_size[dtype], false);
+  if (amp__cuda_deterministic && amp__is_float(dtype) && (op == AMP_PICK_ADD || op == AMP_PICK_MUL))
+    return dtype == AMP_FLOAT64 ? combine_in_order<double>(*p, op, alpha) : combine_in_order<float>(*p, op, alpha);
   unsigned grid = amp_grid(p->n, 256, 32);
   if (dtype == AMP_FLOAT32) AMP_LAUNCH((combine_at<float>), grid, 256, 0, *p, op, alpha);
   else if (dtype == AMP_FLOAT64) AMP_LAUNCH((combine_at<double>), grid, 256, 0, *p, op, alpha);
@@ -217,7 +277,7 @@ int amp__cuda_index_add(amp_call *c)
 /* input weight bag? scale?, count padding_idx */
 int amp__cuda_embedding_sum(amp_call *c)
 {
-  amp_tensor *w = c->in[1], *out = c->out[0], *index = NULL, *bag = NULL, *scale = NULL;
+  amp_tensor *w = c->in[1], *out = c->out[0], *index = NULL, *bag = NULL, *scale = NULL, *room = NULL;
   rows k;
   int rc = amp__cuda_fill_value(out, 0);
   memset((void *)&k, 0, sizeof k);
@@ -242,11 +302,21 @@ int amp__cuda_embedding_sum(amp_call *c)
     k.trouble = amp_trouble_cell();
     unsigned grid = amp_grid((bag ? k.n : k.count) * k.d, 256, 32);
     bool wide = out->dtype == AMP_FLOAT64;
-    if (bag && wide) AMP_LAUNCH((sum_bags<double>), grid, 256, 0, k);
+    if (bag && amp__cuda_deterministic) {
+      if ((room = amp__cuda_scratch((size_t)k.n * 2 * sizeof(amp_pair))) == NULL) rc = AMP_E_MEMORY;
+      else {
+        amp_pair *v = AMP_DATA(amp_pair, room);
+        AMP_LAUNCH(list_bags, amp_grid(k.n, 256), 256, 0, k, v);
+        v = (amp_pair *)amp_sort_items(true, v, v + k.n, 1, k.n);
+        if (wide) AMP_LAUNCH((sum_sorted<double>), grid, 256, 0, k, (const amp_pair *)v);
+        else AMP_LAUNCH((sum_sorted<float>), grid, 256, 0, k, (const amp_pair *)v);
+      }
+    } else if (bag && wide) AMP_LAUNCH((sum_bags<double>), grid, 256, 0, k);
     else if (bag) AMP_LAUNCH((sum_bags<float>), grid, 256, 0, k);
     else if (wide) AMP_LAUNCH((sum_even<double>), grid, 256, 0, k);
     else AMP_LAUNCH((sum_even<float>), grid, 256, 0, k);
   }
+  amp__free(room);
   amp__free(index);
   amp__free(bag);
   amp__free(scale);

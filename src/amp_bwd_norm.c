@@ -113,6 +113,49 @@ int amp__bwd_batch_norm(amp_bwd *b) {
   return rc;
 }
 
+/* The result, if it was saved; else once more: in training statistics are those of the batch, with or without running ones */
+static amp_tensor *result_again(amp_bwd *b) {
+  if (b->node->saved[b->nin].t) return OUT(b, 0);
+  amp_tensor *in[7] = { amp__xdetach(IN(b, 0)), NULL, NULL, NULL, amp__has(b, 4) ? amp__xdetach(IN(b, 4)) : NULL, amp__has(b, 5) ? amp__xdetach(IN(b, 5)) : NULL, NULL };
+  amp_sl s = amp__sl();
+  amp__sl_copy(&s, b->a, 4);
+  return in[0] ? amp__x(AMP_OP_batch_norm_act, &s, 7, in) : NULL;
+}
+
+/* input residual? running_mean? running_var? weight? bias? batches?; relu training momentum eps */
+int amp__bwd_batch_norm_act(amp_bwd *b) {
+  bool relu = b->a[0].i != 0, residual = amp__has(b, 1);
+  amp_tensor *g = G(b), *x = IN(b, 0), *w = NULL, *bias = NULL, *out[AMP_MAX_OUT] = { NULL };
+  amp_sl s = amp__sl();
+  int rc;
+  if (!g) return 0;
+  OR_FAIL(x);
+  if (amp__has(b, 4)) OR_FAIL(w = IN(b, 4));
+  if (amp__has(b, 5)) OR_FAIL(bias = IN(b, 5));
+  amp__sl_i(&s, b->a[1].i);
+  if (relu && !b->create_graph) {
+    amp_tensor *y = b->node->saved[b->nin].t ? OUT(b, 0) : NULL;
+    amp_tensor *in[7] = { g, x, y, w, bias, OUT(b, 1), OUT(b, 2) };
+    if (b->node->saved[b->nin].t) OR_FAIL(y);
+    amp__sl_i(&s, residual);
+    rc = amp__xs(AMP_OP_batch_norm_act_backward, &s, 7, in, out);
+    if (rc == 0 && residual && NEED(b, 1)) rc = GIN(b, 1, amp__xto(b, 1, out[3]));
+  } else {
+    if (relu) {
+      amp_tensor *y = result_again(b);
+      OR_FAIL(y);
+      OR_FAIL(g = X2(relu_backward, g, y));
+    }
+    amp_tensor *in[5] = { g, x, w, OUT(b, 1), OUT(b, 2) };
+    rc = amp__xs(AMP_OP_batch_norm_backward, &s, 5, in, out);
+    if (rc == 0 && residual && NEED(b, 1)) rc = GIN(b, 1, amp__xto(b, 1, g));
+  }
+  if (rc == 0 && NEED(b, 0)) rc = GIN(b, 0, amp__xto(b, 0, out[0]));
+  if (rc == 0 && w && NEED(b, 4)) rc = GIN(b, 4, amp__xto(b, 4, out[1]));
+  if (rc == 0 && bias && NEED(b, 5)) rc = GIN(b, 5, amp__xto(b, 5, out[2]));
+  return rc;
+}
+
 int amp__bwd_batch_norm_backward(amp_bwd *b) {
   const amp_shape *h = SHAPE(b, 1);
   norm n = { .ig = 0, .ix = 1, .iw = 2, .live = b->a[0].i != 0, .m = 1 };

@@ -21,7 +21,7 @@ enum { RANDOM_BYTES = 16 };
 typedef struct noted { amp_storage *s; void *data; amp_tensor *leaf; int32_t bumps; } noted; /* data NULL: only changed; leaf: a parameter that lies there, counted */
 typedef struct hyper { const amp_optim *o; int n; amp_tensor *cell; amp_hyper *sent; bool fresh; } hyper;
 typedef struct gradient { amp_tensor *leaf, *was; } gradient; /* was: borrowed, compared only */
-typedef struct shadow { amp_tensor *leaf, *copy; } shadow;
+typedef struct shadow { amp_tensor *leaf, *copy; bool right; } shadow; /* right: when the step ends, too */
 
 struct amp_capture {
   amp_state *S;
@@ -113,6 +113,19 @@ void amp__capture_gradient(amp_tensor *leaf, bool clear)
   c->g[c->ng++] = (gradient){ leaf, leaf->ag && !clear ? leaf->ag->grad.value : NULL };
 }
 
+void amp__capture_shadow(amp_tensor *leaf)
+{
+  amp_capture *c = amp__S->priv->capture;
+  if (c == NULL || leaf->device != c->device) return;
+  for (int i = 0; i < c->nsh; i++) if (c->sh[i].leaf == leaf && c->sh[i].copy == leaf->ag->shadow) return;
+  shadow *more = realloc(c->sh, sizeof *more * (size_t)(c->nsh + 1));
+  if (more == NULL) { c->failed = true; return; }
+  c->sh = more;
+  c->sh[c->nsh++] = (shadow){ leaf, leaf->ag->shadow, false };
+  amp__retain(leaf);
+  amp__retain(leaf->ag->shadow);
+}
+
 const amp_hyper *amp__capture_hyper(const amp_optim *o, int group, int ngroup)
 {
   amp_capture *c = amp__S->priv->capture;
@@ -185,22 +198,6 @@ amp_capture *amp_capture_begin(amp_state *S, int device, int index)
   return c;
 }
 
-/* Shadows that are right now, of leaves whose storage the step changes */
-static int keep_shadows(amp_capture *c)
-{
-  for (int i = 0; i < c->ng; i++) {
-    amp_tensor *t = c->g[i].leaf;
-    if (t->ag == NULL || t->ag->shadow == NULL || t->ag->shadow_version != amp__version(t)) continue;
-    shadow *more = realloc(c->sh, sizeof *more * (size_t)(c->nsh + 1));
-    if (more == NULL) return amp__nomem(sizeof *more);
-    c->sh = more;
-    c->sh[c->nsh++] = (shadow){ t, t->ag->shadow };
-    amp__retain(t);
-    amp__retain(t->ag->shadow);
-  }
-  return 0;
-}
-
 static int settle(amp_capture *c)
 {
   if (c->failed) return amp__nomem(sizeof(noted));
@@ -210,7 +207,11 @@ static int settle(amp_capture *c)
       return amp__fail(AMP_E_STATE, "a parameter (%s) had a gradient when the captured step began, which the step replaced: clear gradients inside the step",
                        amp__tensor_str(c->g[i].leaf));
   }
-  return keep_shadows(c);
+  for (int i = 0; i < c->nsh; i++) {
+    amp_ag *ag = c->sh[i].leaf->ag;
+    c->sh[i].right = ag && ag->shadow == c->sh[i].copy && ag->shadow_version == amp__version(c->sh[i].leaf);
+  }
+  return 0;
 }
 
 int amp_capture_end(amp_state *S, amp_capture *c, int keep)
@@ -219,6 +220,10 @@ int amp_capture_end(amp_state *S, amp_capture *c, int keep)
   amp_error err = S->err;
   if (c->ended) return 0;
   c->ended = true;
+  int ready = 0;
+  for (int i = 0; i < c->ng && keep && ready >= 0; i++) ready = amp__grad_materialize(c->g[i].leaf); /* what the user reads is what replays write */
+  if (ready < 0) err = S->err;
+  keep = keep && ready >= 0;
   int rc = amp__devices[c->device].capture_end(c->index, keep ? &c->graph : NULL, &c->draws);
   S->priv->capture = NULL;
   __atomic_sub_fetch(&amp__capturing, 1, __ATOMIC_RELAXED);
@@ -229,11 +234,12 @@ int amp_capture_end(amp_state *S, amp_capture *c, int keep)
   if (rc < 0 || !keep) { /* what was not run must not be seen */
     for (int i = 0; i < c->ng; i++) amp__grad_clear(c->g[i].leaf);
     if (!keep) S->err = err;
+    if (ready < 0) rc = ready;
   } else
     for (int i = 0; i < c->cap; i++) /* as if it had not run yet: the replay that follows counts */
       if (c->note[i].s) c->note[i].s->version -= (uint32_t)c->note[i].bumps;
   if (rc >= 0 && keep)
-    for (int i = 0; i < c->nsh; i++) c->sh[i].leaf->ag->shadow_version = amp__version(c->sh[i].leaf);
+    for (int i = 0; i < c->nsh; i++) if (c->sh[i].right) c->sh[i].leaf->ag->shadow_version = amp__version(c->sh[i].leaf);
   return rc;
 }
 
@@ -279,7 +285,7 @@ int amp_capture_replay(amp_state *S, amp_capture *c)
     if (c->note[i].s) c->note[i].s->version += (uint32_t)c->note[i].bumps;
   for (int i = 0; i < c->nsh; i++) {
     amp_ag *ag = c->sh[i].leaf->ag;
-    if (ag && ag->shadow == c->sh[i].copy) ag->shadow_version = amp__version(c->sh[i].leaf);
+    if (c->sh[i].right && ag && ag->shadow == c->sh[i].copy) ag->shadow_version = amp__version(c->sh[i].leaf);
   }
   S->casts += c->casts;
   S->cached_casts += c->cached_casts;

@@ -153,6 +153,7 @@ amp_tensor *amp__shadow(amp_tensor *leaf, int dtype)
 {
   if (shadow_current(leaf, dtype)) amp__S->cached_casts++;
   else if (fill_shadow(leaf, dtype) < 0) return NULL;
+  if (amp_unlikely(amp__capturing)) amp__capture_shadow(leaf);
   return leaf->ag->shadow;
 }
 

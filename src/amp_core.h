@@ -140,6 +140,7 @@ extern int amp__capturing;                         /* some state captures: every
 void amp__capture_bump(amp_storage *s);            /* a replay changes s */
 void amp__capture_note(const amp_tensor *t);       /* a replay finds t where it is now (NULL is fine) */
 void amp__capture_gradient(amp_tensor *leaf, bool clear); /* before a leaf's gradient changes, or goes */
+void amp__capture_shadow(amp_tensor *leaf);        /* its low-precision copy is read */
 const amp_hyper *amp__capture_hyper(const amp_optim *o, int group, int ngroup); /* where a replay finds hyper-parameters; NULL: not this state's, or error */
 bool amp__capture_here(void);                      /* it is this state */
 
@@ -214,6 +215,7 @@ struct amp_call {
   int id;
   unsigned flags;                 /* AMP_INPLACE, AMP_OUT */
   int nin, nout;
+  uint32_t unsaved;               /* bits as in the row's save: what this call's backward does without; set by the shape rule */
   amp_tensor **in;                /* borrowed; absent ones NULL */
   amp_tensor *out[AMP_MAX_OUT];   /* owned; set by dispatch before the kernel */
   amp_slot *a;                    /* attributes, normalised in place by the shape rule */

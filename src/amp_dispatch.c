@@ -240,7 +240,7 @@ __attribute__((noinline)) int amp__dispatch_op(int op, unsigned flags, amp_tenso
   uint32_t seen = 0;
   int rc, nowned = 0;
   amp_tensor *given = NULL, *small_owned[AMP_MAX_IN], **owned = small_owned;
-  c.op = d; c.id = op; c.flags = flags; c.nin = nin; c.nout = 0;
+  c.op = d; c.id = op; c.flags = flags; c.nin = nin; c.nout = 0; c.unsaved = 0;
   c.in = c.in_; c.a = c.a_;
   memset(c.out, 0, sizeof c.out);
   bool outermost = S->priv->op == NULL;

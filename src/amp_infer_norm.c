@@ -15,23 +15,65 @@ static int channels(const amp_call *c, int i, const char *what, int64_t n)
   return amp__fail_arg(AMP_E_SHAPE, i + 1, "%s has shape %s, expected %lld (dimension 2 of the input)", what, SHAPE_OF(t), LL(n));
 }
 
-int amp__infer_batch_norm(amp_call *c)
+/* running_mean, running_var, weight and bias stand from place `at` on; a: training, momentum, eps */
+static int batch_norm_rule(amp_call *c, int at, const amp_slot *a)
 {
-  static const char *const name[] = { "", "running_mean", "running_var", "weight", "bias" };
+  static const char *const name[] = { "running_mean", "running_var", "weight", "bias" };
   const amp_tensor *x = c->in[0];
-  bool training = c->a[0].i != 0;
+  bool training = a[0].i != 0;
   int rc;
   if (x->ndim < 2) return amp__fail_arg(AMP_E_SHAPE, 1, "input has shape %s, expected at least 2 dimensions (N x C x ...)", SHAPE_OF(x));
   int64_t n = x->size[1];
-  for (int i = 1; i < 5; i++) if ((rc = channels(c, i, name[i], n)) < 0) return rc;
-  if ((c->in[1] == NULL) != (c->in[2] == NULL)) return amp__fail(AMP_E_ARGUMENT, "running_mean and running_var come together");
-  if (!training && c->in[1] == NULL) return amp__fail(AMP_E_ARGUMENT, "without training, running_mean and running_var are needed");
+  for (int i = 0; i < 4; i++) if ((rc = channels(c, at + i, name[i], n)) < 0) return rc;
+  if ((c->in[at] == NULL) != (c->in[at + 1] == NULL)) return amp__fail(AMP_E_ARGUMENT, "running_mean and running_var come together");
+  if (!training && c->in[at] == NULL) return amp__fail(AMP_E_ARGUMENT, "without training, running_mean and running_var are needed");
   if (training && n > 0 && x->numel == n)
     return amp__fail_arg(AMP_E_SHAPE, 1, "training needs more than one value per channel, input has shape %s", SHAPE_OF(x));
-  if (!(c->a[2].f >= 0)) return amp__fail(AMP_E_VALUE, "eps %g must not be negative", c->a[2].f);
+  if (!(a[2].f >= 0)) return amp__fail(AMP_E_VALUE, "eps %g must not be negative", a[2].f);
   amp__like(c, 0, x, x->dtype);
   amp__out(c, 1, amp__acc_dtype(x->dtype), 1, &n);
   amp__out(c, 2, amp__acc_dtype(x->dtype), 1, &n);
+  return 0;
+}
+
+int amp__infer_batch_norm(amp_call *c) { return batch_norm_rule(c, 1, c->a); }
+
+/* input residual? running_mean? running_var? weight? bias? batches? relu training momentum eps */
+int amp__infer_batch_norm_act(amp_call *c)
+{
+  const amp_tensor *x = c->in[0], *r = c->nin > 1 ? c->in[1] : NULL, *batches = c->nin > 6 ? c->in[6] : NULL;
+  int rc;
+  for (int i = 0; i < 6 && i < c->nin; i++)
+    if (c->in[i] && !amp__is_float(c->in[i]->dtype))
+      return amp__fail_arg(AMP_E_DTYPE, i + 1, "argument %d has dtype %s, expected a float dtype", i + 1, amp_dtype_name(c->in[i]->dtype));
+  if ((rc = batch_norm_rule(c, 2, c->a + 1)) < 0) return rc;
+  if (r) {
+    if ((rc = amp__want_shape(r, "residual", x->ndim, x->size)) < 0) return rc;
+    if (r->dtype != x->dtype) return amp__fail_arg(AMP_E_DTYPE, 2, "residual is %s, input %s", amp_dtype_name(r->dtype), amp_dtype_name(x->dtype));
+  }
+  if (batches && (batches->dtype != AMP_INT64 || batches->numel != 1))
+    return amp__fail_arg(AMP_E_DTYPE, 7, "batches is %s, expected one int64", amp__tensor_str(batches));
+  /* where kernels can tell from the input what ReLU let through */
+  if (x->device != AMP_CPU && r == NULL && c->a[1].i) c->unsaved = 1u << 8;
+  return 0;
+}
+
+/* grad input result? weight? bias? mean rstd training residual */
+int amp__infer_batch_norm_act_backward(amp_call *c)
+{
+  const amp_tensor *g = c->in[0], *x = c->in[1], *y = c->in[2], *w = c->in[3];
+  int rc;
+  if (x->ndim < 2) return amp__fail_arg(AMP_E_SHAPE, 2, "input has shape %s, expected at least 2 dimensions", SHAPE_OF(x));
+  int64_t n = x->size[1];
+  if ((rc = amp__want_shape(g, "grad", x->ndim, x->size)) < 0 || (y && (rc = amp__want_shape(y, "result", x->ndim, x->size)) < 0)) return rc;
+  if ((rc = channels(c, 3, "weight", n)) < 0 || (rc = channels(c, 4, "bias", n)) < 0 || (rc = channels(c, 5, "mean", n)) < 0
+      || (rc = channels(c, 6, "rstd", n)) < 0) return rc;
+  if (y == NULL && (x->device == AMP_CPU || c->a[1].i)) return amp__fail_arg(AMP_E_ARGUMENT, 3, "argument 3: the result is needed");
+  int dtype = w ? w->dtype : c->in[5]->dtype;
+  amp__like(c, 0, x, x->dtype);
+  amp__out(c, 1, dtype, 1, &n);
+  amp__out(c, 2, dtype, 1, &n);
+  if (c->a[1].i) amp__like(c, 3, x, x->dtype);
   return 0;
 }
 

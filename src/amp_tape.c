@@ -276,7 +276,7 @@ static amp_node *make_node(amp_call *c, amp_tensor *in0)
   if (n == NULL) return NULL;
   memcpy(n->a, c->a, sizeof(amp_slot) * (size_t)n->nslot);
   if (c->id == AMP_OP_cast) n->flags |= AMP_N_CAST;
-  uint32_t save = c->op->save;
+  uint32_t save = c->op->save & ~c->unsaved;
   for (int i = 0; i < c->nin; i++) {
     amp_tensor *t = c->in[i];
     set_shape(amp__shape_of(n, i), t);

@@ -3679,8 +3679,9 @@ function Class:requires_grad_(on) end
 function Class:state_dict() end
 
 ---Move to a device, or change the dtype of floating-point parameters and buffers, or both.
----Tensors keep their identity: an optimizer made before stays valid.
----@param ... any 'cuda', 'cuda:2', 'cpu', 'float32', 'bfloat16', ...
+---Tensors keep their identity: an optimizer made before stays valid. With memory_format = 'channels_last', weights of
+---four dimensions are laid out so ('contiguous': as they are made).
+---@param ... any 'cuda', 'cuda:2', 'cpu', 'float32', 'bfloat16', ..., or {device =, dtype =, memory_format =}
 function Class:to(...) end
 
 ---Training mode (dropout drops, batch norm uses and tracks batch statistics).
@@ -8783,6 +8784,12 @@ function amp.nn.RNN(input_size, hidden_size, num_layers, nonlinearity, bias, bat
 function amp.nn.RNNCell(input_size, hidden_size, bias, nonlinearity) end
 
 ---Activations as modules: each calls the function of its name.
+---@param lower? number
+---@param upper? number
+---@return amp.nn.Module
+function amp.nn.RReLU(lower, upper) end
+
+---Activations as modules: each calls the function of its name.
 ---@param inplace? boolean
 ---@return amp.nn.Module
 function amp.nn.ReLU(inplace) end
@@ -9334,6 +9341,13 @@ function amp.optim.Trainer(params, what, given, more) end
 
 amp.optim.lr_scheduler = {}
 
+---Schedules that multiply: MultiplicativeLR, and ChainedScheduler, which steps several at once.
+---Called by amp.optim.lr_scheduler with its module table.
+---@param opt any
+---@param options? table
+---@return amp.optim.Schedule
+function amp.optim.lr_scheduler.ChainedScheduler(opt, options) end
+
 ---Learning rate schedules. Each is made on an optimizer (or any table with param_groups),
 ---sets its first rate at once, and `sched:step()` goes to the next:
 ---  StepLR(opt, {step_size, gamma = 0.1})          MultiStepLR(opt, {milestones, gamma = 0.1})
@@ -9342,6 +9356,7 @@ amp.optim.lr_scheduler = {}
 ---  OneCycleLR(opt, {max_lr, total_steps, pct_start = 0.3, anneal_strategy = 'cos', div_factor = 25,
 ---    final_div_factor = 1e4, three_phase = false, cycle_momentum = true, base_momentum = 0.85, max_momentum = 0.95})
 ---  LambdaLR(opt, {lr_lambda})                     SequentialLR(opt, {schedulers, milestones})
+---  MultiplicativeLR(opt, {lr_lambda})             ChainedScheduler({schedulers})    (all stepped at once)
 ---  ConstantLR(opt, {factor = 1/3, total_iters = 5})         PolynomialLR(opt, {total_iters = 5, power = 1})
 ---  CosineAnnealingWarmRestarts(opt, {T_0, T_mult = 1, eta_min = 0})
 ---  CyclicLR(opt, {base_lr, max_lr, step_size_up = 2000, step_size_down, mode = 'triangular', gamma = 1, scale_fn,
@@ -9367,6 +9382,7 @@ function amp.optim.lr_scheduler.ConstantLR(opt, options) end
 ---  OneCycleLR(opt, {max_lr, total_steps, pct_start = 0.3, anneal_strategy = 'cos', div_factor = 25,
 ---    final_div_factor = 1e4, three_phase = false, cycle_momentum = true, base_momentum = 0.85, max_momentum = 0.95})
 ---  LambdaLR(opt, {lr_lambda})                     SequentialLR(opt, {schedulers, milestones})
+---  MultiplicativeLR(opt, {lr_lambda})             ChainedScheduler({schedulers})    (all stepped at once)
 ---  ConstantLR(opt, {factor = 1/3, total_iters = 5})         PolynomialLR(opt, {total_iters = 5, power = 1})
 ---  CosineAnnealingWarmRestarts(opt, {T_0, T_mult = 1, eta_min = 0})
 ---  CyclicLR(opt, {base_lr, max_lr, step_size_up = 2000, step_size_down, mode = 'triangular', gamma = 1, scale_fn,
@@ -9392,6 +9408,7 @@ function amp.optim.lr_scheduler.CosineAnnealingLR(opt, options) end
 ---  OneCycleLR(opt, {max_lr, total_steps, pct_start = 0.3, anneal_strategy = 'cos', div_factor = 25,
 ---    final_div_factor = 1e4, three_phase = false, cycle_momentum = true, base_momentum = 0.85, max_momentum = 0.95})
 ---  LambdaLR(opt, {lr_lambda})                     SequentialLR(opt, {schedulers, milestones})
+---  MultiplicativeLR(opt, {lr_lambda})             ChainedScheduler({schedulers})    (all stepped at once)
 ---  ConstantLR(opt, {factor = 1/3, total_iters = 5})         PolynomialLR(opt, {total_iters = 5, power = 1})
 ---  CosineAnnealingWarmRestarts(opt, {T_0, T_mult = 1, eta_min = 0})
 ---  CyclicLR(opt, {base_lr, max_lr, step_size_up = 2000, step_size_down, mode = 'triangular', gamma = 1, scale_fn,
@@ -9417,6 +9434,7 @@ function amp.optim.lr_scheduler.CosineAnnealingWarmRestarts(opt, options) end
 ---  OneCycleLR(opt, {max_lr, total_steps, pct_start = 0.3, anneal_strategy = 'cos', div_factor = 25,
 ---    final_div_factor = 1e4, three_phase = false, cycle_momentum = true, base_momentum = 0.85, max_momentum = 0.95})
 ---  LambdaLR(opt, {lr_lambda})                     SequentialLR(opt, {schedulers, milestones})
+---  MultiplicativeLR(opt, {lr_lambda})             ChainedScheduler({schedulers})    (all stepped at once)
 ---  ConstantLR(opt, {factor = 1/3, total_iters = 5})         PolynomialLR(opt, {total_iters = 5, power = 1})
 ---  CosineAnnealingWarmRestarts(opt, {T_0, T_mult = 1, eta_min = 0})
 ---  CyclicLR(opt, {base_lr, max_lr, step_size_up = 2000, step_size_down, mode = 'triangular', gamma = 1, scale_fn,
@@ -9442,6 +9460,7 @@ function amp.optim.lr_scheduler.CyclicLR(opt, options) end
 ---  OneCycleLR(opt, {max_lr, total_steps, pct_start = 0.3, anneal_strategy = 'cos', div_factor = 25,
 ---    final_div_factor = 1e4, three_phase = false, cycle_momentum = true, base_momentum = 0.85, max_momentum = 0.95})
 ---  LambdaLR(opt, {lr_lambda})                     SequentialLR(opt, {schedulers, milestones})
+---  MultiplicativeLR(opt, {lr_lambda})             ChainedScheduler({schedulers})    (all stepped at once)
 ---  ConstantLR(opt, {factor = 1/3, total_iters = 5})         PolynomialLR(opt, {total_iters = 5, power = 1})
 ---  CosineAnnealingWarmRestarts(opt, {T_0, T_mult = 1, eta_min = 0})
 ---  CyclicLR(opt, {base_lr, max_lr, step_size_up = 2000, step_size_down, mode = 'triangular', gamma = 1, scale_fn,
@@ -9467,6 +9486,7 @@ function amp.optim.lr_scheduler.ExponentialLR(opt, options) end
 ---  OneCycleLR(opt, {max_lr, total_steps, pct_start = 0.3, anneal_strategy = 'cos', div_factor = 25,
 ---    final_div_factor = 1e4, three_phase = false, cycle_momentum = true, base_momentum = 0.85, max_momentum = 0.95})
 ---  LambdaLR(opt, {lr_lambda})                     SequentialLR(opt, {schedulers, milestones})
+---  MultiplicativeLR(opt, {lr_lambda})             ChainedScheduler({schedulers})    (all stepped at once)
 ---  ConstantLR(opt, {factor = 1/3, total_iters = 5})         PolynomialLR(opt, {total_iters = 5, power = 1})
 ---  CosineAnnealingWarmRestarts(opt, {T_0, T_mult = 1, eta_min = 0})
 ---  CyclicLR(opt, {base_lr, max_lr, step_size_up = 2000, step_size_down, mode = 'triangular', gamma = 1, scale_fn,
@@ -9492,6 +9512,7 @@ function amp.optim.lr_scheduler.LambdaLR(opt, options) end
 ---  OneCycleLR(opt, {max_lr, total_steps, pct_start = 0.3, anneal_strategy = 'cos', div_factor = 25,
 ---    final_div_factor = 1e4, three_phase = false, cycle_momentum = true, base_momentum = 0.85, max_momentum = 0.95})
 ---  LambdaLR(opt, {lr_lambda})                     SequentialLR(opt, {schedulers, milestones})
+---  MultiplicativeLR(opt, {lr_lambda})             ChainedScheduler({schedulers})    (all stepped at once)
 ---  ConstantLR(opt, {factor = 1/3, total_iters = 5})         PolynomialLR(opt, {total_iters = 5, power = 1})
 ---  CosineAnnealingWarmRestarts(opt, {T_0, T_mult = 1, eta_min = 0})
 ---  CyclicLR(opt, {base_lr, max_lr, step_size_up = 2000, step_size_down, mode = 'triangular', gamma = 1, scale_fn,
@@ -9517,6 +9538,7 @@ function amp.optim.lr_scheduler.LinearLR(opt, options) end
 ---  OneCycleLR(opt, {max_lr, total_steps, pct_start = 0.3, anneal_strategy = 'cos', div_factor = 25,
 ---    final_div_factor = 1e4, three_phase = false, cycle_momentum = true, base_momentum = 0.85, max_momentum = 0.95})
 ---  LambdaLR(opt, {lr_lambda})                     SequentialLR(opt, {schedulers, milestones})
+---  MultiplicativeLR(opt, {lr_lambda})             ChainedScheduler({schedulers})    (all stepped at once)
 ---  ConstantLR(opt, {factor = 1/3, total_iters = 5})         PolynomialLR(opt, {total_iters = 5, power = 1})
 ---  CosineAnnealingWarmRestarts(opt, {T_0, T_mult = 1, eta_min = 0})
 ---  CyclicLR(opt, {base_lr, max_lr, step_size_up = 2000, step_size_down, mode = 'triangular', gamma = 1, scale_fn,
@@ -9542,6 +9564,33 @@ function amp.optim.lr_scheduler.MultiStepLR(opt, options) end
 ---  OneCycleLR(opt, {max_lr, total_steps, pct_start = 0.3, anneal_strategy = 'cos', div_factor = 25,
 ---    final_div_factor = 1e4, three_phase = false, cycle_momentum = true, base_momentum = 0.85, max_momentum = 0.95})
 ---  LambdaLR(opt, {lr_lambda})                     SequentialLR(opt, {schedulers, milestones})
+---  MultiplicativeLR(opt, {lr_lambda})             ChainedScheduler({schedulers})    (all stepped at once)
+---  ConstantLR(opt, {factor = 1/3, total_iters = 5})         PolynomialLR(opt, {total_iters = 5, power = 1})
+---  CosineAnnealingWarmRestarts(opt, {T_0, T_mult = 1, eta_min = 0})
+---  CyclicLR(opt, {base_lr, max_lr, step_size_up = 2000, step_size_down, mode = 'triangular', gamma = 1, scale_fn,
+---    scale_mode = 'cycle', cycle_momentum = true, base_momentum = 0.8, max_momentum = 0.9})
+---  ReduceLROnPlateau(opt, {mode = 'min', factor = 0.1, patience = 10, threshold = 1e-4,
+---    threshold_mode = 'rel', cooldown = 0, min_lr = 0, eps = 1e-8})   and `sched:step(metric)`
+---Rates are closed forms of the step count, so a resumed run repeats them exactly. Schedules stepped
+---one after the other on one optimizer multiply, and a rate edited by hand is gone on from, except
+---under OneCycleLR, CyclicLR, CosineAnnealingWarmRestarts, LambdaLR and SequentialLR, which set what they say.
+---Under a scaler hold the schedule back where the step was skipped:
+---  scaler:step(opt); local skipped = scaler:found_inf(opt); scaler:update()
+---  if not skipped then sched:step() end
+---@param opt any
+---@param options? {options?: any}
+---@return amp.optim.Schedule
+function amp.optim.lr_scheduler.MultiplicativeLR(opt, options) end
+
+---Learning rate schedules. Each is made on an optimizer (or any table with param_groups),
+---sets its first rate at once, and `sched:step()` goes to the next:
+---  StepLR(opt, {step_size, gamma = 0.1})          MultiStepLR(opt, {milestones, gamma = 0.1})
+---  ExponentialLR(opt, {gamma})                    CosineAnnealingLR(opt, {T_max, eta_min = 0})
+---  LinearLR(opt, {start_factor = 1/3, end_factor = 1, total_iters = 5})    (warm-up)
+---  OneCycleLR(opt, {max_lr, total_steps, pct_start = 0.3, anneal_strategy = 'cos', div_factor = 25,
+---    final_div_factor = 1e4, three_phase = false, cycle_momentum = true, base_momentum = 0.85, max_momentum = 0.95})
+---  LambdaLR(opt, {lr_lambda})                     SequentialLR(opt, {schedulers, milestones})
+---  MultiplicativeLR(opt, {lr_lambda})             ChainedScheduler({schedulers})    (all stepped at once)
 ---  ConstantLR(opt, {factor = 1/3, total_iters = 5})         PolynomialLR(opt, {total_iters = 5, power = 1})
 ---  CosineAnnealingWarmRestarts(opt, {T_0, T_mult = 1, eta_min = 0})
 ---  CyclicLR(opt, {base_lr, max_lr, step_size_up = 2000, step_size_down, mode = 'triangular', gamma = 1, scale_fn,
@@ -9567,6 +9616,7 @@ function amp.optim.lr_scheduler.OneCycleLR(opt, options) end
 ---  OneCycleLR(opt, {max_lr, total_steps, pct_start = 0.3, anneal_strategy = 'cos', div_factor = 25,
 ---    final_div_factor = 1e4, three_phase = false, cycle_momentum = true, base_momentum = 0.85, max_momentum = 0.95})
 ---  LambdaLR(opt, {lr_lambda})                     SequentialLR(opt, {schedulers, milestones})
+---  MultiplicativeLR(opt, {lr_lambda})             ChainedScheduler({schedulers})    (all stepped at once)
 ---  ConstantLR(opt, {factor = 1/3, total_iters = 5})         PolynomialLR(opt, {total_iters = 5, power = 1})
 ---  CosineAnnealingWarmRestarts(opt, {T_0, T_mult = 1, eta_min = 0})
 ---  CyclicLR(opt, {base_lr, max_lr, step_size_up = 2000, step_size_down, mode = 'triangular', gamma = 1, scale_fn,
@@ -9599,6 +9649,7 @@ function amp.optim.lr_scheduler.ReduceLROnPlateau(opt, options) end
 ---  OneCycleLR(opt, {max_lr, total_steps, pct_start = 0.3, anneal_strategy = 'cos', div_factor = 25,
 ---    final_div_factor = 1e4, three_phase = false, cycle_momentum = true, base_momentum = 0.85, max_momentum = 0.95})
 ---  LambdaLR(opt, {lr_lambda})                     SequentialLR(opt, {schedulers, milestones})
+---  MultiplicativeLR(opt, {lr_lambda})             ChainedScheduler({schedulers})    (all stepped at once)
 ---  ConstantLR(opt, {factor = 1/3, total_iters = 5})         PolynomialLR(opt, {total_iters = 5, power = 1})
 ---  CosineAnnealingWarmRestarts(opt, {T_0, T_mult = 1, eta_min = 0})
 ---  CyclicLR(opt, {base_lr, max_lr, step_size_up = 2000, step_size_down, mode = 'triangular', gamma = 1, scale_fn,
@@ -9624,6 +9675,7 @@ function amp.optim.lr_scheduler.SequentialLR(opt, options) end
 ---  OneCycleLR(opt, {max_lr, total_steps, pct_start = 0.3, anneal_strategy = 'cos', div_factor = 25,
 ---    final_div_factor = 1e4, three_phase = false, cycle_momentum = true, base_momentum = 0.85, max_momentum = 0.95})
 ---  LambdaLR(opt, {lr_lambda})                     SequentialLR(opt, {schedulers, milestones})
+---  MultiplicativeLR(opt, {lr_lambda})             ChainedScheduler({schedulers})    (all stepped at once)
 ---  ConstantLR(opt, {factor = 1/3, total_iters = 5})         PolynomialLR(opt, {total_iters = 5, power = 1})
 ---  CosineAnnealingWarmRestarts(opt, {T_0, T_mult = 1, eta_min = 0})
 ---  CyclicLR(opt, {base_lr, max_lr, step_size_up = 2000, step_size_down, mode = 'triangular', gamma = 1, scale_fn,

@@ -45,7 +45,7 @@ end
 function GPT2:forward(tokens, targets)
   local places = amp.arange(1, tokens:size(2) + 1, { dtype = 'int64', device = tokens.device })
   local x = self.wte(tokens) + self.wpe(places)
-  for _, block in ipairs(self.h) do x = block(x) end
+  for _, block in self.h:ipairs() do x = block(x) end
   local logits = F.linear(self.ln_f(x), self.wte.weight)
   if not targets then return logits end
   return F.cross_entropy(logits:view(-1, logits:size(3)), targets:view(-1))

@@ -127,7 +127,8 @@ local function compare(s, dtype, last)
     local again = run()
     local ref = macs <= 2e8 and ops.raw(p[2], wide, p[4])[1] or own
     local e1, e2, e3 = apart(lib, ref), apart(own, ref), apart(own, lib)
-    local limit = tolerance[dtype]
+    local terms = macs / own:numel() -- sums in float32: their error grows as the root of their length
+    local limit = tolerance[dtype] * (dtype == 'float32' and math.max(1, math.sqrt(terms) / 50) or 1)
     local wrong = not (e1 <= limit and e2 <= limit and e3 <= 2 * limit and apart(again, lib) <= limit)
     if wrong then bad = bad + 1 end
     lines = lines + 1

@@ -254,6 +254,41 @@ describe('on a GPU', function()
     end)
   end)
 
+  describe('in deterministic mode indexing agrees with the CPU bit by bit:', function()
+    local was
+    before_each(function() was = amp.cuda.deterministic(true) end)
+    after_each(function() amp.cuda.deterministic(was) end)
+    local function same(what, f, args)
+      local there = {}
+      for i, a in ipairs(args) do there[i] = type(a) == 'cdata' and a:to 'cuda' or a end
+      local got = f(unpack(there))
+      H.same(got:cpu(), f(unpack(args)), what)
+      H.same(got:cpu(), f(unpack(there)):cpu(), what .. ' again')
+    end
+    for _, dtype in ipairs(floats) do
+      it(dtype, function()
+        for _, shape in ipairs { { 40, 16 }, { 7, 30, 5 } } do
+          local t = make(shape, dtype)
+          for dim = 1, #shape do
+            local other = { unpack(shape) }
+            other[dim] = 100
+            local ix, at = amp.randint(1, shape[dim] + 1, { 100 }, { dtype = 'int64' }), amp.randint(1, shape[dim] + 1, other, { dtype = 'int64' })
+            local src = make(other, dtype)
+            same('index_add', function(x, i, s) return x:index_add(dim, i, s) end, { t, ix, src })
+            same('index_copy', function(x, i, s) return x:index_copy(dim, i, s) end, { t, ix, src })
+            same('scatter', function(x, i, s) return x:scatter(dim, i, s) end, { t, at, src })
+            same('scatter_add', function(x, i, s) return x:scatter_add(dim, i, s) end, { t, at, src })
+            same('scatter_reduce', function(x, i, s) return x:scatter_reduce(dim, i, s, 'prod') end, { t, at, src })
+          end
+          local i, j = amp.randint(1, shape[1] + 1, { 90 }, { dtype = 'int64' }), amp.randint(1, shape[2] + 1, { 90 }, { dtype = 'int64' })
+          same('index_put', function(x, v, a, b) return amp.index_put(x, v, { a, b }, { 1, 2 }, true) end, { t, make({ 1 }, dtype), i, j })
+        end
+        local ix, at = amp.randint(1, 21, { 100 }, { dtype = 'int64' }), amp.tensor({ 1, 4, 4, 50, 99 }, { dtype = 'int64' })
+        same('embedding_bag', function(i, w, o) return amp.nn.functional.embedding_bag(i, w, o) end, { ix, make({ 20, 9 }, dtype), at })
+      end)
+    end
+  end)
+
   describe('wrong values', function()
     local function told(text, f)
       local ok, e = pcall(function() f() amp.cuda.synchronize() end)

@@ -71,8 +71,8 @@ AMP_INLINE float amp__cbrtf(float x)
 AMP_INLINE double amp__log_pos(double x)
 {
   union { double f; int64_t i; } u = { x };
-  int64_t e = (u.i - 0x3fe6a09e667f3bcdLL) >> 52;
-  u.i -= (int64_t)((uint64_t)e << 52);
+  int64_t e = (int64_t)((uint64_t)u.i - 0x3fe6a09e667f3bcdULL) >> 52;
+  u.i = (int64_t)((uint64_t)u.i - ((uint64_t)e << 52));
   double s = (u.f - 1) / (u.f + 1), z = s * s, w = z * z;
   double p = (2.0 / 13 + z * (2.0 / 15)) + w * (2.0 / 17 + z * (2.0 / 19));
   p = (2 + z * (2.0 / 3)) + w * ((2.0 / 5 + z * (2.0 / 7)) + w * ((2.0 / 9 + z * (2.0 / 11)) + w * p));

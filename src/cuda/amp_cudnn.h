@@ -57,7 +57,7 @@ void amp__dnn_leave(void);
 /* -- Plans ------------------------------------------------------------------------- */
 amp_dnn_plan *amp__dnn_find(const void *key, size_t n, bool make); /* NULL: there is none (make: no memory) */
 void amp__dnn_make(amp_dnn_plan *p, amp_dnn_graph *g, const amp_dnn_job *j);  /* g goes; p is usable afterwards or never will be */
-int amp__dnn_execute(const amp_dnn_plan *p, const amp_dnn_job *j);            /* 0; 1: it failed */
+int amp__dnn_execute(const amp_dnn_plan *p, const amp_dnn_job *j);            /* 0; 1: it failed; 2: no memory for its workspace */
 
 /* -- Graphs ------------------------------------------------------------------------- */
 void amp__dnn_begin(amp_dnn_graph *g);

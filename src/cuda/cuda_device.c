@@ -10,6 +10,7 @@
 #include <string.h>
 #include "cuda_core.h"
 #include "cuda_gemm.h"
+#include "cuda_solver.h"
 #include "amp_cudnn.h"
 #include "../amp_hash.h"
 
@@ -54,7 +55,7 @@ static int tell(const amp_trouble *t)
   case AMP_TROUBLE_NOT_POSITIVE: return amp__fail(AMP_E_VALUE, "%s on the GPU: matrix %lld is not positive-definite (leading minor %lld)", op, place, v);
   case AMP_TROUBLE_PROBABILITY: return amp__fail(AMP_E_VALUE, "%s on the GPU: %.9g in row %lld is not a probability or weight", op, t->number, place);
   case AMP_TROUBLE_NEGATIVE: return amp__fail(AMP_E_VALUE, "%s on the GPU: a negative value, %.9g (element %lld)", op, t->number, place);
-  case AMP_TROUBLE_CONVERGENCE: return amp__fail(AMP_E_VALUE, "%s on the GPU: matrix %lld: the iteration did not converge", op, place);
+  case AMP_TROUBLE_CONVERGENCE: return amp__fail(AMP_E_VALUE, "%s on the GPU: matrix %lld holds NaN or infinity, or the iteration did not converge", op, place);
   case AMP_TROUBLE_LENGTH: return amp__fail(AMP_E_VALUE, "%s on the GPU: length %lld of sequence %lld is not in 0..%lld", op, v, place, limit);
   case AMP_TROUBLE_SOURCE: return amp__fail(AMP_E_VALUE, "%s on the GPU: mask is true at %lld places, source has %lld elements", op, v, limit);
   case AMP_TROUBLE_RANGE: return amp__fail(AMP_E_VALUE, "%s on the GPU: an extreme of the elements is %g, which is not finite; give min and max", op, t->number);
@@ -156,14 +157,19 @@ static int properties(int index, amp_device_properties *p)
 
 static int set(const char *name, int value)
 {
-  int *cell = strcmp(name, "tf32") == 0 ? &amp__cuda_tf32 : strcmp(name, "deterministic") == 0 ? &amp__cuda_deterministic : strcmp(name, "cudnn") == 0 ? &amp__cuda_cudnn : NULL;
+  int *cell = strcmp(name, "tf32") == 0 ? &amp__cuda_tf32 : strcmp(name, "deterministic") == 0 ? &amp__cuda_deterministic : strcmp(name, "cudnn") == 0 ? &amp__cuda_cudnn
+            : strcmp(name, "cusolver") == 0 ? &amp__cuda_solver : strcmp(name, "cufft") == 0 ? &amp__cuda_fft : NULL;
   if (cell == NULL) return -1;
   int was = *cell;
-  if (value >= 0) *cell = cell == &amp__cuda_cudnn && value > 1 ? 2 : value != 0;
+  if (value >= 0) *cell = cell != &amp__cuda_tf32 && cell != &amp__cuda_deterministic && value > 1 ? 2 : value != 0;
   return was;
 }
 
-static const char *library(const char *name) { return strcmp(name, "cublas") == 0 ? amp__cuda_blas_info() : strcmp(name, "cudnn") == 0 ? amp__cuda_dnn_info() : NULL; }
+static const char *library(const char *name)
+{
+  return strcmp(name, "cublas") == 0 ? amp__cuda_blas_info() : strcmp(name, "cudnn") == 0 ? amp__cuda_dnn_info()
+       : strcmp(name, "cusolver") == 0 ? amp__cuda_solver_info() : strcmp(name, "cufft") == 0 ? amp__cuda_fft_info() : NULL;
+}
 
 const char *amp_plugin_version(void)
 {

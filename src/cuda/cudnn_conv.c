@@ -165,13 +165,16 @@ static int run(conv *v)
     }
     if (p && p->state == AMP_DNN_USABLE) {
       v->job.n = 4;
-      if (amp__dnn_execute(p, &v->job) == 0) return 0;
-      p->state = AMP_DNN_NONE;
+      int rc = amp__dnn_execute(p, &v->job);
+      if (rc == 0) return 0;
+      if (rc == 1) p->state = AMP_DNN_NONE;
     }
   }
   p = with_bias(v, false);
   if (!p || p->state != AMP_DNN_USABLE) return 1;
-  if (amp__dnn_execute(p, &v->job) != 0) { p->state = AMP_DNN_NONE; return 1; }
+  int rc = amp__dnn_execute(p, &v->job);
+  if (rc == 1) p->state = AMP_DNN_NONE;
+  if (rc) return 1;
   return v->bias ? amp__cuda_conv_bias(v->t[v->k.kind == AMP_DNN_DATA ? X : Y], v->bias) : 0;
 }
 

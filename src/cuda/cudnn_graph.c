@@ -9,7 +9,16 @@
 */
 #include "amp_cudnn.h"
 
+#include <stdlib.h>
+
 int amp__cuda_cudnn = 1;
+/* AMP_CUDNN in the environment, 0 to 2, for specs and benchmarks */
+__attribute__((constructor)) static void from_environment(void)
+{
+  const char *e = getenv("AMP_CUDNN");
+  if (e && *e >= '0' && *e <= '2') amp__cuda_cudnn = *e - '0';
+}
+
 #ifndef AMP_DNN
 const char *amp__cuda_dnn_info(void)
 {
@@ -23,7 +32,6 @@ const char *amp__cuda_dnn_info(void)
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -266,18 +274,17 @@ amp_dnn_plan *amp__dnn_find(const void *key, size_t n, bool make)
 
 int amp__dnn_execute(const amp_dnn_plan *p, const amp_dnn_job *j)
 {
+  enum { ALIGN = 256 };
   amp_dnn_graph keeper, *g = &keeper;
   amp_tensor *scratch = NULL;
+  if (p->workspace > 0 && !(scratch = amp__cuda_scratch((size_t)p->workspace + ALIGN))) return 2;
   amp__dnn_begin(g);
   void *pack = amp__dnn_node(g, CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
   amp__dnn_set(g, pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, j->n, j->pointer);
   SET_INT64(pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, j->n, j->id);
-  if (p->workspace > 0) {
-    if (!(scratch = amp__cuda_scratch((size_t)p->workspace))) fail(g, "memory", 0);
-    else {
-      void *memory = amp__data(scratch);
-      amp__dnn_set(g, pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &memory);
-    }
+  if (scratch) {
+    void *memory = (void *)(((uintptr_t)amp__data(scratch) + ALIGN - 1) & ~(uintptr_t)(ALIGN - 1));
+    amp__dnn_set(g, pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &memory);
   }
   amp__dnn_finish(g, pack);
   if (!g->failed) {
@@ -380,10 +387,17 @@ static double now(void)
   return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static void take(amp_dnn_plan *p, const amp_dnn_plan *from)
+static void clear(amp_dnn_plan *p)
 {
   if (p->plan) dnn.BackendDestroyDescriptor(p->plan);
   if (p->config) dnn.BackendDestroyDescriptor(p->config);
+  p->plan = p->config = NULL;
+  p->state = AMP_DNN_NONE;
+}
+
+static void take(amp_dnn_plan *p, const amp_dnn_plan *from)
+{
+  clear(p);
   p->plan = from->plan;
   p->config = from->config;
   p->workspace = from->workspace;
@@ -423,7 +437,7 @@ void amp__dnn_make(amp_dnn_plan *p, amp_dnn_graph *g, const amp_dnn_job *j)
   }
   if (p->state == AMP_DNN_USABLE && timed && j->rival) {
     float ms = time_of(NULL, j, event);
-    if (ms >= 0 && ms < p->ms) p->state = AMP_DNN_NONE;
+    if (ms >= 0 && ms < p->ms) clear(p);
   }
   for (int i = 0; i < 2; i++) if (event[i]) cudaEventDestroy(event[i]);
   drop(g);
