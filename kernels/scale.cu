@@ -187,9 +187,14 @@ unsigned *amp_ticket(amp_cuda_device *d)
 {
   static unsigned *cell[AMP_CUDA_MAX];
   if (cell[d->index] == NULL) {
-    void *p = NULL;
+    void *p = NULL; /* cleared on a stream of its own: d's may be captured */
+    cudaStream_t once = NULL;
     if (amp__cuda_check(cudaMalloc(&p, 64), "cells of a GPU")) return NULL;
-    if (amp__cuda_check(cudaMemsetAsync(p, 0, 64, d->stream), "cells of a GPU")) return NULL;
+    int rc = amp__cuda_check(cudaStreamCreateWithFlags(&once, cudaStreamNonBlocking), "cells of a GPU");
+    if (rc == 0) rc = amp__cuda_check(cudaMemsetAsync(p, 0, 64, once), "cells of a GPU");
+    if (rc == 0) rc = amp__cuda_check(cudaStreamSynchronize(once), "cells of a GPU");
+    if (once) cudaStreamDestroy(once);
+    if (rc < 0) { cudaFree(p); return NULL; }
     cell[d->index] = (unsigned *)p;
   }
   return cell[d->index];

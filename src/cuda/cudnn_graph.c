@@ -7,9 +7,8 @@
 ** fallback mode. Up to 8 are timed on the real operands, as long as half a second
 ** has not passed; results of all are right, so the last one's may stay.
 */
-#include "amp_cudnn.h"
-
 #include <stdlib.h>
+#include "amp_cudnn.h"
 
 int amp__cuda_cudnn = 1;
 /* AMP_CUDNN in the environment, 0 to 2, for specs and benchmarks */
