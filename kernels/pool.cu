@@ -7,7 +7,7 @@
 ** in. Nothing is added by atomics, results repeat. Places count from 1; NaN wins;
 ** a window of -inf reports its first place.
 */
-#include "planes.cuh"
+#include "pool_back.cuh"
 
 namespace {
 
@@ -62,38 +62,38 @@ template <class T> __global__ void __launch_bounds__(256) max_windows(const plan
   }
 }
 
-/* The same for 8 neighbouring channels a thread, all of them aligned */
-template <class T> __global__ void __launch_bounds__(256) max_pixels(const planes x, const planes y, const planes place, const windows w, const planes eighths)
+/* The same for 8 neighbouring channels a thread, all of them aligned. Three loads of a row are under way at once;
+** those beyond its end load the last one again, which changes nothing. */
+template <int D> __global__ void __launch_bounds__(256) max_pixels(const planes x, const planes y, const planes place, const windows w, const planes eighths)
 {
   AMP_FOR(i, eighths.numel) {
     spot s = planes_spot(eighths, i);
     window a = window_of(w, 0, s.z, x.size[0], y.size[0]), b = window_of(w, 1, s.y, x.size[1], y.size[1]), c = window_of(w, 2, s.x, x.size[2], y.size[2]);
     s.c *= 8;
-    int64_t from = planes_channel(x, s.n, s.c);
-    int first = (a.start * x.size[1] + b.start) * x.size[2] + c.start, at[8];
-    T m[8], t[8];
+    const int64_t from = planes_channel(x, s.n, s.c);
+    const int first = (a.start * x.size[1] + b.start) * x.size[2] + c.start, end = c.start + (c.count - 1) * w.d[2];
+    int at[8];
+    float m[8];
 #pragma unroll
-    for (int k = 0; k < 8; k++) { m[k] = -(T)INFINITY; at[k] = first; }
+    for (int k = 0; k < 8; k++) { m[k] = -INFINITY; at[k] = first; }
     for (int kz = 0, z = a.start; kz < a.count; kz++, z += w.d[0])
       for (int ky = 0, v = b.start; ky < b.count; ky++, v += w.d[1])
-        for (int kx = 0, u = c.start; kx < c.count; kx++, u += w.d[2]) {
-          int here = (z * x.size[1] + v) * x.size[2] + u;
-          amp_load_n<8>(t, x.p, x.dtype, from + planes_pixel(x, z, v, u));
+        for (int kx = 0, u = c.start; kx < c.count; kx += 3, u += 3 * w.d[2]) {
+          float t[3][8];
+          const int row = (z * x.size[1] + v) * x.size[2], col[3] = { u, u + w.d[2] < end ? u + w.d[2] : end, u + 2 * w.d[2] < end ? u + 2 * w.d[2] : end };
 #pragma unroll
-          for (int k = 0; k < 8; k++) if (t[k] > m[k] || t[k] != t[k]) { m[k] = t[k]; at[k] = here; }
+          for (int j = 0; j < 3; j++) amp_load_n<8>(t[j], x.p, D, from + planes_pixel(x, z, v, col[j]));
+#pragma unroll
+          for (int j = 0; j < 3; j++) {
+#pragma unroll
+            for (int k = 0; k < 8; k++) if (t[j][k] > m[k] || t[j][k] != t[j][k]) { m[k] = t[j][k]; at[k] = row + col[j]; }
+          }
         }
-    amp_store_n<8>(y.p, y.dtype, planes_at(y, s), m);
+    amp_store_n<8>(y.p, D, planes_at(y, s), m);
     uint4 *to = (uint4 *)((int64_t *)place.p + planes_at(place, s));
 #pragma unroll
     for (int k = 0; k < 4; k++) to[k] = make_uint4((unsigned)at[2 * k] + 1, 0, (unsigned)at[2 * k + 1] + 1, 0);
   }
-}
-
-/* May 8 channels go at once? */
-static bool by_eight(const planes &v)
-{
-  if (!v.last || v.c % 8 || v.dtype == AMP_FLOAT64 || ((uintptr_t)v.p & 15)) return false;
-  return v.stride[0] % 8 == 0 && v.stride[2] % 8 == 0 && v.stride[3] % 8 == 0 && v.stride[4] % 8 == 0;
 }
 
 /* -- Means ------------------------------------------------------------------------- */
@@ -197,11 +197,14 @@ int amp__cuda_max_pool(amp_call *c)
   windows w = windows_of(c->a);
   for (int i = 0; i < 3; i++) w.d[i] = w.shares ? 1 : (int32_t)c->a[13 + i].i;
   if ((rc = planes_check(x)) < 0) return rc;
-  if (by_eight(x) && by_eight(y) && by_eight(place)) {
+  if (x.dtype == y.dtype && planes_by_eight(x) && planes_by_eight(y) && planes_by_eight(place)) {
     planes eighths = y;
     eighths.c /= 8;
     eighths.numel /= 8;
-    AMP_LAUNCH((max_pixels<float>), amp_grid(eighths.numel, 256, 32), 256, 0, x, y, place, w, eighths);
+    unsigned grid = amp_grid(eighths.numel, 256, 32);
+    if (x.dtype == AMP_FLOAT16) AMP_LAUNCH((max_pixels<AMP_FLOAT16>), grid, 256, 0, x, y, place, w, eighths);
+    else if (x.dtype == AMP_BFLOAT16) AMP_LAUNCH((max_pixels<AMP_BFLOAT16>), grid, 256, 0, x, y, place, w, eighths);
+    else AMP_LAUNCH((max_pixels<AMP_FLOAT32>), grid, 256, 0, x, y, place, w, eighths);
   } else if (y.dtype == AMP_FLOAT64) AMP_LAUNCH((max_windows<double>), amp_grid(y.numel, 256, 32), 256, 0, x, y, place, w);
   else AMP_LAUNCH((max_windows<float>), amp_grid(y.numel, 256, 32), 256, 0, x, y, place, w);
   return 0;

@@ -2,13 +2,13 @@
 ** pool_place.cu: rows pool_gather, pool_scatter and unpool: values through places
 ** (from 1) of each plane, such as max_pool gives.
 **
-** pool_scatter adds: a block has a plane (or some neighbouring channels') in shared
+** pool_scatter of a pool whose windows are known is pool_back.cu's. Else it adds: a block has a plane (or some neighbouring channels') in shared
 ** memory, where adding is cheap, and writes it once; planes that don't fit are
 ** added to in float32 in global memory. Both add by atomics: where three and more
 ** values meet at a place, their order and so the last bit is open. Deterministic
 ** mode has one thread a plane, in order. Places out of range are noted and left out.
 */
-#include "planes.cuh"
+#include "pool_back.cuh"
 
 namespace {
 
@@ -153,6 +153,8 @@ int amp__cuda_pool_scatter(amp_call *c)
   if (c->in[1]->numel == 0) return c->out[0]->numel ? amp__cuda_fill_value(c->out[0], 0) : 0;
   planes g = planes_of(c->in[0], spatial), t = planes_of(c->in[1], spatial), x = planes_of(c->out[0], spatial);
   if ((rc = check(c->in[1], x)) < 0) return rc;
+  size_t plane = (size_t)volume_of(x) * (g.dtype == AMP_FLOAT64 ? 8 : 4);
+  if ((rc = amp_pool_back(x, g, t, c->a + 10, amp__cuda_deterministic || plane > amp__cuda_here()->shared)) <= 0) return rc;
   return g.dtype == AMP_FLOAT64 ? scatter<double>(c->out[0], g, t, spatial) : scatter<float>(c->out[0], g, t, spatial);
 }
 

@@ -23,11 +23,13 @@ static amp_tensor *back(int op, const amp_shape *h, const amp_slot *a, int n, am
 
 /* -- Places -------------------------------------------------------------------------- */
 
-static amp_tensor *scatter(const amp_shape *h, amp_tensor *g, amp_tensor *places, int64_t spatial) {
+/* windows: kernel_size, stride and padding of the pool the places come from, three each; NULL: unknown */
+static amp_tensor *scatter(const amp_shape *h, amp_tensor *g, amp_tensor *places, int64_t spatial, const amp_slot *windows) {
   amp_tensor *in[2] = { g, places };
   amp_sl s = amp__sl();
   amp__sl_shape(&s, h);
   amp__sl_i(&s, spatial);
+  for (int i = 0; i < 9; i++) amp__sl_i(&s, windows ? windows[i].i : i / 3 == 1);
   return amp__x(AMP_OP_pool_scatter, &s, 2, in);
 }
 
@@ -38,8 +40,12 @@ static amp_tensor *gather(amp_tensor *x, amp_tensor *places, int64_t spatial) {
   return amp__x(AMP_OP_pool_gather, &s, 2, in);
 }
 
-int amp__bwd_max_pool(amp_bwd *b) { return GIN(b, 0, scatter(SHAPE(b, 0), G(b), OUT(b, 1), b->a[0].i)); }
-int amp__bwd_pool_gather(amp_bwd *b) { return GIN(b, 0, scatter(SHAPE(b, 0), G(b), IN(b, 1), b->a[0].i)); }
+/* spatial, size, kernel_size, stride, padding, dilation, three each */
+int amp__bwd_max_pool(amp_bwd *b) {
+  bool near = b->a[13].i == 1 && b->a[14].i == 1 && b->a[15].i == 1;
+  return GIN(b, 0, scatter(SHAPE(b, 0), G(b), OUT(b, 1), b->a[0].i, near ? b->a + 4 : NULL));
+}
+int amp__bwd_pool_gather(amp_bwd *b) { return GIN(b, 0, scatter(SHAPE(b, 0), G(b), IN(b, 1), b->a[0].i, NULL)); }
 int amp__bwd_pool_scatter(amp_bwd *b) { return GIN(b, 0, gather(G(b), IN(b, 1), b->a[9].i)); }
 int amp__bwd_unpool(amp_bwd *b) { return GIN(b, 0, gather(G(b), IN(b, 1), b->a[9].i)); }
 

@@ -1,7 +1,7 @@
 --- ResNet-50 (He et al., 2016; the stride in the 3x3 convolution), parameters named as torchvision's.
 -- `local resnet50 = require 'examples.models.resnet'`; `net = resnet50{classes = 1000}`; input N x 3 x H x W.
 local amp = require 'amp'
-local nn, F = amp.nn, amp.nn.functional
+local nn = amp.nn
 
 local Bottleneck = nn.Module:extend 'Bottleneck'
 
@@ -19,10 +19,9 @@ function Bottleneck:init(from, width, stride)
 end
 
 function Bottleneck:forward(x)
-  local y = F.relu(self.bn1(self.conv1(x)))
-  y = F.relu(self.bn2(self.conv2(y)))
-  y = self.bn3(self.conv3(y))
-  return F.relu(y + (self.downsample and self.downsample(x) or x))
+  local y = self.bn1:forward_relu(self.conv1(x))
+  y = self.bn2:forward_relu(self.conv2(y))
+  return self.bn3:forward_relu(self.conv3(y), self.downsample and self.downsample(x) or x)
 end
 
 local ResNet = nn.Module:extend 'ResNet'
@@ -46,7 +45,7 @@ function ResNet:init(options)
 end
 
 function ResNet:forward(x)
-  x = self.pool(F.relu(self.bn1(self.conv1(x))))
+  x = self.pool(self.bn1:forward_relu(self.conv1(x)))
   for i = 1, 4 do x = self['layer' .. i](x) end
   return self.fc(x:mean { 3, 4 })
 end

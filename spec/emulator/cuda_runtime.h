@@ -184,6 +184,13 @@ static inline float __fadd_rn(float a, float b) { volatile float r = a + b; retu
 static inline double __dmul_rn(double a, double b) { volatile double r = a * b; return r; }
 static inline double __dadd_rn(double a, double b) { volatile double r = a + b; return r; }
 double erfinv(double x);
+static inline void sincospi(double x, double *s, double *c) /* exact at multiples of 1 / 2 */
+{
+  double q = nearbyint(2 * x), r = (x - q / 2) * 3.14159265358979323846, a = sin(r), b = cos(r);
+  int k = (int)(q - 4 * floor(q / 4));
+  *s = k == 0 ? a : k == 1 ? b : k == 2 ? -a : -b;
+  *c = k == 0 ? b : k == 1 ? -a : k == 2 ? -b : a;
+}
 static inline float erfinvf(float x) { return (float)erfinv((double)x); }
 template <class T> static inline T __ldg(const T *p) { return *p; }
 template <class T> static inline T __ldcs(const T *p) { return *p; }

@@ -18,7 +18,7 @@
 #include <cudnn_graph.h>
 #endif
 
-extern int amp__cuda_cudnn;          /* 0: never asked, 1: where it is worth it, 2: always */
+extern int amp__cuda_cudnn;          /* 0: never asked, 1: where it is worth it, 2: always; the environment may say (AMP_CUDNN) */
 const char *amp__cuda_dnn_info(void); /* its version, or why it is not there */
 
 #ifdef AMP_DNN

@@ -50,14 +50,15 @@ end
 function Sequential:size() return rawget(self, '.count') end
 
 -- On a GPU a Linear and the ReLU or GELU after it are one op, row linear_act: one launch forward, and in backward the
--- bias's gradient comes with the activation's. The values are those of the two. Gives that op's number of the
--- activation, or nil.
+-- bias's gradient comes with the activation's. The values are those of the two. A BatchNorm and the ReLU after it are
+-- one op as well. Gives row linear_act's number of the activation, or nil.
 local function activation(m, next)
-  if m.__name ~= 'nn.Linear' or type(next) ~= 'table' or next.transient == nil or next.transient ~= next.forward or rawget(next, '.hooks') then
+  if m.__name ~= 'nn.Linear' and m.forward_relu == nil then return nil end
+  if type(next) ~= 'table' or next.transient == nil or next.transient ~= next.forward or rawget(next, '.hooks') then
     return nil
   end
   if next.__name == 'nn.ReLU' then return 0 end
-  if next.__name == 'nn.GELU' then return next.settings.approximate == 'tanh' and 2 or 1 end
+  if next.__name == 'nn.GELU' and m.forward_relu == nil then return next.settings.approximate == 'tanh' and 2 or 1 end
 end
 
 local linear_act
@@ -77,7 +78,10 @@ local function chain(values, i, n, mine, ...)
   local y
   if i < n and istype(ref_t, x) and x.ptr_ ~= nil and x.ptr_.device ~= 0 then
     local act = activation(m, values[i + 1])
-    if act then
+    if act and m.forward_relu then
+      y = m:forward_relu(x)
+      i = i + 1
+    elseif act then
       linear_act = linear_act or ops.get 'linear_act'
       y = linear_act(x, m.weight, m.bias, act == 0 and 'relu' or act == 1 and 'gelu' or 'gelu_tanh')
       i = i + 1
