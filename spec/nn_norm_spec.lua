@@ -155,3 +155,59 @@ describe('spectral_norm', function()
     assert.equal(2, #layer:parameters())
   end)
 end)
+
+describe('forward_relu of a BatchNorm', function()
+  local devices = amp.cuda.is_available() and { 'cpu', 'cuda' } or { 'cpu' }
+
+  local function leaves(shape, dt, device, format)
+    local x = amp.randn(shape):to(dt)
+    if format then x = x:contiguous { memory_format = 'channels_last' } end
+    return x:to(device):requires_grad_(true)
+  end
+
+  for _, device in ipairs(devices) do
+    it('is ReLU after the module and the residual, in values, gradients and statistics: ' .. device, function()
+      for _, case in ipairs { { 2, 8, 3, 4 }, { 2, 8, 3, 4, last = true }, { 2, 3, 5, 1, last = true }, { 3, 4, 4, 4 } } do
+        for _, dt in ipairs { 'float32', 'float16' } do
+          for _, joined in ipairs { true, false } do
+            for _, training in ipairs { true, false } do
+              amp.manual_seed(7)
+              local shape = { unpack(case) }
+              local a, b = nn.BatchNorm2d(shape[2]):to(device), nn.BatchNorm2d(shape[2]):to(device)
+              a.training, b.training = training, training
+              local x, r = leaves(shape, dt, device, case.last), leaves(shape, dt, device, case.last)
+              local x2, r2 = x:detach():requires_grad_(true), r:detach():requires_grad_(true)
+              local y = a:forward_relu(x, joined and r or nil)
+              local want = b(x2)
+              if joined then want = want + r2 end
+              want = amp.relu(want)
+              H.same(y, want)
+              local g = amp.randn(shape):to(dt):to(device)
+              y:backward(g)
+              want:backward(g)
+              local tol = { rtol = 1e-6, atol = dt == 'float16' and 1e-3 or 2e-6 }
+              H.close(x.grad, H.values(x2.grad), tol)
+              if joined then H.same(r.grad, r2.grad) end
+              H.close(a.weight.grad, H.values(b.weight.grad), { rtol = 1e-5, atol = 1e-5 })
+              H.close(a.bias.grad, H.values(b.bias.grad), { rtol = 1e-5, atol = 1e-5 })
+              H.same(a.running_mean, b.running_mean)
+              H.same(a.running_var, b.running_var)
+              assert.equal(training and 1 or 0, a.num_batches_tracked:item())
+            end
+          end
+        end
+      end
+    end)
+  end
+
+  it('adds what is broadcast or of another dtype, and calls hooks', function()
+    local bn, x = nn.BatchNorm1d(3), amp.randn(4, 3)
+    H.same(bn:forward_relu(x, amp.ones(3)), amp.relu(bn(x) + amp.ones(3)))
+    assert.equal('float64', bn:forward_relu(x, amp.ones(4, 3, { dtype = 'float64' })).dtype)
+    local calls = 0
+    bn:register_forward_hook(function() calls = calls + 1 end)
+    bn:forward_relu(x)
+    assert.equal(1, calls)
+    H.fails(function() bn:forward_relu(amp.randn(4, 2)) end, 'BatchNorm1d', '3 channels')
+  end)
+end)

@@ -12,6 +12,7 @@ local M = {}
 M.families = {
   'attention',
   'conv',
+  'fused',
   'index',
   'linalg',
   'loss',

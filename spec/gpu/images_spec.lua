@@ -99,7 +99,8 @@ function walk.pool(dtype)
     compare('pool_scatter', { made(ys, dtype), laid(r[2]) }, { shape = xs, spatial = n }, dtype, 2)
     local near = not shares and math.max(unpack(dilation)) == 1
     if near then
-      compare('pool_scatter', { made(ys, dtype), laid(r[2]) }, merged(a, { size = false, shape = xs }), dtype, 2)
+      compare('pool_scatter', { made(ys, dtype), laid(r[2]) },
+        { shape = xs, spatial = n, kernel_size = a.kernel_size, stride = a.stride, padding = a.padding }, dtype, 2)
     end
   end
   a.count_include_pad, a.divisor = random(2) == 1, random(4) == 1 and random(5) or nil

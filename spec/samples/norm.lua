@@ -2,6 +2,7 @@
 local assert = require 'luassert'
 local amp = require 'amp'
 local H = require 'spec.helper'
+local ops = require 'amp.ops'
 
 local closed, wrong = {}, {}
 
@@ -149,6 +150,71 @@ wrong.instance_norm = { { { { 3 }, false, false, false, false }, {}, { '3' } },
   { { { 2, 3, 4 }, false, false, false, false }, { use_input_stats = false }, { 'running' } },
   { { { 2, 3, 4 }, false, false, { 4 }, false }, {}, { 'weight', '4', '3' } }, { { { 2, 3, 1 }, false, false, false, false }, {}, { '2x3x1' } },
   { { { 2, 3 }, false, false, false, false }, {}, { '2x3' } } }
+-- -- Batch norm and what follows it -------------------------------------------------
+
+-- relu(batch_norm(x) + residual) by the separate ops, in double
+local function followed(x, r, w, b, relu, training, running)
+  local y = amp.batch_norm(x, running and running[1], running and running[2], w, b, training, 0.1, 1e-5)
+  if r then y = y + r end
+  return relu and amp.relu(y) or y
+end
+
+function closed.batch_norm_act()
+  local act = ops.get 'batch_norm_act'
+  for _, shape in ipairs { { 4, 3, 5 }, { 6, 8 }, { 2, 8, 4, 4 } } do
+    for _, dt in ipairs { 'float64', 'float32', 'float16' } do
+      for case = 0, 7 do
+        local relu, joined, training = case % 2 == 0, case % 4 < 2, case < 4
+        amp.manual_seed(case)
+        local function leaf(...) return amp.randn(...):to(dt):requires_grad_(true) end
+        local x, r, w, b = leaf(shape), joined and leaf(shape) or nil, leaf(shape[2]), leaf(shape[2])
+        local g = amp.randn(shape):to(dt)
+        local stats = { amp.randn(shape[2]), amp.rand(shape[2]):add(0.5) }
+        local mine, count = { stats[1]:clone(), stats[2]:clone() }, amp.zeros({}, { dtype = 'int64' })
+        local leaves = { x, w, b, r }
+        local want = followed(x, r, w, b, relu, training, stats)
+        local dwant = amp.grad({ want }, leaves, { grad_outputs = { g } })
+        local got = act(x, r, mine[1], mine[2], w, b, count, relu, training, 0.1, 1e-5)
+        local dgot = amp.grad({ got }, leaves, { grad_outputs = { g } })
+        H.same(got, want)
+        for i = 1, #leaves do H.same(dgot[i], dwant[i]) end
+        for i = 1, 2 do H.same(mine[i], stats[i]) end
+        assert.equal(training and 1 or 0, count:item())
+        if dt == 'float64' then
+          local function second(f)
+            local d = amp.grad({ f() }, leaves, { grad_outputs = { g }, create_graph = true })
+            local sum = (d[1] ^ 2):sum() + (d[2] ^ 2):sum()
+            return amp.grad({ sum }, { x, w })
+          end
+          local a = second(function() return act(x, r, stats[1], stats[2], w, b, nil, relu, training, 0, 1e-5) end)
+          local c = second(function() return followed(x, r, w, b, relu, training, { stats[1]:clone(), stats[2]:clone() }) end)
+          for i = 1, 2 do H.close(a[i], H.values(c[i]), { rtol = 1e-9, atol = 1e-9 }) end
+        end
+      end
+    end
+  end
+  local x = amp.randn(4, 3)
+  H.fails(function() act(x, amp.randn(4, 2), nil, nil, nil, nil, nil, true, true) end, 'residual', '4x2')
+  H.fails(function() act(x, amp.randn(4, 3):to('float64'), nil, nil, nil, nil, nil, true, true) end, 'residual', 'float64')
+  H.fails(function() act(x, nil, nil, nil, amp.ones(4)) end, 'weight')
+end
+
+-- Its first derivative: what batch_norm_act gives is checked above
+function closed.batch_norm_act_backward()
+  local function back(inp, residual)
+    return unpack(require('spec.op_call').raw('batch_norm_act_backward', inp, { training = true, residual = residual }))
+  end
+  local x, g = amp.randn(5, 3), amp.randn(5, 3)
+  local y, mean = amp.relu(x), x:mean { 1 }
+  local rstd = 1 / (x:var({ 1 }, { correction = 0 }) + 1e-5):sqrt()
+  local dx, dw, db = back({ g, x, y, false, false, mean, rstd }, true)
+  local dr = g * (y:gt(0)):to('float32')
+  H.close(db, H.values(dr:sum { 1 }), { rtol = 1e-5, atol = 1e-5 })
+  H.close(dw, H.values((dr * (x - mean) * rstd):sum { 1 }), { rtol = 1e-5, atol = 1e-5 })
+  H.close(dx:sum { 1 }, { 0, 0, 0 }, { rtol = 0, atol = 1e-4 })
+  H.fails(function() back({ g, x, false, false, false, mean, rstd }, false) end, 'result')
+end
+
 wrong.sync_batch_norm = { { { { 2, 3 }, { 4 }, { 4 }, false, false }, {}, { '4', '3' } },
   { { { 2, 3 }, false, false, false, false }, {}, { 'running' } } }
 
