@@ -9,7 +9,12 @@ if there then there:close() end
 
 local head = [[
 local nn, F, optim = amp.nn, amp.nn.functional, amp.optim
-local function randn(...) local n = select('#', ...) local a = {...} if type(a[n]) ~= 'table' then a[n + 1] = {} end a[#a].device = 'cuda' return amp.randn(unpack(a)) end
+local function randn(...)
+  local n, a = select('#', ...), { ... }
+  if type(a[n]) ~= 'table' then a[n + 1] = {} end
+  a[#a].device = 'cuda'
+  return amp.randn(unpack(a))
+end
 local function same(a, b, what) if not (a == b or (a ~= a and b ~= b)) then error(('%s: %s, not %s'):format(what, tostring(b), tostring(a)), 2) end end
 local function fails(f, ...)
   local ok, e = pcall(f)

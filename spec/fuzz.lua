@@ -249,11 +249,12 @@ local function one(number)
   local dtype = pick(floats)
   if base.half == false and (dtype == 'float16' or dtype == 'bfloat16') then dtype = 'float32' end
   local low, wide = {}, {}
-  local scale = 1e-6
+  local scale, coarse = 1e-6, 'float32' -- coarse: of the floats given, whose gradients are rounded on their way
   local function both(t)
     local d = t.d == 'float64' and (chance(4) and pick(floats) or dtype) or (t.d == 'int64' and chance(20) and pick(integers) or t.d)
     local a, b = make(t, d, row)
     if a == nil then return nil end
+    if rtol[d] and rtol[d] > rtol[coarse] then coarse = d end
     for _, v in ipairs(H.values(b)) do
       local m = math.abs(v)
       if m > scale and m < math.huge then scale = m end
@@ -305,7 +306,7 @@ local function one(number)
       stats.gradients = stats.gradients + 1
       for i = 1, #w do
         if w[i] then
-          local wrong = g[i] == nil and 'none' or compare(g[i], w[i], 'float32', scale, 16 * factor)
+          local wrong = g[i] == nil and 'none' or compare(g[i], w[i], coarse, scale, (coarse == 'float32' and 16 or 1) * factor)
           if wrong then return false, describe_call(name, low, call.attrs) .. ': gradient ' .. i .. ': ' .. wrong end
         end
       end

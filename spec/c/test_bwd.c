@@ -456,7 +456,7 @@ static const char *const elsewhere[] = {
   "cross", "inverse", "cholesky", "qr", "svd", "svdvals", "eigh", "eigvalsh", "det", "slogdet", "pinverse",
   "linear_solve", "trisolve", "cofactor", "fft_complex", "fft_real", "fft_half", "attention", "rnn_layer",
   "group_norm", "group_norm_backward", "rms_norm", "rms_norm_backward", "renorm", "cdist", "pdist",
-  "multilabel_margin_loss", "multilabel_margin_loss_backward", "ctc", "ctc_backward",
+  "multilabel_margin_loss", "multilabel_margin_loss_backward", "ctc", "ctc_backward", "linear_act", "batch_norm_act",
 };
 static bool is_elsewhere(const char *name) {
   for (size_t i = 0; i < sizeof elsewhere / sizeof *elsewhere; i++) if (strcmp(elsewhere[i], name) == 0) return true;
