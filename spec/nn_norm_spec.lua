@@ -156,6 +156,22 @@ describe('spectral_norm', function()
   end)
 end)
 
+describe('weights in channels_last', function()
+  it('keep their 16-bit copies from step to step', function()
+    local conv = nn.Conv2d(2, 3, 2):to { memory_format = 'channels_last' }
+    local opt, x = amp.optim.SGD(conv:parameters(), { lr = 0.1 }), amp.randn(1, 2, 4, 4)
+    local casts
+    for step = 1, 4 do
+      local before = amp.autocast.counters().casts
+      local loss = amp.autocast({ dtype = 'bfloat16' }, function() return conv(x):float():pow(2):mean() end)
+      casts = amp.autocast.counters().casts - before
+      loss:backward()
+      opt:step():clear_grad()
+      if step > 2 then assert.equal(1, casts) end -- x alone
+    end
+  end)
+end)
+
 describe('forward_relu of a BatchNorm', function()
   local devices = amp.cuda.is_available() and { 'cpu', 'cuda' } or { 'cpu' }
 

@@ -3427,6 +3427,13 @@ do
 ---@class amp.nn.BatchNorm1d: amp.nn.Module
 local Class = {}
 
+---relu(self(x)), or relu(self(x) + residual): with their values and gradients. On a GPU it is one op, which spares the
+---trips to memory between them.
+---@param x amp.Tensor N x C x ...
+---@param residual? amp.Tensor what is added before ReLU, broadcast as in `+`
+---@return amp.Tensor # 
+function Class:forward_relu(x, residual) end
+
 ---Parameters and running statistics as they were at first.
 function Class:reset_parameters() end
 
@@ -3439,6 +3446,13 @@ do
 ---@class amp.nn.BatchNorm2d: amp.nn.Module
 local Class = {}
 
+---relu(self(x)), or relu(self(x) + residual): with their values and gradients. On a GPU it is one op, which spares the
+---trips to memory between them.
+---@param x amp.Tensor N x C x ...
+---@param residual? amp.Tensor what is added before ReLU, broadcast as in `+`
+---@return amp.Tensor # 
+function Class:forward_relu(x, residual) end
+
 ---Parameters and running statistics as they were at first.
 function Class:reset_parameters() end
 
@@ -3450,6 +3464,13 @@ end
 do
 ---@class amp.nn.BatchNorm3d: amp.nn.Module
 local Class = {}
+
+---relu(self(x)), or relu(self(x) + residual): with their values and gradients. On a GPU it is one op, which spares the
+---trips to memory between them.
+---@param x amp.Tensor N x C x ...
+---@param residual? amp.Tensor what is added before ReLU, broadcast as in `+`
+---@return amp.Tensor # 
+function Class:forward_relu(x, residual) end
 
 ---Parameters and running statistics as they were at first.
 function Class:reset_parameters() end
@@ -3539,6 +3560,13 @@ do
 ---@class amp.nn.InstanceNorm1d: amp.nn.Module
 local Class = {}
 
+---relu(self(x)), or relu(self(x) + residual): with their values and gradients. On a GPU it is one op, which spares the
+---trips to memory between them.
+---@param x amp.Tensor N x C x ...
+---@param residual? amp.Tensor what is added before ReLU, broadcast as in `+`
+---@return amp.Tensor # 
+function Class:forward_relu(x, residual) end
+
 ---Parameters and running statistics as they were at first.
 function Class:reset_parameters() end
 
@@ -3551,6 +3579,13 @@ do
 ---@class amp.nn.InstanceNorm2d: amp.nn.Module
 local Class = {}
 
+---relu(self(x)), or relu(self(x) + residual): with their values and gradients. On a GPU it is one op, which spares the
+---trips to memory between them.
+---@param x amp.Tensor N x C x ...
+---@param residual? amp.Tensor what is added before ReLU, broadcast as in `+`
+---@return amp.Tensor # 
+function Class:forward_relu(x, residual) end
+
 ---Parameters and running statistics as they were at first.
 function Class:reset_parameters() end
 
@@ -3562,6 +3597,13 @@ end
 do
 ---@class amp.nn.InstanceNorm3d: amp.nn.Module
 local Class = {}
+
+---relu(self(x)), or relu(self(x) + residual): with their values and gradients. On a GPU it is one op, which spares the
+---trips to memory between them.
+---@param x amp.Tensor N x C x ...
+---@param residual? amp.Tensor what is added before ReLU, broadcast as in `+`
+---@return amp.Tensor # 
+function Class:forward_relu(x, residual) end
 
 ---Parameters and running statistics as they were at first.
 function Class:reset_parameters() end
@@ -3776,6 +3818,13 @@ end
 do
 ---@class amp.nn.SyncBatchNorm: amp.nn.Module
 local Class = {}
+
+---relu(self(x)), or relu(self(x) + residual): with their values and gradients. On a GPU it is one op, which spares the
+---trips to memory between them.
+---@param x amp.Tensor N x C x ...
+---@param residual? amp.Tensor what is added before ReLU, broadcast as in `+`
+---@return amp.Tensor # 
+function Class:forward_relu(x, residual) end
 
 ---Parameters and running statistics as they were at first.
 function Class:reset_parameters() end

@@ -256,7 +256,7 @@ function Module:to(...)
     if dtype and is_float(new.dtype) then new = new:to(dtype) end
     if format and new:dim() == 4 then
       new = new:contiguous(format)
-      if new:data_ptr() == t:data_ptr() then return end
+      if new.ptr_.storage == t.ptr_.storage then return end -- data_ptr() would expose it: no shadow, no arena
     elseif new.dtype == t.dtype and new.device == t.device then return end
     local grad = t.grad
     t.grad = nil
