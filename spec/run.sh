@@ -121,7 +121,7 @@ sanitized_done=
 build_sanitized() {
   [ -n "$sanitized_done" ] && return 0
   say 'build with AddressSanitizer and UBSan'
-  compile build-asan -DCMAKE_BUILD_TYPE=Release -DAMP_SANITIZE=ON -DAMP_TESTS=ON -DAMP_CUDA=OFF || finish
+  compile build-asan -DCMAKE_BUILD_TYPE=Release -DAMP_SANITIZE=ON -DAMP_TESTS=ON -DAMP_CUDA=OFF -DAMP_EMULATOR=OFF || finish
   sanitized_done=1
 }
 
