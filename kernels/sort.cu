@@ -14,22 +14,21 @@ enum { BLOCK = 256 };
 template <class I> struct tile { enum { items = 16384 / sizeof(I), each = items / BLOCK }; };
 
 /* `per` segments of at most m items (a power of two) a block; a row has `segments` of them */
-template <class I> __global__ void __launch_bounds__(BLOCK) sort_tiles(I *v, int64_t rows, int64_t n, int m, int64_t segments)
+template <class I> __global__ void __launch_bounds__(BLOCK) sort_tiles(I *v, int64_t rows, int64_t n, int m, int per, int64_t segments)
 {
   typedef amp_kind_of<I> G;
-  enum { TILE = tile<I>::items };
   AMP_SHARED(I, s);
-  const int per = TILE / m;
+  const int items = per * m;
   const int64_t all = rows * segments;
   for (int64_t first = (int64_t)blockIdx.x * per; first < all; first += (int64_t)gridDim.x * per) {
-    for (int e = threadIdx.x; e < TILE; e += BLOCK) {
+    for (int e = threadIdx.x; e < items; e += BLOCK) {
       int64_t seg = first + e / m, row = seg / segments, at = (seg - row * segments) * m + e % m;
       s[e] = seg < all && at < n ? v[row * n + at] : G::last();
     }
     __syncthreads();
     for (int k = 2; k <= m; k *= 2)
       for (int j = k / 2; j > 0; j /= 2) {
-        for (int q = threadIdx.x; q < TILE / 2; q += BLOCK) {
+        for (int q = threadIdx.x; q < items / 2; q += BLOCK) {
           int e = (q & ~(j - 1)) * 2 | (q & (j - 1)), f = e | j;
           I a = s[e], b = s[f];
           bool down = (e & (m - 1) & k) != 0;
@@ -37,7 +36,7 @@ template <class I> __global__ void __launch_bounds__(BLOCK) sort_tiles(I *v, int
         }
         __syncthreads();
       }
-    for (int e = threadIdx.x; e < TILE; e += BLOCK) {
+    for (int e = threadIdx.x; e < items; e += BLOCK) {
       int64_t seg = first + e / m, row = seg / segments, at = (seg - row * segments) * m + e % m;
       if (seg < all && at < n) v[row * n + at] = s[e];
     }
@@ -100,7 +99,8 @@ template <class I> static void *sort_items(I *v, I *spare, int64_t rows, int64_t
   int m = 2;
   while (m < TILE && m < n) m *= 2;
   int64_t segments = (n + m - 1) / m;
-  if (n > 1) AMP_LAUNCH((sort_tiles<I>), amp_grid(rows * segments, TILE / m), BLOCK, TILE * sizeof(I), v, rows, n, m, segments);
+  int per = rows * segments < TILE / m ? (int)(rows * segments) : TILE / m;
+  if (n > 1) AMP_LAUNCH((sort_tiles<I>), amp_grid(rows * segments, per), BLOCK, TILE * sizeof(I), v, rows, n, m, per, segments);
   for (int64_t width = TILE; width < n; width *= 2) {
     AMP_LAUNCH((merge_runs<I>), amp_grid(rows * ((n + TILE - 1) / TILE), 1), BLOCK, TILE * sizeof(I), v, spare, rows, n, width);
     I *t = v;

@@ -338,7 +338,7 @@ describe('amp at a terminal', function()
       t:wait '\n%$$'
     end
     H.sh(("rm -rf '%s/history'"):format(state))
-    for _, env in ipairs { 'HOME=/proc/nowhere', 'HOME=', '-u HOME', 'AMP_HISTORY=/nowhere/h', 'AMP_HISTORY=', 'XDG_STATE_HOME=/sys' } do
+    for _, env in ipairs { 'HOME=/proc/nowhere', 'HOME=', '-u HOME', 'AMP_HISTORY=/proc/nowhere/h', 'AMP_HISTORY=', 'XDG_STATE_HOME=/sys' } do
       t:type('clear; env ' .. env .. ' amp', 'Enter')
       t:wait '\namp>$'
       t:type('6 * 7', 'Enter')
