@@ -1,5 +1,5 @@
 ---@meta amp
--- Made by examples/guide/meta.lua; never run. In .luarc.json: "workspace.library": ["examples/guide"], "runtime.version": "LuaJIT".
+-- Made by examples/guide/meta.lua; never run. In .luarc.json: "workspace": { "library": ["examples/guide"] }, "runtime.version": "LuaJIT".
 
 ---@alias amp.dtype 'float64'|'float32'|'float16'|'bfloat16'|'int64'|'int32'|'int16'|'int8'|'uint8'|'bool'
 
@@ -7498,11 +7498,6 @@ function amp.cuda.get_device_properties(device) end
 ---Whether a GPU can be used.
 function amp.cuda.is_available() end
 
----Version of a library the GPU's part uses, or why it is not there.
----@param name string 'cublas', 'cudnn', 'cusolver', 'cufft' or 'nccl'
----@return string # 
-function amp.cuda.library(name) end
-
 ---Most bytes of tensors that a GPU held at once.
 ---@param device? string default 'cuda'
 function amp.cuda.max_memory_allocated(device) end
@@ -7529,6 +7524,11 @@ function amp.cuda.synchronize(device) end
 ---@param value? boolean nil only asks
 ---@return boolean # what it was
 function amp.cuda.tf32(value) end
+
+---Version of a library the GPU's part uses, or why it is not there.
+---@param name string 'cublas', 'cudnn', 'cusolver', 'cufft' or 'nccl'
+---@return string # 
+function amp.cuda.version_of(name) end
 
 ---Wrap a Function's backward, whose forward is wrapped by custom_fwd.
 ---@param fn any

@@ -1,7 +1,7 @@
 -- Writes the stub that editors complete from (LuaLS, the Lua language server): types and
 -- comments of everything public, ops from the op table, the rest from the sources' comments.
 --   lua/bin/amp examples/guide/meta.lua > examples/guide/amp.meta.lua
--- It is never run. Point the editor's workspace.library at this folder.
+-- It is never run. Point the editor's setting for libraries of the workspace at this folder.
 package.path = (arg[0]:match '^(.*/)' or './') .. '?.lua;' .. package.path
 local amp = require 'amp'
 local bit = require 'bit'
@@ -134,7 +134,7 @@ end
 -- -- The stub -----------------------------------------------------------------------------------------
 
 say '---@meta amp'
-say '-- Made by examples/guide/meta.lua; never run. In .luarc.json: "workspace.library": ["examples/guide"], "runtime.version": "LuaJIT".\n'
+say '-- Made by examples/guide/meta.lua; never run. In .luarc.json: "workspace": { "library": ["examples/guide"] }, "runtime.version": "LuaJIT".\n'
 say("---@alias amp.dtype '", table.concat(types.dtype_names, "'|'"), "'\n")
 
 local methods, properties = library.tensor()

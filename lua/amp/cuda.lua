@@ -100,7 +100,7 @@ function M.deterministic(value) return switch('deterministic', value) end
 --- Version of a library the GPU's part uses, or why it is not there.
 -- @tparam string name 'cublas', 'cudnn', 'cusolver', 'cufft' or 'nccl'
 -- @treturn string
-function M.library(name) return ffi.string(C.amp_device_library(CUDA, name)) end
+function M.version_of(name) return ffi.string(C.amp_device_library(CUDA, name)) end
 
 --- The stream that a GPU's work goes to.
 -- @tparam ?string device default 'cuda'

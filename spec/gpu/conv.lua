@@ -84,7 +84,7 @@ local function milliseconds(f)
 end
 
 local bad, lines = 0, 0
-print(amp.cuda.reason() .. '; ' .. amp.cuda.library 'cudnn')
+print(amp.cuda.reason() .. '; ' .. amp.cuda.version_of 'cudnn')
 print(('%-14s %-8s %-6s %-7s %9s %9s %9s | %9s %9s %8s %8s'):format('shape', 'dtype', 'layout', 'pass', 'cudnn-ref', 'own-ref', 'own-cudnn',
   'cudnn ms', 'own ms', 'TFLOP/s', 'own'))
 

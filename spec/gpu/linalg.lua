@@ -70,7 +70,7 @@ end
 
 local tolerance = { float64 = 1e-9, float32 = 2e-3 }
 local bad, lines = 0, 0
-print(amp.cuda.reason() .. '; ' .. amp.cuda.library 'cusolver' .. '; ' .. amp.cuda.library 'cufft')
+print(amp.cuda.reason() .. '; ' .. amp.cuda.version_of 'cusolver' .. '; ' .. amp.cuda.version_of 'cufft')
 local format = '%-13s %-8s %-14s %9s %9s | %10s %10s %10s %10s%s'
 print(format:format('op', 'dtype', 'shape', 'own', 'library', 'own ms', 'library ms', 'auto ms', 'CPU ms', ''))
 

@@ -44,7 +44,7 @@ if #arg >= 3 then
   sizes = {}
   for i = 1, #arg, 3 do sizes[#sizes + 1] = { tonumber(arg[i]), tonumber(arg[i + 1]), tonumber(arg[i + 2]) } end
 end
-print(amp.cuda.reason(), amp.cuda.library 'cublas')
+print(amp.cuda.reason(), amp.cuda.version_of 'cublas')
 for _, s in ipairs(sizes) do
   local name = ('mlp %dx%d b%d '):format(s[3], s[1], s[2])
   for _, p in ipairs { 'fp32', 'fp16', 'bf16' } do

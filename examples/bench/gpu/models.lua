@@ -97,5 +97,5 @@ function cases.cell()
   bench.row('LSTMCell loop 512 T64 B64 fp16 captured', case('fp16', true), { n = 10 })
 end
 
-print(amp.cuda.reason(), amp.cuda.library 'cublas', amp.cuda.library 'cudnn')
+print(amp.cuda.reason(), amp.cuda.version_of 'cublas', amp.cuda.version_of 'cudnn')
 for _, name in ipairs(#arg > 0 and arg or { 'resnet', 'gpt2', 'lstm', 'cell' }) do cases[name]() end
