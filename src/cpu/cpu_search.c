@@ -166,7 +166,7 @@ int amp__cpu_count_nonzero(amp_call *c)
   amp_tensor *zero = amp__number(0), *in[2] = { c->in[0], zero }, *ne[AMP_MAX_OUT] = { NULL }, *out[AMP_MAX_OUT] = { c->out[0] };
   amp_slot a[11] = { { .i = c->a[0].i } };
   int rc = zero ? amp__dispatch(AMP_OP_ne, 0, in, 2, ne, NULL) : amp__S->err.code;
-  for (int i = 1; i <= AMP_MAX_DIM; i++) a[i].i = c->a[i].i + 1;
+  for (int i = 1; c->a[0].i != AMP_NONE && i <= c->a[0].i; i++) a[i].i = c->a[i].i + 1; /* those behind the count are anything */
   a[10].i = AMP_INT64;
   if (rc == 0) rc = amp__dispatch(AMP_OP_sum, AMP_OUT, ne, 1, out, a);
   amp__free(ne[0]);
