@@ -293,7 +293,7 @@ typedef struct amp_device_ops {
   void (*capture_free)(int index, void *graph);
   int (*upload)(int index, void *dst, const void *src, size_t n); /* at most 1 KiB, read before it returns */
   int (*properties)(int index, amp_device_properties *p);
-  const char *(*library)(const char *name);      /* NULL: no such library */
+  const char *(*version_of)(const char *name);   /* of a library it uses; NULL: none of that name */
   int (*set)(const char *name, int value);       /* a switch: the value it had (value < 0: asked only), or -1: no such switch */
   int (*scale_update)(float *scale, float *inv, double *tracker, double *hyst, const float *const *found, int nfound, const amp_scaler_options *o);
 } amp_device_ops;

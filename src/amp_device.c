@@ -259,7 +259,7 @@ int amp_device_set(amp_state *S, int device, const char *name, int value)
 const char *amp_device_library(int device, const char *name)
 {
   if (amp_device_available(device) == 0) return amp_device_reason(device);
-  const char *text = amp__devices[device].library ? amp__devices[device].library(name) : NULL;
+  const char *text = amp__devices[device].version_of ? amp__devices[device].version_of(name) : NULL;
   return text ? text : "not used by this device";
 }
 

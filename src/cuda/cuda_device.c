@@ -165,7 +165,7 @@ static int set(const char *name, int value)
   return was;
 }
 
-static const char *library(const char *name)
+static const char *version_of(const char *name)
 {
   return strcmp(name, "cublas") == 0 ? amp__cuda_blas_info() : strcmp(name, "cudnn") == 0 ? amp__cuda_dnn_info()
        : strcmp(name, "cusolver") == 0 ? amp__cuda_solver_info() : strcmp(name, "cufft") == 0 ? amp__cuda_fft_info() : NULL;
@@ -216,7 +216,7 @@ const char *amp_plugin_init(uint64_t hash, amp_device_ops *devices)
   g->capture_free = amp__cuda_capture_free;
   g->upload = upload;
   g->properties = properties;
-  g->library = library;
+  g->version_of = version_of;
   g->set = set;
   g->alloc = amp__cuda_alloc;
   g->free = amp__cuda_free;
