@@ -298,6 +298,9 @@ typedef struct amp_device_ops {
   int (*scale_update)(float *scale, float *inv, double *tracker, double *hyst, const float *const *found, int nfound, const amp_scaler_options *o);
 } amp_device_ops;
 extern amp_device_ops amp__devices[AMP_DEVICE_COUNT];
+/* A row's kernel on a device, or NULL. Atomic: another thread's first product may just now load a plug-in that takes slots. */
+static inline amp_kernel_fn amp__kernel(int device, int op) { return __atomic_load_n(&amp__devices[device].kernel[op], __ATOMIC_ACQUIRE); }
+static inline void amp__set_kernel(amp_device_ops *d, int op, amp_kernel_fn fn) { __atomic_store_n(&d->kernel[op], fn, __ATOMIC_RELEASE); }
 void amp__devices_init(void);  /* fills the CPU's table, then plug-ins override slots */
 /* What a plug-in exports: amp_plugin_init. It refuses (returns a sentence) on another table hash. */
 typedef const char *(*amp_plugin_init_fn)(uint64_t table_hash, amp_device_ops *devices);

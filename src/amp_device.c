@@ -158,7 +158,7 @@ static plugin *find(const char *name)
 static void load_cpu(plugin *p)
 {
   amp_device_ops *cpu = &amp__devices[AMP_CPU];
-  for (int i = 0; i < SERVED; i++) __atomic_store_n(&cpu->kernel[served[i]], plain[served[i]], __ATOMIC_RELAXED);
+  for (int i = 0; i < SERVED; i++) amp__set_kernel(cpu, served[i], plain[served[i]]);
   load(p);
   if (p->loaded && cpu->reason == NULL) cpu->reason = p->info;
 }
@@ -189,7 +189,7 @@ const char *amp_plugin_info(const char *name)
 static int first_use(amp_call *c)
 {
   amp__plugin("onednn");
-  amp_kernel_fn fn = __atomic_load_n(&amp__devices[AMP_CPU].kernel[c->id], __ATOMIC_RELAXED);
+  amp_kernel_fn fn = amp__kernel(AMP_CPU, c->id);
   return fn ? fn(c) : amp__fail(AMP_E_UNSUPPORTED, "no kernel for device cpu");
 }
 

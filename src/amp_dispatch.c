@@ -184,7 +184,7 @@ static amp_kernel_fn find_kernel(const amp_call *c)
   int dev = c->nout > 0 ? c->meta[0].device : AMP_CPU;
   for (int i = 0; i < c->nin; i++)
     if (c->in[i] && !(c->in[i]->flags & AMP_T_NUMBER) && c->in[i]->device != AMP_CPU) { dev = c->in[i]->device; break; }
-  return amp__devices[dev].kernel[c->id];
+  return amp__kernel(dev, c->id);
 }
 
 static int run_kernel(amp_state *S, amp_call *c, uint32_t tracked, amp_tensor *given)

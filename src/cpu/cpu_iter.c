@@ -26,6 +26,22 @@ void amp__parallel(int threads, int64_t n, int64_t grain, amp_part_fn body, void
   }
 }
 
+int amp__cpu_row(int op, int nin, amp_tensor *const *in, int nout, amp_tensor *const *out, const amp_slot *a)
+{
+  amp_call c;
+  memset(&c, 0, sizeof c);
+  c.op = &amp__ops[op];
+  c.id = op;
+  c.in = c.in_;
+  c.a = c.a_;
+  memcpy(c.a_, a ? a : c.op->defaults, sizeof(amp_slot) * (size_t)c.op->info.nslot);
+  for (int i = 0; i < nin; i++) c.in_[i] = in[i];
+  for (int i = 0; i < nout; i++) c.out[i] = out[i];
+  c.nin = nin;
+  c.nout = nout;
+  return amp__kernel(AMP_CPU, op)(&c);
+}
+
 int amp__class_of(int out, amp_tensor *const *in, int n)
 {
   int cls = out >= 0 ? amp__dtype_class[out] : AMP_C_I64, ndim = 0;

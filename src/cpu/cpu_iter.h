@@ -55,6 +55,9 @@ int amp__fill_value(amp_tensor *t, double v);
 /* An error unless every element of t can be cast to dtype */
 int amp__check_cast(const amp_tensor *t, int dtype);
 
+/* A row's kernel of the CPU on tensors as they are; a: its attributes (NULL: the defaults) */
+int amp__cpu_row(int op, int nin, amp_tensor *const *in, int nout, amp_tensor *const *out, const amp_slot *a);
+
 /* Split [0, n) among threads in multiples of `grain` and run body on each part */
 typedef void (*amp_part_fn)(int64_t lo, int64_t hi, void *ctx);
 void amp__parallel(int threads, int64_t n, int64_t grain, amp_part_fn body, void *ctx);

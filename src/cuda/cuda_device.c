@@ -209,7 +209,7 @@ const char *amp_plugin_init(uint64_t hash, amp_device_ops *devices)
   }
   amp_device_ops *g = &devices[AMP_CUDA];
   for (int i = 0; i < AMP_OP_COUNT; i++)
-    if (row[i]) g->kernel[i] = run;
+    if (row[i]) amp__set_kernel(g, i, run);
   g->capture_begin = amp__cuda_capture_begin;
   g->capture_end = amp__cuda_capture_end;
   g->capture_replay = amp__cuda_capture_replay;

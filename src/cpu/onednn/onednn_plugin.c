@@ -541,13 +541,13 @@ __attribute__((visibility("default"))) const char *amp_plugin_init(uint64_t tabl
   if (dnnl_version()->major != DNNL_VERSION_MAJOR) return "it was built for another version of oneDNN";
   if (engine == NULL && dnnl_engine_create(&engine, dnnl_cpu, 0) != dnnl_success) return "oneDNN finds no CPU engine";
   if (pthread_key_create(&key, thread_ends) != 0) return "no thread key is left";
-  amp_kernel_fn *slot = devices[AMP_CPU].kernel;
+  amp_device_ops *cpu = &devices[AMP_CPU];
   core_threads = devices[AMP_CPU].threads;
-  memcpy(plain, slot, sizeof plain);
-  slot[AMP_OP_linear] = dnn_linear;
-  slot[AMP_OP_matmul] = dnn_matmul;
-  slot[AMP_OP_convolution] = dnn_convolution;
-  slot[AMP_OP_convolution_input] = dnn_convolution_input;
-  slot[AMP_OP_convolution_weight] = dnn_convolution_weight;
+  memcpy(plain, cpu->kernel, sizeof plain);
+  amp__set_kernel(cpu, AMP_OP_linear, dnn_linear);
+  amp__set_kernel(cpu, AMP_OP_matmul, dnn_matmul);
+  amp__set_kernel(cpu, AMP_OP_convolution, dnn_convolution);
+  amp__set_kernel(cpu, AMP_OP_convolution_input, dnn_convolution_input);
+  amp__set_kernel(cpu, AMP_OP_convolution_weight, dnn_convolution_weight);
   return NULL;
 }
