@@ -405,6 +405,10 @@ int amp__cuda_batch_norm(amp_call *c)
   vector(rv, &k.rv, &k.rvdt, &k.srv);
   vector(argument(c, 3), (char **)&k.w, &k.wdt, &k.sw);
   vector(argument(c, 4), (char **)&k.b, &k.bdt, &k.sb);
+  if (live && k.training) {
+    amp__cuda_touch(rm, true);
+    amp__cuda_touch(rv, true);
+  }
   rc = amp_by_float(type, [&](auto zero) {
     typedef decltype(zero) T;
     if (live) BN_LAUNCH(sums, T, false);

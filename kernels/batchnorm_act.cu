@@ -84,6 +84,7 @@ int amp__cuda_batch_norm_act(amp_call *c)
       return 0;
     });
   if (n.batches && n.training) {
+    amp__cuda_touch(n.batches, true);
     AMP_LAUNCH(count_one, 1, 1, 0, AMP_DATA(int64_t, n.batches));
     amp__bump(n.batches);
   }

@@ -19,7 +19,7 @@
 
 namespace {
 
-enum { THREADS = 256, PARTS = 256, CELLS = 4096 };
+enum { THREADS = 256, PARTS = 256 };
 enum { PLAIN, RELU, JOINED }; /* what follows: nothing, ReLU, a residual (and ReLU) */
 
 typedef struct job {
@@ -542,7 +542,7 @@ static amp_tensor *as(amp_tensor *t, const amp_tensor *x, bool last, bool *ok)
 /* Does x go by whole vectors? 1: not, 0: yes, *last tells how. All of `others` are alike. */
 static int fits(const amp_tensor *x, bool *last, amp_tensor *const *others, int n)
 {
-  if (x->ndim < 2 || x->numel == 0 || x->dtype == AMP_FLOAT64 || !amp_wide(amp__data(x))) return 1;
+  if (x->ndim < 2 || x->numel == 0 || x->size[1] > AMP_CELLS || x->dtype == AMP_FLOAT64 || !amp_wide(amp__data(x))) return 1;
   int64_t v = x->dtype == AMP_FLOAT32 ? 4 : 8, c = x->size[1], s = x->numel / (x->size[0] * c);
   if (lies(x, true) && c % v == 0) *last = true;
   else if (lies(x, false) && s % v == 0) *last = false;
@@ -550,19 +550,6 @@ static int fits(const amp_tensor *x, bool *last, amp_tensor *const *others, int 
   for (int i = 0; i < n; i++)
     if (others[i] && (others[i]->dtype != x->dtype || !lies(others[i], *last) || !amp_wide(amp__data(others[i])))) return 1;
   return 0;
-}
-
-static unsigned *cells(void)
-{
-  static unsigned *cell[AMP_CUDA_MAX];
-  amp_cuda_device *d = amp__cuda_here();
-  if (cell[d->index] == NULL) {
-    void *p = NULL;
-    if (amp__cuda_check(cudaMalloc(&p, CELLS * sizeof(unsigned)), "cells of a GPU")) return NULL;
-    if (amp__cuda_check(cudaMemsetAsync(p, 0, CELLS * sizeof(unsigned), d->stream), "cells of a GPU")) return NULL;
-    cell[d->index] = (unsigned *)p;
-  }
-  return cell[d->index];
 }
 
 /* How the work is cut, and scratch memory for it (NULL: error) */
@@ -594,7 +581,7 @@ static amp_tensor *cut(job *k, const amp_tensor *x, bool last, dim3 *grid)
   size_t width = last ? (size_t)(v << k->log) : 1, c = (size_t)k->c;
   size_t sums = (size_t)strips * width * (size_t)k->parts * 2 * sizeof(double), var = c * sizeof(double), coef = 3 * c * sizeof(float);
   amp_tensor *s = amp__cuda_scratch(sums + var + coef + (size_t)strips * sizeof(int));
-  if (s == NULL || !(k->cells = cells())) { amp__free(s); return NULL; }
+  if (s == NULL || !(k->cells = amp_cells(amp__cuda_here(), (unsigned)strips))) { amp__free(s); return NULL; }
   char *p = (char *)amp__data(s);
   k->partial = (double *)p;
   k->var = (double *)(p + sums);
@@ -655,6 +642,11 @@ int amp_bn_forward(const amp_bn *c)
   k.update = c->training;
   k.eps = c->eps;
   k.momentum = c->momentum;
+  if (c->training) {
+    amp__cuda_touch(c->rm, true);
+    amp__cuda_touch(c->rv, true);
+    amp__cuda_touch(c->batches, true);
+  }
   if (!live) AMP_LAUNCH(running, amp_grid(k.c, THREADS), THREADS, 0, k);
   else if (last) BY_DTYPE(ALONE, rows_stats);
   else BY_DTYPE(ALONE, planes_stats);

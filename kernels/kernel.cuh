@@ -13,6 +13,7 @@
 #include <cfloat>
 #include <cmath>
 #include "../src/cuda/cuda.h"
+#include "../src/cuda/cuda_branches.h"
 
 /* -- Launches ------------------------------------------------------------------ */
 

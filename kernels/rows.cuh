@@ -92,8 +92,10 @@ static inline int amp_give(amp_tensor *t, amp_tensor *made, int rc)
   return rc;
 }
 
-/* Cells of the device that are 0 between launches: for counting blocks (0), and for a flag (1). NULL: error. */
-unsigned *amp_ticket(amp_cuda_device *d);
+/* n cells of the device that are 0 between launches, for counting blocks. NULL: error. A ticket: one for blocks, one for a flag. */
+enum { AMP_CELLS = 1 << 16 };
+unsigned *amp_cells(amp_cuda_device *d, unsigned n);
+static inline unsigned *amp_ticket(amp_cuda_device *d) { return amp_cells(d, 2); }
 
 /* True in the block of a launch that ends last, whose writes all others' precede; the counter is 0 again. */
 __device__ __forceinline__ bool amp_last_block(unsigned *ticket)

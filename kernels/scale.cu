@@ -183,21 +183,22 @@ amp_cuda_device *amp_device_of(const void *p)
   return amp__cuda_enter(index);
 }
 
-unsigned *amp_ticket(amp_cuda_device *d)
+unsigned *amp_cells(amp_cuda_device *d, unsigned n)
 {
+  const size_t bytes = AMP_CELLS * sizeof(unsigned);
   static unsigned *cell[AMP_CUDA_MAX];
   if (cell[d->index] == NULL) {
     void *p = NULL; /* cleared on a stream of its own: d's may be captured */
     cudaStream_t once = NULL;
-    if (amp__cuda_check(cudaMalloc(&p, 64), "cells of a GPU")) return NULL;
+    if (amp__cuda_check(cudaMalloc(&p, bytes), "cells of a GPU")) return NULL;
     int rc = amp__cuda_check(cudaStreamCreateWithFlags(&once, cudaStreamNonBlocking), "cells of a GPU");
-    if (rc == 0) rc = amp__cuda_check(cudaMemsetAsync(p, 0, 64, once), "cells of a GPU");
+    if (rc == 0) rc = amp__cuda_check(cudaMemsetAsync(p, 0, bytes, once), "cells of a GPU");
     if (rc == 0) rc = amp__cuda_check(cudaStreamSynchronize(once), "cells of a GPU");
     if (once) cudaStreamDestroy(once);
     if (rc < 0) { cudaFree(p); return NULL; }
     cell[d->index] = (unsigned *)p;
   }
-  return cell[d->index];
+  return cell[d->index] + amp__cuda_turn(n, AMP_CELLS);
 }
 
 amp_tensor *amp_found_pack(amp_found_list *f, const float *const *found, int n, int *rc)

@@ -38,7 +38,8 @@ enum {
   CLASSES = 1 + 42 * 8,                   /* up to 256 TiB */
   HUGE_PAGE = 2 << 20, HUGE_MIN = 1 << 20,
   CHUNK = 32 << 20, CHUNK_AFTER = 1 << 20, CHUNK_MAX = 8 << 20,
-  INDICES = 16, BATCH = 64 << 10
+  INDICES = 16, BATCH = 64 << 10,
+  FALLOW_MAX = 64 << 10, FALLOW = 16, OLDEST_MAX = 4 << 20  /* of captured steps */
 };
 #define BLOCK_MAX ((size_t)1 << 47)
 #define PACE_DEFAULT ((int64_t)4 << 20)
@@ -521,6 +522,21 @@ void amp_empty_cache(int device)
 
 /* -- Blocks ---------------------------------------------------------------------------------- */
 
+/* Of a captured step's free blocks the one that was freed first: who takes it waits for the least (cuda_branches.c), so small ones
+** even lie fallow for a while. */
+static piece *take_oldest(piece **at, int cls)
+{
+  int n = 0;
+  for (piece **p = at; *p; p = &(*p)->next) {
+    at = p;
+    n++;
+  }
+  piece *p = *at;
+  if (p == NULL || (class_bytes(cls) <= FALLOW_MAX && n < FALLOW)) return NULL;
+  *at = NULL;
+  return p;
+}
+
 /* A cached block of class cls or, if large, of one up to half again as big. */
 static piece *pool_take(int device, int index, int cls)
 {
@@ -530,7 +546,9 @@ static piece *pool_take(int device, int index, int cls)
   amp_pool *o = device != AMP_CPU ? own[index] : NULL;
   for (int k = cls; k <= last && k < CLASSES; k++) {
     piece **head = o ? &o->list[k] : &pool[device][index][k];
-    if ((p = *head)) { *head = p->next; break; }
+    if (o && class_bytes(k) <= OLDEST_MAX) {
+      if ((p = take_oldest(head, k))) break;
+    } else if ((p = *head)) { *head = p->next; break; }
   }
   if (p && o) o->out++;
   pthread_mutex_unlock(&lock);

@@ -203,12 +203,52 @@ extern "C" void emu_exchange(const void *mine, void *all, size_t n)
 
 /* -- Streams, graphs ------------------------------------------------------------- */
 
-struct emu_stream { bool capturing, broken; std::vector<std::function<void()>> *noted; };
-struct emu_graph { std::vector<std::function<void()>> *work; int refs; };
+struct emu_node { std::function<void()> f; std::vector<emu_node *> after; int place; };
+struct emu_graph { std::vector<emu_node *> node; int refs; };
+struct emu_stream { bool capturing, broken; emu_graph *noted; std::vector<emu_node *> *now; };
 struct emu_event { std::chrono::steady_clock::time_point at; };
 
 static thread_local cudaError_t last_error = cudaSuccess;
 static cudaError_t fail(cudaError_t e) { last_error = e; return e; }
+
+/* One node more, after what the stream depends on */
+static void note(cudaStream_t s, const std::function<void()> &f)
+{
+  emu_node *k = new emu_node{ f, *s->now, (int)s->noted->node.size() };
+  s->noted->node.push_back(k);
+  *s->now = { k };
+}
+
+static void drop(emu_graph *g)
+{
+  if (g && --g->refs == 0) {
+    for (emu_node *k : g->node) delete k;
+    delete g;
+  }
+}
+
+/* Every node after those it depends on, otherwise by chance */
+static void run_graph(const emu_graph *g)
+{
+  static uint64_t state = 88172645463325252u;
+  static const bool shuffled = getenv("AMP_EMULATOR_IN_ORDER") == nullptr;
+  size_t n = g->node.size();
+  std::vector<int> open(n), ready;
+  std::vector<std::vector<int>> next(n);
+  for (size_t i = 0; i < n; i++) {
+    open[i] = (int)g->node[i]->after.size();
+    for (const emu_node *d : g->node[i]->after) next[(size_t)d->place].push_back((int)i);
+    if (open[i] == 0) ready.push_back((int)i);
+  }
+  while (!ready.empty()) {
+    state ^= state << 13; state ^= state >> 7; state ^= state << 17;
+    size_t at = shuffled ? state % ready.size() : 0;
+    int i = ready[at];
+    ready.erase(ready.begin() + (long)at);
+    if (g->node[(size_t)i]->f) g->node[(size_t)i]->f();
+    for (int j : next[(size_t)i]) if (--open[(size_t)j] == 0) ready.push_back(j);
+  }
+}
 
 static void launch_now(const std::function<void()> &f, dim3 grid, dim3 block, size_t shared)
 {
@@ -233,7 +273,7 @@ void emu_launch(const std::function<void()> &f, dim3 grid, dim3 block, size_t sh
     fail(cudaErrorInvalidConfiguration);
     return;
   }
-  if (s && s->capturing) s->noted->push_back([=] { launch_now(f, grid, block, shared); });
+  if (s && s->capturing) note(s, [=] { launch_now(f, grid, block, shared); });
   else launch_now(f, grid, block, shared);
 }
 
@@ -245,7 +285,7 @@ void emu_name(const char *kernel)
 
 static cudaError_t perform(cudaStream_t s, const std::function<void()> &f)
 {
-  if (s && s->capturing) s->noted->push_back(f);
+  if (s && s->capturing) note(s, f);
   else f();
   return cudaSuccess;
 }
@@ -295,7 +335,7 @@ cudaError_t cudaHostGetDevicePointer(void **d, void *h, unsigned) { *d = h; retu
 cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t n, enum cudaMemcpyKind, cudaStream_t s) { return perform(s, [=] { if (n) memmove(dst, src, n); }); }
 cudaError_t cudaMemcpyPeerAsync(void *dst, int, const void *src, int, size_t n, cudaStream_t s) { return perform(s, [=] { if (n) memmove(dst, src, n); }); }
 cudaError_t cudaMemsetAsync(void *dst, int v, size_t n, cudaStream_t s) { return perform(s, [=] { if (n) memset(dst, v, n); }); }
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned) { *s = new emu_stream{ false, false, nullptr }; return cudaSuccess; }
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned) { *s = new emu_stream{ false, false, nullptr, nullptr }; return cudaSuccess; }
 cudaError_t cudaStreamDestroy(cudaStream_t s) { delete s; return cudaSuccess; }
 cudaError_t cudaStreamSynchronize(cudaStream_t s) { return wait(s); }
 cudaError_t cudaStreamQuery(cudaStream_t s) { return wait(s); }
@@ -320,7 +360,8 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t s, enum cudaStreamCaptureMode)
   if (s->capturing) return fail(cudaErrorInvalidValue);
   s->capturing = true;
   s->broken = false;
-  s->noted = new std::vector<std::function<void()>>;
+  s->noted = new emu_graph{ {}, 1 };
+  s->now = new std::vector<emu_node *>;
   return cudaSuccess;
 }
 cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t *g)
@@ -328,8 +369,25 @@ cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t *g)
   *g = nullptr;
   if (!s->capturing) return fail(cudaErrorInvalidValue);
   s->capturing = false;
-  if (s->broken) { delete s->noted; return fail(cudaErrorStreamCaptureInvalidated); }
-  *g = new emu_graph{ s->noted, 1 };
+  std::vector<bool> joined(s->noted->node.size()); /* all must lead to what the stream depends on now */
+  for (emu_node *k : *s->now) joined[(size_t)k->place] = true;
+  for (size_t i = joined.size(); i-- > 0;)
+    if (joined[i]) for (emu_node *k : s->noted->node[i]->after) joined[(size_t)k->place] = true;
+  for (bool b : joined) s->broken = s->broken || !b;
+  delete s->now;
+  if (s->broken) { drop(s->noted); return fail(cudaErrorStreamCaptureInvalidated); }
+  if (getenv("AMP_EMULATOR_TRACE")) {
+    std::vector<int> path(joined.size());
+    int most = 0;
+    for (size_t i = 0; i < path.size(); i++) {
+      const emu_node *k = s->noted->node[i];
+      for (const emu_node *a : k->after) path[i] = std::max(path[i], path[(size_t)a->place]);
+      path[i] += k->f ? 1 : 0;
+      most = std::max(most, path[i]);
+    }
+    fprintf(stderr, "graph of %zu nodes, %d in a line\n", path.size(), most);
+  }
+  *g = s->noted;
   return cudaSuccess;
 }
 cudaError_t cudaStreamIsCapturing(cudaStream_t s, enum cudaStreamCaptureStatus *status)
@@ -337,16 +395,43 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t s, enum cudaStreamCaptureStatus *
   *status = !s->capturing ? cudaStreamCaptureStatusNone : s->broken ? cudaStreamCaptureStatusInvalidated : cudaStreamCaptureStatusActive;
   return cudaSuccess;
 }
+cudaError_t cudaStreamGetCaptureInfo(cudaStream_t s, enum cudaStreamCaptureStatus *status, unsigned long long *, cudaGraph_t *graph, const cudaGraphNode_t **nodes, const cudaGraphEdgeData **edges, size_t *n)
+{
+  cudaStreamIsCapturing(s, status);
+  if (*status == cudaStreamCaptureStatusNone) return cudaSuccess;
+  if (graph) *graph = s->noted;
+  if (nodes) *nodes = s->now->data();
+  if (edges) *edges = nullptr;
+  if (n) *n = s->now->size();
+  return cudaSuccess;
+}
+cudaError_t cudaStreamUpdateCaptureDependencies(cudaStream_t s, cudaGraphNode_t *nodes, const cudaGraphEdgeData *, size_t n, unsigned flags)
+{
+  if (!s->capturing) return fail(cudaErrorInvalidValue);
+  std::vector<emu_node *> given(nodes, nodes + n);
+  if (flags == cudaStreamSetCaptureDependencies) s->now->clear();
+  for (emu_node *k : given) {
+    bool there = false;
+    for (emu_node *h : *s->now) there = there || h == k;
+    if (!there) s->now->push_back(k);
+  }
+  return cudaSuccess;
+}
+cudaError_t cudaGraphAddEmptyNode(cudaGraphNode_t *node, cudaGraph_t graph, const cudaGraphNode_t *nodes, size_t n)
+{
+  *node = new emu_node{ nullptr, std::vector<emu_node *>(nodes, nodes + n), (int)graph->node.size() };
+  graph->node.push_back(*node);
+  return cudaSuccess;
+}
 cudaError_t cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode *) { return cudaSuccess; }
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t *e, cudaGraph_t g, unsigned long long) { g->refs++; *e = g; return cudaSuccess; }
 cudaError_t cudaGraphLaunch(cudaGraphExec_t e, cudaStream_t s)
 {
-  std::vector<std::function<void()>> *work = e->work;
-  return perform(s, [=] { for (auto &f : *work) f(); });
+  return perform(s, [=] { run_graph(e); });
 }
-cudaError_t cudaGraphDestroy(cudaGraph_t g) { if (g && --g->refs == 0) { delete g->work; delete g; } return cudaSuccess; }
+cudaError_t cudaGraphDestroy(cudaGraph_t g) { drop(g); return cudaSuccess; }
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t e) { return cudaGraphDestroy(e); }
-cudaError_t cudaGraphGetNodes(cudaGraph_t g, void *, size_t *n) { *n = g->work->size(); return cudaSuccess; }
+cudaError_t cudaGraphGetNodes(cudaGraph_t g, void *, size_t *n) { *n = g->node.size(); return cudaSuccess; }
 
 } // extern "C"
 

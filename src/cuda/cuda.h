@@ -44,6 +44,7 @@ typedef struct amp_cuda_device {
   pthread_t capturer;
   const uint64_t *random;      /* its cell of random numbers, */
   uint64_t draws;              /* of which it draws so many */
+  struct amp_branches *branches; /* and what of it waits for what (cuda_branches.c), or NULL */
 } amp_cuda_device;
 
 extern int amp__cuda_count;

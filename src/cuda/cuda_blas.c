@@ -67,6 +67,7 @@ typedef struct plan {
   cublasLtMatrixLayout_t x, y, d;
   cublasLtMatmulAlgo_t algo;
   float ms;
+  size_t need;               /* bytes of workspace */
   bool usable;
 } plan;
 
@@ -125,10 +126,14 @@ static cublasStatus_t launch(const plan *p, const job *j, const cublasLtMatmulAl
   float one = 1, zero = 0;
   double one2 = 1, zero2 = 0;
   bool wide = p->k.dtype == AMP_FLOAT64;
+  amp_tensor *own = NULL; /* products of a captured step may run side by side */
+  if (amp__cuda_here()->branches && p->need && !(own = amp__cuda_scratch(p->need))) return CUBLAS_STATUS_ALLOC_FAILED;
   if (j->bias) lt.MatmulDescSetAttribute(p->op, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &j->bias, sizeof j->bias);
   if (j->aux) lt.MatmulDescSetAttribute(p->op, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &j->aux, sizeof j->aux);
-  return lt.Matmul(handle[p->k.device], p->op, wide ? (void *)&one2 : (void *)&one, j->x, p->x, j->y, p->y, wide ? (void *)&zero2 : (void *)&zero,
-                   j->d, p->d, j->d, p->d, algo, amp__data(workspace[p->k.device]), WORKSPACE, amp__cuda_stream());
+  cublasStatus_t s = lt.Matmul(handle[p->k.device], p->op, wide ? (void *)&one2 : (void *)&one, j->x, p->x, j->y, p->y, wide ? (void *)&zero2 : (void *)&zero,
+                   j->d, p->d, j->d, p->d, algo, amp__data(own ? own : workspace[p->k.device]), own ? p->need : WORKSPACE, amp__cuda_stream());
+  amp__free(own);
+  return s;
 }
 
 /* Milliseconds of one run of a candidate; negative: it fails */
@@ -165,6 +170,7 @@ static void choose(plan *p, const job *j, cublasLtMatmulHeuristicResult_t *r, in
     cudaGetLastError();
   }
   p->algo = r[best].algo;
+  p->need = r[best].workspaceSize;
   p->ms = least;
 }
 

@@ -7,6 +7,7 @@
 ** others would be part of the graph (cuda_device.c refuses them).
 */
 #include <pthread.h>
+#include "cuda_branches.h"
 #include "cuda_core.h"
 
 int amp__cuda_capture_begin(int index, void *cell)
@@ -19,6 +20,7 @@ int amp__cuda_capture_begin(int index, void *cell)
   d->random = cell;
   d->draws = 0;
   d->capture = true;
+  d->branches = amp__branches_new(d);
   return 0;
 }
 
@@ -30,10 +32,13 @@ int amp__cuda_capture_end(int index, void **graph, uint64_t *random)
   if (d == NULL) return AMP_E_DEVICE;
   d->capture = false;
   *random = d->draws;
+  int rc = amp__branches_free(d->branches);
+  d->branches = NULL;
   cudaError_t err = cudaStreamEndCapture(d->stream, &g);
-  int rc = 0;
-  if (graph == NULL) cudaGetLastError();
-  else if ((rc = amp__cuda_check(err, "capturing a step")) == 0 && (rc = amp__cuda_check(cudaGraphInstantiate(&e, g, 0), "making a graph of a step")) == 0) *graph = e;
+  if (graph == NULL) {
+    cudaGetLastError();
+    rc = 0;
+  } else if (rc == 0 && (rc = amp__cuda_check(err, "capturing a step")) == 0 && (rc = amp__cuda_check(cudaGraphInstantiate(&e, g, 0), "making a graph of a step")) == 0) *graph = e;
   if (g) cudaGraphDestroy(g);
   return rc;
 }

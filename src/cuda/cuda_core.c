@@ -6,6 +6,7 @@
 */
 #include <stdarg.h>
 #include <stdio.h>
+#include "cuda_branches.h"
 #include "cuda_core.h"
 
 const amp_core_api *amp__cuda_api;
@@ -53,13 +54,20 @@ int amp__dispatch(int op, unsigned flags, amp_tensor *const *in, int nin, amp_te
 
 /* Whether somebody captures the core knows. */
 int amp__capturing = 1;
-void amp__capture_bump(amp_storage *s) { amp__cuda_api->capture_bump(s); }
+void amp__capture_bump(amp_storage *s)
+{
+  amp_cuda_device *d = amp__cuda_here();
+  if (d && d->capture && d->branches) amp__branches_changed(d->branches, s);
+  amp__cuda_api->capture_bump(s);
+}
 
 /* -- Tensors for kernels ------------------------------------------------------- */
 
 amp_tensor *amp__cuda_make(int dtype, int ndim, const int64_t *size)
 {
-  return amp__tensor_make(dtype, AMP_CUDA, amp__cuda_here()->index, ndim, size);
+  amp_tensor *t = amp__tensor_make(dtype, AMP_CUDA, amp__cuda_here()->index, ndim, size);
+  if (t && amp__cuda_here()->capture) amp__cuda_touch(t, true);
+  return t;
 }
 
 amp_tensor *amp__cuda_scratch(size_t n)

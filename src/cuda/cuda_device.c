@@ -8,6 +8,7 @@
 */
 #include <stdio.h>
 #include <string.h>
+#include "cuda_branches.h"
 #include "cuda_core.h"
 #include "cuda_gemm.h"
 #include "cuda_solver.h"
@@ -132,7 +133,10 @@ static int run(amp_call *c)
   if (d == NULL) return AMP_E_DEVICE;
   if (amp_unlikely(d->capture) && !pthread_equal(d->capturer, pthread_self()))
     return amp__fail(AMP_E_STATE, "another thread is capturing a step on this GPU");
+  amp_branches *branches = d->capture ? d->branches : NULL;
+  if (branches) amp__branches_enter(branches, c);
   int rc = row[c->id](c);
+  if (branches) amp__branches_leave(branches);
   cudaError_t e = cudaPeekAtLastError();
   if (amp_unlikely(e != cudaSuccess && rc >= 0)) rc = amp__cuda_failed(e, "a launch");
   return rc;
@@ -157,7 +161,7 @@ static int properties(int index, amp_device_properties *p)
 
 static int set(const char *name, int value)
 {
-  int *cell = strcmp(name, "tf32") == 0 ? &amp__cuda_tf32 : strcmp(name, "deterministic") == 0 ? &amp__cuda_deterministic : strcmp(name, "cudnn") == 0 ? &amp__cuda_cudnn
+  int *cell = strcmp(name, "branches") == 0 ? &amp__cuda_branches : strcmp(name, "tf32") == 0 ? &amp__cuda_tf32 : strcmp(name, "deterministic") == 0 ? &amp__cuda_deterministic : strcmp(name, "cudnn") == 0 ? &amp__cuda_cudnn
             : strcmp(name, "cusolver") == 0 ? &amp__cuda_solver : strcmp(name, "cufft") == 0 ? &amp__cuda_fft : NULL;
   if (cell == NULL) return -1;
   int was = *cell;

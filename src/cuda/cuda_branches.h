@@ -1,0 +1,32 @@
+/*
+** cuda_branches.h: which launches of a captured step wait for which (cuda_branches.c).
+*/
+#ifndef AMP_CUDA_BRANCHES_H
+#define AMP_CUDA_BRANCHES_H
+#include "cuda.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct amp_branches amp_branches;
+
+extern int amp__cuda_branches; /* captured steps are made of branches (on unless switched off) */
+
+amp_branches *amp__branches_new(amp_cuda_device *d); /* when a capture has begun; NULL: none, the step is one line */
+int amp__branches_free(amp_branches *b);             /* before it ends; an error if a kernel changed what it had not announced */
+void amp__branches_enter(amp_branches *b, const amp_call *c);
+void amp__branches_leave(amp_branches *b);
+void amp__branches_changed(amp_branches *b, const amp_storage *s); /* a storage's version has gone on: was that announced? */
+
+/* What a row uses beyond its inputs and outputs, told before the launch: a tensor that it reads or writes (an input that it
+** changes, temporary memory), or state shared with other rows, for which it is alone. Nothing outside of captures. */
+void amp__cuda_touch(const amp_tensor *t, bool write);
+void amp__cuda_alone(void);
+/* The first of n cells, of `all`, for a launch that counts its blocks there: cells that no other of the captured step uses */
+unsigned amp__cuda_turn(unsigned n, unsigned all);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
