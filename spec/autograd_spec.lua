@@ -572,3 +572,53 @@ describe('scope', function()
     eq(x.grad, { 3, 3 })
   end)
 end)
+
+describe('gradients of slices', function()
+  -- the recorded derivative (create_graph) adds whole tensors; the engine adds in place
+  local function gradient(create, dtype)
+    amp.manual_seed(3)
+    local w = amp.randn(4, 5, 6, { dtype = dtype }):requires_grad_()
+    local x, loss = w * 2, amp.zeros(1)
+    local function use(t) loss = loss + (t * amp.randn(unpack(t:size()))):sum():float() end
+    for i = 1, 4 do use(x[i]) end
+    use(x:narrow(2, 2, 3))
+    use(x:narrow(2, 1, 4))
+    use(x[{ {}, { 1, 5, 2 } }])
+    use(x:diagonal(0, 2, 3))
+    use(x:transpose(1, 3):select(2, 3))
+    use(x)
+    use(x:view(-1))
+    use(x:unfold(3, 3, 1))
+    use(x[2])
+    return amp.grad(loss:sum(), { w }, { create_graph = create })[1]
+  end
+  for _, dtype in ipairs { 'float32', 'float64', 'float16' } do
+    it('are those of the recorded derivative, in ' .. dtype, function()
+      local g, want = gradient(false, dtype):double(), gradient(true, dtype):double()
+      assert.is_true(want:abs():max():item() > 10)
+      assert.is_true((g - want):abs():max():item() <= (dtype == 'float16' and 0.02 or 1e-5))
+    end)
+  end
+  it('of n slices touch each element once, not n times', function()
+    local n = 64
+    local w = amp.ones(n, 1000):requires_grad_()
+    local x, loss = w * 1, amp.zeros(1)
+    for i = 1, n do loss = loss + (x[i] * i):sum() end
+    local most = 0
+    local before = H.live()
+    x:register_hook(function() most = math.max(most, H.live() - before) end)
+    loss:sum():backward()
+    assert.equal(7, w.grad[7][3]:item())
+    assert.is_true(most > 0 and most < 3 * n * 1000 * 4, tostring(most))
+  end)
+  it('leave what others hold alone', function()
+    local w = amp.ones(2, 2):requires_grad_()
+    local x, seen = w * 1, nil
+    x:register_hook(function(g) seen = g end)
+    local y = x:view(4)
+    local loss = (y * amp.tensor { 1, 2, 3, 4 }):sum() + (x[1] * 10):sum()
+    loss:backward()
+    eq(w.grad:view(-1), { 11, 12, 3, 4 })
+    eq(seen:view(-1), { 11, 12, 3, 4 })
+  end)
+end)

@@ -50,10 +50,17 @@ int amp__bwd_permute(amp_bwd *b) {
   return GIN(b, 0, amp__x(AMP_OP_permute, &s, 1, &g));
 }
 
-/* g added to zeros of the input's shape at the places of a view of g's size */
-static int strided_back(amp_bwd *b, const int64_t *stride, int64_t offset) {
+/* g added to zeros of the input's shape at the places of a view of g's size. Where the engine takes it as a part, only those places are
+** touched: n slices of a tensor cost its size, not n times its size. */
+static int strided_back(amp_bwd *b, const int64_t *stride, int64_t offset, bool apart) {
   amp_tensor *g = G(b);
   if (g->numel == 0) return GIN(b, 0, amp__xzeros(b, 0));
+  if (apart && b->takes_part && g->dtype == SHAPE(b, 0)->dtype) {
+    b->part = g;
+    memcpy(b->part_stride, stride, sizeof *stride * (size_t)g->ndim);
+    b->part_offset = offset;
+    return 0;
+  }
   amp_sl s = amp__sl();
   amp__sl_shape(&s, SHAPE(b, 0));
   amp__sl_list(&s, g->ndim, g->size);
@@ -69,7 +76,7 @@ static int range_back(amp_bwd *b, int64_t start, int64_t step) {
   amp__contiguous_strides(h->ndim, h->size, stride);
   int64_t offset = start * stride[dim];
   if (G(b)->size[dim] > 1) stride[dim] *= step;
-  return strided_back(b, stride, offset);
+  return strided_back(b, stride, offset, true);
 }
 
 int amp__bwd_narrow(amp_bwd *b) { return range_back(b, b->a[1].i, 1); }
@@ -82,7 +89,7 @@ int amp__bwd_select(amp_bwd *b) {
   amp__contiguous_strides(h->ndim, h->size, stride);
   int64_t offset = b->a[1].i * stride[dim];
   for (int i = dim; i + 1 < h->ndim; i++) stride[i] = stride[i + 1];
-  return strided_back(b, stride, offset);
+  return strided_back(b, stride, offset, true);
 }
 
 int amp__bwd_diagonal(amp_bwd *b) {
@@ -93,7 +100,7 @@ int amp__bwd_diagonal(amp_bwd *b) {
   for (int i = 0; i < h->ndim; i++)
     if (i != d1 && i != d2) stride[n++] = full[i];
   stride[n] = full[d1] + full[d2];
-  return strided_back(b, stride, k >= 0 ? k * full[d2] : -k * full[d1]);
+  return strided_back(b, stride, k >= 0 ? k * full[d2] : -k * full[d1], true);
 }
 
 int amp__bwd_unfold(amp_bwd *b) {
@@ -103,7 +110,7 @@ int amp__bwd_unfold(amp_bwd *b) {
   amp__contiguous_strides(h->ndim, h->size, stride);
   stride[h->ndim] = stride[dim];
   if (G(b)->size[dim] > 1) stride[dim] *= b->a[2].i;
-  return strided_back(b, stride, 0);
+  return strided_back(b, stride, 0, false);
 }
 
 enum { STRIDED_SIZE = 0, STRIDED_STRIDE = 9, STRIDED_OFFSET = 18 }; /* slots of a view's geometry */
@@ -111,7 +118,7 @@ enum { STRIDED_SIZE = 0, STRIDED_STRIDE = 9, STRIDED_OFFSET = 18 }; /* slots of 
 int amp__bwd_as_strided(amp_bwd *b) {
   int64_t stride[AMP_MAX_DIM], offset = b->a[STRIDED_OFFSET].i;
   for (int i = 0; i < AMP_MAX_DIM; i++) stride[i] = b->a[STRIDED_STRIDE + 1 + i].i;
-  return strided_back(b, stride, offset == AMP_NONE ? 0 : offset);
+  return strided_back(b, stride, offset == AMP_NONE ? 0 : offset, false);
 }
 
 /* The view of t, as if contiguous, that 19 slots say */

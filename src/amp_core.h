@@ -441,6 +441,9 @@ struct amp_bwd {
   amp_tensor *g[AMP_MAX_OUT];   /* NULL: zero; at least one is there */
   amp_tensor **gin;             /* [nin], NULL: none */
   bool create_graph;
+  bool takes_part;              /* instead of gin[0] a view's derivative may give the gradient of some elements of input 0: */
+  amp_tensor *part;             /* of these strides, as if the input were contiguous */
+  int64_t part_stride[AMP_MAX_DIM], part_offset;
 };
 /* one derivative per K and V row: int amp__bwd_NAME(amp_bwd *b) */
 

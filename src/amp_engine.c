@@ -204,6 +204,24 @@ static int into_leaf(engine *e, amp_tensor *leaf, amp_tensor *g, bool may_keep)
   return 0;
 }
 
+/* Where the gradient of the output that an edge leads to is gathered. *cell NULL: nobody wants it. The node is queued. */
+static int gathered(engine *e, const amp_edge *to, amp_tensor ***cell)
+{
+  *cell = NULL;
+  if (to->node == NULL) return 0;
+  entry *x = get(e, to->node, false);
+  if (x == NULL) return amp__S->err.code;
+  if (e->only && x->state != 2 && x->target < 0) return 0;
+  if (x->grad == NULL && (x->grad = calloc(to->node->nout, sizeof *x->grad)) == NULL) return amp__nomem(sizeof *x->grad * to->node->nout);
+  if (!x->queued) {
+    int rc = push_heap(e, to->node);
+    if (rc < 0) return rc;
+    x->queued = true;
+  }
+  *cell = &x->grad[to->index];
+  return 0;
+}
+
 /* Send g (taken) along an edge. */
 static int send(engine *e, const amp_edge *to, amp_tensor *g, bool may_keep)
 {
@@ -237,19 +255,43 @@ static int send(engine *e, const amp_edge *to, amp_tensor *g, bool may_keep)
     }
     return add_to(&x->grad[0], g);
   }
-  if (to->node == NULL) { amp__free(g); return 0; }
-  entry *x = get(e, to->node, false);
-  if (x == NULL) { amp__free(g); return amp__S->err.code; }
-  if (e->only && x->state != 2 && x->target < 0) { amp__free(g); return 0; }
-  if (x->grad == NULL) {
-    x->grad = calloc(to->node->nout, sizeof *x->grad);
-    if (x->grad == NULL) { amp__free(g); return amp__nomem(sizeof *x->grad * to->node->nout); }
+  amp_tensor **cell;
+  rc = gathered(e, to, &cell);
+  if (cell) return add_to(cell, g);
+  amp__free(g);
+  return rc;
+}
+
+/* Send the gradient of some elements of n's first input, b->part: added in place where the sum is nobody else's. */
+static int send_part(engine *e, const amp_node *n, const amp_bwd *b)
+{
+  amp_tensor **cell, *g = b->part;
+  const amp_shape *s = amp__shape_of(n, 0);
+  int mark = amp__pool_mark(), rc = gathered(e, &n->edge[0], &cell);
+  if (cell == NULL) return rc;
+  bool fresh = *cell == NULL;
+  if (fresh) {
+    *cell = amp__keep(amp__xfull(0, s->dtype, g->device, g->device_index, s->ndim, s->size));
+    if (*cell == NULL) rc = amp__S->err.code;
   }
-  if (!x->queued) {
-    if ((rc = push_heap(e, to->node)) < 0) { amp__free(g); return rc; }
-    x->queued = true;
+  amp_tensor *sum = *cell;
+  if (rc == 0) {
+    bool ours = fresh || (sum->refs == 1 && sum->storage->refs == 1 && sum->dtype == g->dtype && (sum->flags & AMP_T_CONTIGUOUS));
+    amp_sl a = amp__sl();
+    if (!ours) amp__sl_list(&a, s->ndim, s->size);
+    amp__sl_list(&a, g->ndim, g->size);
+    amp__sl_list(&a, g->ndim, b->part_stride);
+    amp__sl_i(&a, b->part_offset + (ours ? sum->offset : 0));
+    amp_tensor *in[2] = { amp__x(ours ? AMP_OP_as_strided : AMP_OP_as_strided_sum, &a, 1, ours ? &sum : &g), g };
+    if (in[0] == NULL) rc = amp__S->err.code;
+    else if (ours) rc = amp__dispatch(fresh ? AMP_OP_copy : AMP_OP_add, AMP_INPLACE, in, 2, NULL, NULL);
+    else {
+      amp__retain(in[0]);
+      rc = add_to(cell, in[0]);
+    }
   }
-  return add_to(&x->grad[to->index], g);
+  amp__pool_release(mark);
+  return rc;
 }
 
 /* Make g fit the argument it is the gradient of: a broadcast one is summed, another dtype cast. Borrowed from the pool. */
@@ -349,8 +391,10 @@ static int run_native(engine *e, amp_node *n, amp_tensor **g)
     return amp__fail(AMP_E_AUTOGRAD, "the derivative of %s can't be differentiated again: run this backward without create_graph", amp__node_name(n));
   if (n->nin > AMP_MAX_IN && (gin = calloc((size_t)n->nin, sizeof *gin)) == NULL) return amp__nomem(sizeof *gin * (size_t)n->nin);
   amp_bwd b = { .node = n, .nin = n->nin, .nout = n->nout, .a = n->a, .gin = gin, .create_graph = (e->flags & AMP_B_CREATE_GRAPH) != 0 };
+  b.takes_part = !b.create_graph && n->edge[0].node;
   for (int i = 0; i < n->nout && i < AMP_MAX_OUT; i++) b.g[i] = g[i];
   rc = amp__ops[n->op].bwd(&b);
+  if (rc == 0 && b.part) rc = send_part(e, n, &b);
   int kept = 0; /* gradients we hold a count of */
   for (; kept < n->nin && rc == 0; kept++) {
     if (gin[kept] == NULL) continue;

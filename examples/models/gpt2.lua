@@ -17,7 +17,8 @@ end
 
 function Block:forward(x)
   local n, t, size = x:size(1), x:size(2), x:size(3)
-  local qkv = self.qkv(self.ln_1(x)):view(n, t, 3, self.heads, size / self.heads):permute(3, 1, 4, 2, 5)
+  local qkv = self.qkv(self.ln_1(x)):view(n, t, 3, self.heads, size / self.heads):unbind(3)
+  for i = 1, 3 do qkv[i] = qkv[i]:transpose(2, 3) end -- n x heads x t x ..., without a copy
   local y = F.scaled_dot_product_attention(qkv[1], qkv[2], qkv[3], { is_causal = true })
   x = x + self.proj(y:transpose(2, 3):reshape(n, t, size))
   return x + self.mlp(self.ln_2(x))
