@@ -8,18 +8,18 @@
 
 namespace {
 
-enum { TILE = 4096, MANY = 256, N = 8 };
-typedef struct many { /* end: tiles up to and with this tensor */
-  const char *p[MANY];
-  const float *factor[MANY];
-  int64_t n[MANY];
-  uint32_t end[MANY];
-  uint8_t dtype[MANY];
+enum { TILE = 4096, FEW = 16, MANY = 256, N = 8 };
+template <int MOST> struct many { /* end: tiles up to and with this tensor */
+  const char *p[MOST];
+  const float *factor[MOST];
+  int64_t n[MOST];
+  uint32_t end[MOST];
+  uint8_t dtype[MOST];
   int32_t count, more;    /* more: out holds what earlier launches found */
   double pw, *out, *partial;
   unsigned *ticket;
-} many;
-static_assert(sizeof(many) < 8000, "a launch's argument");
+};
+static_assert(sizeof(many<MANY>) < 8000, "a launch's argument");
 
 /* the larger one; NaN stays */
 struct top { template <class T> __device__ static T of(T a, T b) { return a != a ? a : b > a || b != b ? b : a; } };
@@ -32,7 +32,7 @@ __device__ __forceinline__ double term(double x, double p)
 }
 __device__ __forceinline__ double reduce(double s, double p) { return isinf(p) ? amp_reduce_block<top>(s, 0.0) : amp_reduce_block<amp_sum>(s, 0.0); }
 
-__global__ void __launch_bounds__(256) norm_tiles(const __grid_constant__ many m)
+template <int MOST> __global__ void __launch_bounds__(256) norm_tiles(const __grid_constant__ many<MOST> m)
 {
   double s = 0;
   int k = 0;
@@ -63,10 +63,9 @@ __global__ void __launch_bounds__(256) norm_tiles(const __grid_constant__ many m
 
 } // namespace
 
-/* *out = sum of |t * factor|^p over n tensors without gaps on one device (p infinite: the largest); a factor may be NULL */
-extern "C" int amp__cuda_norm_many(amp_tensor *const *t, const float *const *factor, int n, double p, double *out)
+template <int MOST> static int norm_some(amp_tensor *const *t, const float *const *factor, int n, double p, double *out)
 {
-  many m;
+  many<MOST> m;
   int more = 0;
   if (n == 0) return 0;
   amp_cuda_device *d = amp__cuda_enter(t[0]->device_index);
@@ -77,7 +76,7 @@ extern "C" int amp__cuda_norm_many(amp_tensor *const *t, const float *const *fac
   for (int i = 0; i < n; ) {
     uint32_t end = 0;
     m.count = 0;
-    for (; i < n && m.count < MANY; i++) {
+    for (; i < n && m.count < MOST; i++) {
       if (t[i]->numel == 0) continue;
       m.p[m.count] = (const char *)amp__data(t[i]);
       m.factor[m.count] = factor[i];
@@ -93,9 +92,15 @@ extern "C" int amp__cuda_norm_many(amp_tensor *const *t, const float *const *fac
     m.partial = (double *)amp__data(s);
     m.more = more;
     more = 1;
-    AMP_LAUNCH(norm_tiles, grid, 256, 0, m);
+    AMP_LAUNCH((norm_tiles<MOST>), grid, 256, 0, m);
     amp__free(s);
   }
-  if (!more) return amp__cuda_check(cudaMemsetAsync(out, 0, sizeof(double), d->stream), "clearing memory");
+  if (!more) return amp__cuda_check(cudaMemsetAsync(out, 0, sizeof(double), amp__cuda_stream()), "clearing memory");
   return amp__cuda_check(cudaPeekAtLastError(), "the norm of gradients");
+}
+
+/* *out = sum of |t * factor|^p over n tensors without gaps on one device (p infinite: the largest); a factor may be NULL */
+extern "C" int amp__cuda_norm_many(amp_tensor *const *t, const float *const *factor, int n, double p, double *out)
+{
+  return n <= FEW ? norm_some<FEW>(t, factor, n, p, out) : norm_some<MANY>(t, factor, n, p, out);
 }

@@ -20,7 +20,7 @@
 
 namespace {
 
-enum { FEW = 40, MANY = CUDART_VERSION >= 12010 ? 400 : 40, N = 8, THREADS = 256 };
+enum { SOME = 8, FEW = 40, MANY = CUDART_VERSION >= 12010 ? 400 : 40, N = 8, THREADS = 256 };
 enum { SGD, MOMENTUM, ADAM, OTHER, LAMB_NORMS }; /* kernels */
 
 typedef struct chunk {
@@ -326,7 +326,9 @@ template <class T, int MOST> static int some(header o, const amp_optim_chunk *ch
 template <class T> static int all(const header &o, const amp_optim_chunk *chunks, int n, amp_cuda_device *d)
 {
   int rc = 0, at = 0;
-  while (rc == 0 && at < n) rc = !sort_of<T>::wide && n - at <= FEW ? some<float, FEW>(o, chunks, n, &at, d) : some<T, MANY>(o, chunks, n, &at, d);
+  while (rc == 0 && at < n) /* a launch costs the host what its argument is long */
+    rc = !sort_of<T>::wide && n - at <= SOME ? some<float, SOME>(o, chunks, n, &at, d) : !sort_of<T>::wide && n - at <= FEW ? some<float, FEW>(o, chunks, n, &at, d)
+       : some<T, MANY>(o, chunks, n, &at, d);
   return rc;
 }
 

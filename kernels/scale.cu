@@ -83,11 +83,11 @@ template <class T> __global__ void __launch_bounds__(256) check_any(const amp_ar
 }
 
 /* Many tensors without gaps in one launch: each is cut into tiles of 16 KiB, which the blocks share */
-enum { TILE = 1024, MANY = 256 };
-typedef struct many { const char *p[MANY]; int64_t bytes[MANY]; uint32_t end[MANY]; uint8_t dtype[MANY]; int32_t n; float *found; } many; /* end: tiles up to and with this tensor */
-static_assert(sizeof(many) < 6000, "a launch's argument");
+enum { TILE = 1024, FEW = 16, MANY = 256 }; /* few: a launch costs the host what its argument is long */
+template <int MOST> struct many { const char *p[MOST]; int64_t bytes[MOST]; uint32_t end[MOST]; uint8_t dtype[MOST]; int32_t n; float *found; }; /* end: tiles up to and with this tensor */
+static_assert(sizeof(many<MANY>) < 6000, "a launch's argument");
 
-__global__ void __launch_bounds__(256) check_tiles(const many m)
+template <int MOST> __global__ void __launch_bounds__(256) check_tiles(const __grid_constant__ many<MOST> m)
 {
   int bad = 0, k = 0;
   for (uint32_t t = blockIdx.x; t < m.end[m.n - 1]; t += gridDim.x) {
@@ -145,15 +145,15 @@ __global__ void update(float *scale, float *inv, double *tracker, double *hyst, 
 
 } // namespace
 
-extern "C" int amp__cuda_check_many(amp_tensor *const *t, int n, float *found)
+template <int MOST> static int check_some(amp_tensor *const *t, int n, float *found)
 {
   for (int i = 0; i < n; ) {
-    many m;
+    many<MOST> m;
     uint32_t end = 0;
     m.n = 0;
     m.found = found;
     if (!amp__cuda_enter(t[i]->device_index)) return AMP_E_DEVICE;
-    for (; i < n && m.n < MANY; i++) {
+    for (; i < n && m.n < MOST; i++) {
       const char *p = (const char *)amp__data(t[i]);
       if (t[i]->numel == 0) continue;
       if ((uintptr_t)p & 15) {
@@ -167,10 +167,12 @@ extern "C" int amp__cuda_check_many(amp_tensor *const *t, int n, float *found)
       end += (uint32_t)((m.bytes[m.n] + TILE * 16 - 1) / (TILE * 16));
       m.end[m.n++] = end;
     }
-    if (m.n) AMP_LAUNCH(check_tiles, amp_grid(end, 1, 8), 256, 0, m);
+    if (m.n) AMP_LAUNCH((check_tiles<MOST>), amp_grid(end, 1, 8), 256, 0, m);
   }
   return amp__cuda_check(cudaPeekAtLastError(), "checking gradients");
 }
+
+extern "C" int amp__cuda_check_many(amp_tensor *const *t, int n, float *found) { return n <= FEW ? check_some<FEW>(t, n, found) : check_some<MANY>(t, n, found); }
 
 amp_cuda_device *amp_device_of(const void *p)
 {
@@ -186,8 +188,9 @@ amp_cuda_device *amp_device_of(const void *p)
 unsigned *amp_cells(amp_cuda_device *d, unsigned n)
 {
   const size_t bytes = AMP_CELLS * sizeof(unsigned);
-  static unsigned *cell[AMP_CUDA_MAX];
-  if (cell[d->index] == NULL) {
+  static unsigned *cells[AMP_CUDA_MAX][AMP_STREAMS]; /* streams count side by side */
+  unsigned **cell = &cells[d->index][amp__cuda_number(d->index)];
+  if (*cell == NULL) {
     void *p = NULL; /* cleared on a stream of its own: d's may be captured */
     cudaStream_t once = NULL;
     if (amp__cuda_check(cudaMalloc(&p, bytes), "cells of a GPU")) return NULL;
@@ -196,9 +199,9 @@ unsigned *amp_cells(amp_cuda_device *d, unsigned n)
     if (rc == 0) rc = amp__cuda_check(cudaStreamSynchronize(once), "cells of a GPU");
     if (once) cudaStreamDestroy(once);
     if (rc < 0) { cudaFree(p); return NULL; }
-    cell[d->index] = (unsigned *)p;
+    *cell = (unsigned *)p;
   }
-  return cell[d->index] + amp__cuda_turn(n, AMP_CELLS);
+  return *cell + amp__cuda_turn(n, AMP_CELLS);
 }
 
 amp_tensor *amp_found_pack(amp_found_list *f, const float *const *found, int n, int *rc)
