@@ -1,7 +1,8 @@
 /*
 ** attention.cu: rows attention and attention_backward (the private ones under
-** scaled_dot_product_attention), for any head size, mask and strides; no matrix of
-** all scores is ever in memory.
+** scaled_dot_product_attention), for any dtype, head size, mask and strides; no
+** matrix of all scores is ever in memory. What tensor cores can do, they do
+** (attention_mma_call.cu and its kernels); this is the way of all the rest.
 **
 ** A block has 32 rows and meets the others 32 at a time: scores of a pair of tiles,
 ** 8 threads a row, then the product with a tile of at most WIDTH columns, which it
@@ -10,7 +11,7 @@
 ** queries), dk and dv (rows: keys), each from scores made anew. Nothing is added by
 ** atomics. Rows without a key give 0; a score of NaN or +inf makes its row NaN.
 */
-#include "rows.cuh"
+#include "attention.cuh"
 
 namespace {
 
@@ -259,7 +260,8 @@ extern "C" {
 int amp__cuda_attention(amp_call *c)
 {
   amp_tensor *out = c->out[0], *lse = c->out[1], *l;
-  int type = type_of(c->in[0]), width, rc;
+  int type = type_of(c->in[0]), width, rc = amp_flash_forward(c);
+  if (rc <= 0) return rc;
   job k = begin(c->in, c->nin > 3 ? c->in[3] : NULL, c->a[0].i != 0, c->a[1].f);
   dim3 grid;
   if (k.batch == 0 || k.length == 0) return 0;
@@ -278,7 +280,8 @@ int amp__cuda_attention(amp_call *c)
 int amp__cuda_attention_backward(amp_call *c)
 {
   amp_tensor *lse = NULL, *s = NULL;
-  int type = type_of(c->in[1]), rc;
+  int type = type_of(c->in[1]), rc = amp_flash_backward(c);
+  if (rc <= 0) return rc;
   job k = begin(c->in + 1, c->nin > 6 ? c->in[6] : NULL, c->a[0].i != 0, c->a[1].f);
   if (k.batch == 0 || k.length == 0) { /* no query: no gradient for keys either */
     if ((rc = amp__cuda_fill_value(c->out[1], 0)) < 0) return rc;

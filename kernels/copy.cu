@@ -6,7 +6,9 @@
 ** rounds once. Places alike go as bytes. A matrix against its transpose goes
 ** through tiles of shared memory, so that both sides are read along their rows.
 */
+#include "cat.cuh"
 #include "elementwise.cuh"
+#include "sort.cuh"
 
 namespace {
 
@@ -135,6 +137,25 @@ template <class T> __global__ void sum_at(T *o, const amp_arg in, int64_t offset
   }
 }
 
+/* The same in deterministic mode: places are sorted, and a thread adds up what meets at one */
+__global__ void list_places(amp_pair *v, int64_t n, int64_t offset, const amp_arg view)
+{
+  AMP_FOR(i, n) {
+    amp_pair p = { (uint64_t)(offset + amp_offset(view, i)), (uint64_t)i };
+    v[i] = p;
+  }
+}
+template <class T> __global__ void sum_sorted(T *o, const amp_arg in, const amp_pair *v)
+{
+  AMP_FOR(k, in.numel) {
+    uint64_t key = v[k].key;
+    if (k > 0 && v[k - 1].key == key) continue;
+    T sum = 0;
+    for (int64_t j = k; j < in.numel && v[j].key == key; j++) sum += amp_load<T>(in.p, in.dtype, amp_offset(in, (int64_t)v[j].at));
+    o[key] = sum;
+  }
+}
+
 /* zero where column - row is beyond k on one side */
 __global__ void zero_side(char *p, int es, int64_t matrices, int nd, const amp_arg a, int64_t k, int lower)
 {
@@ -199,6 +220,7 @@ int amp__cuda_cat(amp_call *c)
   amp_tensor *o = c->out[0];
   int dim = (int)c->a[0].i;
   int64_t at = o->offset;
+  if (amp_cat_many(o, dim, c->in, c->nin) == 0) return 0;
   for (int i = 0; i < c->nin; i++) {
     amp_tensor *t = c->in[i];
     amp_storage s;
@@ -263,7 +285,16 @@ int amp__cuda_as_strided_sum(amp_call *c)
   if (rc == 0 && t->numel > 0) {
     amp_arg in = amp_arg_of(t), view = in;
     for (int d = 0; d < t->ndim; d++) view.stride[d] = c->a[19 + d].i;
-    if (wide == AMP_FLOAT64) AMP_LAUNCH((sum_at<double>), amp_grid(t->numel, 256), 256, 0, (double *)amp__data(acc), in, c->a[27].i, view);
+    amp_tensor *room = amp__cuda_deterministic ? amp__cuda_scratch((size_t)t->numel * 2 * sizeof(amp_pair)) : NULL;
+    if (amp__cuda_deterministic && room == NULL) rc = AMP_E_MEMORY;
+    else if (room) {
+      amp_pair *v = AMP_DATA(amp_pair, room);
+      AMP_LAUNCH(list_places, amp_grid(t->numel, 256), 256, 0, v, t->numel, c->a[27].i, view);
+      v = (amp_pair *)amp_sort_items(true, v, v + t->numel, 1, t->numel);
+      if (wide == AMP_FLOAT64) AMP_LAUNCH((sum_sorted<double>), amp_grid(t->numel, 256), 256, 0, (double *)amp__data(acc), in, (const amp_pair *)v);
+      else AMP_LAUNCH((sum_sorted<float>), amp_grid(t->numel, 256), 256, 0, (float *)amp__data(acc), in, (const amp_pair *)v);
+      amp__free(room);
+    } else if (wide == AMP_FLOAT64) AMP_LAUNCH((sum_at<double>), amp_grid(t->numel, 256), 256, 0, (double *)amp__data(acc), in, c->a[27].i, view);
     else AMP_LAUNCH((sum_at<float>), amp_grid(t->numel, 256), 256, 0, (float *)amp__data(acc), in, c->a[27].i, view);
   }
   if (acc != o) {

@@ -1,129 +1,54 @@
 /*
 ** rnn.cu: rows rnn_layer and rnn_layer_backward: one recurrent layer in one
-** direction, of products and of one launch a step that does everything else.
-** cpu_rnn.h says how steps, packed sequences and the reserve lie; the reserve is of
-** the computing type, operands and results of products are of the tensors' dtype.
+** direction, as launches a step. 16-bit floats on cards with tensor cores take one
+** for a step, product and all (rnn_step.cu); else, and where a product is large, a
+** step is a product and a launch for the rest.
 **
-** Forward the input's projection of the whole sequence is one product. Backward a
-** step's launch takes what the later step left (the product of its gates' gradient,
-** and what passes by the product), and leaves the gates' gradient for the next.
+** Forward the input's projection of the whole sequence is one product; of a single
+** step (a cell) it is part of the launch. Backward a step's launch takes the product
+** of the later step's gates' gradient, or makes it, and leaves its own gates' gradient.
+** A packed sequence goes back in products: where an element ends, they know what for.
 */
 #include <cstdlib>
-#include "math.cuh"
+#include "rnn.cuh"
 #include "rows.cuh"
 #include "../src/cuda/cuda_gemm.h"
 
 namespace {
 
-enum { TANH, RELU, LSTM, GRU };
+enum { TANH = AMP_RNN_TANH, RELU = AMP_RNN_RELU, LSTM = AMP_RNN_LSTM, GRU = AMP_RNN_GRU };
+typedef amp_rnn rnn;
+typedef amp_rnn_step step;
 
-typedef struct rnn {
-  int32_t mode, dtype, reverse, bdt, bhdt, gydt;
-  int64_t t, n, rows, in, h, r, g, rs;   /* steps, batch, rows, input, hidden, recurrent input, gates * hidden, reserve's row */
-  const char *x, *h0, *c0, *bi, *bh;     /* rows x in, n x r, n x h, g, g */
-  char *y, *hn, *cn, *xg, *hg;           /* rows x h, n x h; projections: rows x g of the input, n x g of the state */
-  void *reserve;
-  /* backward */
-  const char *gy;
-  char *dg, *dgh, *hprev, *prod;         /* rows x g, the same (GRU), rows x r, n x r */
-  void *carry, *dc;                      /* n x h of the computing type: what passes by the product; the cells' */
-} rnn;
-
-typedef struct step { int64_t row, m, before, old, done; int32_t last_from; } step; /* rows row .. row + m - 1; the first `old` follow those from `before` on */
-
-/* -- A step ---------------------------------------------------------------------------- */
-
-template <class T> __device__ __forceinline__ T state_at(const rnn &k, const step &s, int64_t i, int64_t j)
-{
-  return i < s.old ? amp_load<T>(k.y, k.dtype, (s.before + i) * k.h + j) : amp_load<T>(k.h0, k.dtype, i * k.r + j);
-}
-template <class T> __device__ __forceinline__ T cell_at(const rnn &k, const step &s, int64_t i, int64_t j)
-{
-  const T *reserve = (const T *)k.reserve;
-  return i < s.old ? reserve[(s.before + i) * k.rs + 4 * k.h + j] : reserve[k.rows * k.rs + i * k.h + j];
-}
+/* -- A step, its products done ------------------------------------------------------------ */
 
 template <class T> __global__ void __launch_bounds__(256) ahead(const rnn k, const step s)
 {
-  const int64_t h = k.h;
-  AMP_FOR(e, s.m * h) {
-    int64_t i = e / h, j = e - i * h, row = s.row + i;
-    T *x = (T *)k.reserve + row * k.rs, y, c = 0;
-    auto gate = [&](int q) { /* the input's part and its bias, and unless it is a GRU's last gate the state's */
-      T v = amp_load<T>(k.xg, k.dtype, row * k.g + q * h + j);
-      if (k.bi) v += amp_load<T>(k.bi, k.bdt, q * h + j);
-      return v;
-    };
-    auto own = [&](int q) { T v = amp_load<T>(k.hg, k.dtype, i * k.g + q * h + j); return k.bh ? v + amp_load<T>(k.bh, k.bhdt, q * h + j) : v; };
-    if (k.mode == LSTM) {
-      T in = amp_sigmoid(gate(0) + own(0)), f = amp_sigmoid(gate(1) + own(1)), u = tanh(gate(2) + own(2)), o = amp_sigmoid(gate(3) + own(3));
-      if (i >= s.old) ((T *)k.reserve)[k.rows * k.rs + i * h + j] = amp_load<T>(k.c0, k.dtype, i * h + j);
-      c = f * cell_at<T>(k, s, i, j) + in * u;
-      x[j] = in;
-      x[h + j] = f;
-      x[2 * h + j] = u;
-      x[3 * h + j] = o;
-      x[4 * h + j] = c;
-      y = o * tanh(c);
-    } else if (k.mode == GRU) {
-      T r = amp_sigmoid(gate(0) + own(0)), z = amp_sigmoid(gate(1) + own(1)), a = own(2), n = tanh(gate(2) + r * a);
-      x[j] = r;
-      x[h + j] = z;
-      x[2 * h + j] = n;
-      x[3 * h + j] = a;
-      y = n + z * (state_at<T>(k, s, i, j) - n);
-    } else {
-      T v = gate(0) + own(0);
-      y = k.mode == TANH ? (T)tanh(v) : v < 0 ? (T)0 : v;
-      x[j] = y;
-    }
-    amp_store<T>(k.y, k.dtype, row * h + j, y);
-    if (i < s.last_from) continue; /* not the last step of this element */
-    amp_store<T>(k.hn, k.dtype, i * h + j, y);
-    if (k.mode == LSTM) amp_store<T>(k.cn, k.dtype, i * h + j, c);
+  AMP_FOR(e, s.m * k.h) {
+    int64_t i = e / k.h, j = e - i * k.h;
+    rnn_ahead<T>(k, s, i, j, rnn_before<T>(k, s, i, j), [&](int q) {
+      T v = amp_load<T>(k.xg, k.dtype, (s.row + i) * k.g + q * k.h + j);
+      return k.bi ? v + amp_load<T>(k.bi, k.dtype, q * k.h + j) : v;
+    }, [&](int q) {
+      T v = amp_load<T>(k.hg, k.dtype, i * k.g + q * k.h + j);
+      return k.bh ? v + amp_load<T>(k.bh, k.dtype, q * k.h + j) : v;
+    });
   }
 }
 
 template <class T> __global__ void __launch_bounds__(256) behind(const rnn k, const step s)
 {
-  const int64_t h = k.h;
-  AMP_FOR(e, s.m * h) {
-    int64_t i = e / h, j = e - i * h, row = s.row + i, at = row * k.g + j;
-    const T *x = (const T *)k.reserve + row * k.rs;
-    T *carry = (T *)k.carry + i * h + j, d = *carry;
-    if (i < s.done) d += amp_load<T>(k.prod, k.dtype, i * k.r + j);
-    if (k.gy) d += amp_load<T>(k.gy, k.gydt, row * h + j);
-    if (k.mode == LSTM) {
-      T in = x[j], f = x[h + j], u = x[2 * h + j], o = x[3 * h + j], t = tanh(x[4 * h + j]), *dc = (T *)k.dc + i * h + j;
-      T q = *dc + d * o * (1 - t * t);
-      amp_store<T>(k.dg, k.dtype, at, q * u * in * (1 - in));
-      amp_store<T>(k.dg, k.dtype, at + h, q * cell_at<T>(k, s, i, j) * f * (1 - f));
-      amp_store<T>(k.dg, k.dtype, at + 2 * h, q * in * (1 - u * u));
-      amp_store<T>(k.dg, k.dtype, at + 3 * h, d * t * o * (1 - o));
-      *dc = q * f;
-      *carry = 0;
-    } else if (k.mode == GRU) {
-      T r = x[j], z = x[h + j], n = x[2 * h + j], a = x[3 * h + j];
-      T dn = d * (1 - z) * (1 - n * n), dr = dn * a * r * (1 - r), dz = d * (state_at<T>(k, s, i, j) - n) * z * (1 - z);
-      amp_store<T>(k.dg, k.dtype, at, dr);
-      amp_store<T>(k.dg, k.dtype, at + h, dz);
-      amp_store<T>(k.dg, k.dtype, at + 2 * h, dn);
-      amp_store<T>(k.dgh, k.dtype, at, dr);
-      amp_store<T>(k.dgh, k.dtype, at + h, dz);
-      amp_store<T>(k.dgh, k.dtype, at + 2 * h, dn * r);
-      *carry = d * z;
-    } else {
-      amp_store<T>(k.dg, k.dtype, at, k.mode == TANH ? d * (1 - x[j] * x[j]) : x[j] > 0 ? d : (T)0);
-      *carry = 0;
-    }
+  AMP_FOR(e, s.m * k.h) {
+    int64_t i = e / k.h, j = e - i * k.h;
+    rnn_behind<T>(k, s, i, j, rnn_saved_at<T>(k, s, i, j), i < s.done ? amp_load<T>(k.prod, k.dtype, i * k.r + j) : (T)0);
   }
-  AMP_FOR(e, s.m * k.r) {
+  if (k.hprev) AMP_FOR(e, s.m * k.r) {
     int64_t i = e / k.r, j = e - i * k.r;
     amp_store<T>(k.hprev, k.dtype, (s.row + i) * k.r + j, state_at<T>(k, s, i, j));
   }
 }
 
-/* the initial states' gradients */
+/* the initial states' gradients, of packed sequences and GRUs */
 template <class T> __global__ void __launch_bounds__(256) start(const rnn k, char *dh0, char *dc0)
 {
   AMP_FOR(e, k.n * k.r) {
@@ -195,7 +120,12 @@ static int steps(rnn *r, hold *k, const amp_tensor *data, const amp_tensor *size
 static step step_at(const rnn *r, const hold *k, int64_t t)
 {
   int64_t p = r->reverse ? t + 1 : t - 1, m = k->first[t + 1] - k->first[t], old = p < 0 || p >= r->t ? 0 : k->first[p + 1] - k->first[p];
-  step s = { k->first[t], m, old ? k->first[p] : 0, old < m ? old : m, 0, 0 };
+  step s;
+  memset((void *)&s, 0, sizeof s);
+  s.row = k->first[t];
+  s.m = m;
+  s.before = old ? k->first[p] : 0;
+  s.old = old < m ? old : m;
   /* elements from last_from on end here */
   s.last_from = (int32_t)(r->reverse ? (t > 0 ? m : 0) : t + 1 < r->t ? k->first[t + 2] - k->first[t + 1] : 0);
   return s;
@@ -226,6 +156,15 @@ static int product(const rnn *r, int64_t m, int64_t size, int64_t out, const cha
 
 static const char *at(const rnn *r, const char *p, int64_t i) { return p + i * amp__dtype_size[r->dtype]; }
 
+/* Every row's state before it, of a sequence that is not packed: results moved by a step */
+static int states_before(const rnn *r, char *to)
+{
+  int64_t size = amp__dtype_size[r->dtype], one = r->n * r->h * size, rest = (r->t - 1) * one;
+  int rc = amp__cuda_check(cudaMemcpyAsync(r->reverse ? to + rest : to, r->h0, (size_t)one, cudaMemcpyDeviceToDevice, amp__cuda_stream()), "a copy");
+  if (rc < 0 || rest == 0) return rc;
+  return amp__cuda_check(cudaMemcpyAsync(r->reverse ? to : to + one, r->reverse ? r->y + one : r->y, (size_t)rest, cudaMemcpyDeviceToDevice, amp__cuda_stream()), "a copy");
+}
+
 } // namespace
 
 extern "C" {
@@ -246,21 +185,25 @@ int amp__cuda_rnn_layer(amp_call *c)
   r.x = given(&k, in[0], r.dtype);
   r.h0 = given(&k, in[1], r.dtype);
   r.c0 = given(&k, in[2], r.dtype);
-  const char *w_ih = given(&k, in[3], r.dtype), *w_hh = given(&k, in[4], r.dtype);
-  r.bi = given(&k, in[5], r.bdt = r.dtype);
-  r.bh = given(&k, in[6], r.bhdt = r.dtype);
+  r.wx = given(&k, in[3], r.dtype);
+  r.w = given(&k, in[4], r.dtype);
+  r.bi = given(&k, in[5], r.dtype);
+  r.bh = given(&k, in[6], r.dtype);
   r.y = result(&k, c->out[0], r.dtype);
   r.hn = result(&k, c->out[1], r.dtype);
   r.cn = result(&k, c->out[2], r.dtype);
   r.reserve = result(&k, c->out[3], type);
-  r.xg = room(&k, r.dtype, r.rows * r.g);
-  r.hg = room(&k, r.dtype, r.n * r.g);
   if (k.rc < 0) return finish(&k, k.rc);
-  rc = product(&r, r.rows, r.in, r.g, r.x, w_ih, false, r.xg);
+  const bool input = r.t == 1 && amp_rnn_takes(&r, false, true), whole = input || amp_rnn_takes(&r, false, false);
+  if (!input) r.xg = room(&k, r.dtype, r.rows * r.g);
+  if (!whole) r.hg = room(&k, r.dtype, r.n * r.g);
+  if (k.rc < 0) return finish(&k, k.rc);
+  if (!input) rc = product(&r, r.rows, r.in, r.g, r.x, r.wx, false, r.xg);
   for (int64_t i = 0; i < r.t && rc == 0; i++) {
     step s = step_at(&r, &k, r.reverse ? r.t - 1 - i : i);
-    if ((rc = product(&r, s.old, r.h, r.g, at(&r, r.y, s.before * r.h), w_hh, false, r.hg)) < 0) break;
-    if ((rc = product(&r, s.m - s.old, r.r, r.g, at(&r, r.h0, s.old * r.r), w_hh, false, (char *)at(&r, r.hg, s.old * r.g))) < 0) break;
+    if (whole) { rc = amp_rnn_ahead_whole(&r, &s, input); continue; }
+    if ((rc = product(&r, s.old, r.h, r.g, at(&r, r.y, s.before * r.h), r.w, false, r.hg)) < 0) break;
+    if ((rc = product(&r, s.m - s.old, r.r, r.g, at(&r, r.h0, s.old * r.r), r.w, false, (char *)at(&r, r.hg, s.old * r.g))) < 0) break;
     rc = amp_by_float(type, [&](auto zero) {
       AMP_LAUNCH((ahead<decltype(zero)>), amp_grid(s.m * r.h, 256), 256, 0, r, s);
       return 0;
@@ -270,7 +213,7 @@ int amp__cuda_rnn_layer(amp_call *c)
 }
 
 /* grad? grad_h? grad_c? reserve w_hh result hx batch_sizes? -> of gates, of hx, of cx (LSTM) or of the state's gates
-** (GRU), and each step's state before it */
+** (GRU), and each step's state before it (none for a single step) */
 int amp__cuda_rnn_layer_backward(amp_call *c)
 {
   amp_tensor *in[8];
@@ -282,39 +225,51 @@ int amp__cuda_rnn_layer_backward(amp_call *c)
   type = r.dtype == AMP_FLOAT64 ? AMP_FLOAT64 : AMP_FLOAT32;
   if ((rc = steps(&r, &k, in[5], in[7], in[6]->size[0])) < 0) return finish(&k, rc);
   if (r.rows == 0 || r.h == 0) return finish(&k, 0);
+  const bool packed = in[7] != NULL;
   r.gydt = in[0] ? in[0]->dtype : 0;
-  r.gy = in[0] ? given(&k, in[0], in[0]->dtype) : NULL;
+  r.ghdt = in[1] ? in[1]->dtype : 0;
+  r.gcdt = in[2] ? in[2]->dtype : 0;
+  r.gy = in[0] ? given(&k, in[0], r.gydt) : NULL;
+  r.gh = in[1] ? given(&k, in[1], r.ghdt) : NULL;
+  r.gc = in[2] && r.mode == LSTM ? given(&k, in[2], r.gcdt) : NULL;
   r.reserve = given(&k, in[3], type);
-  const char *w_hh = given(&k, in[4], r.dtype);
+  r.w = given(&k, in[4], r.dtype);
   r.y = given(&k, in[5], r.dtype);
   r.h0 = given(&k, in[6], r.dtype);
   r.dg = result(&k, c->out[0], r.dtype);
-  char *dh0 = result(&k, c->out[1], r.dtype), *third = result(&k, c->out[2], r.dtype);
+  char *dh0 = result(&k, c->out[1], r.dtype), *third = result(&k, c->out[2], r.dtype), *before = result(&k, c->out[3], r.dtype);
   if (r.mode == GRU) r.dgh = third;
-  r.hprev = result(&k, c->out[3], r.dtype);
-  r.prod = room(&k, r.dtype, r.n * r.r);
-  int64_t size[2] = { r.n, r.h };
-  for (int i = 1; i < 3; i++) { /* what the last states' gradients begin with */
-    amp_tensor *t = i == 1 || r.mode == LSTM ? amp__cuda_make(type, 2, size) : NULL;
-    if (i == 2 && r.mode != LSTM) continue;
-    char *p = kept(&k, t, NULL);
-    if (i == 1) r.carry = p;
-    else r.dc = p;
-    if (t && (rc = in[i] ? amp__cuda_copy_to(t, in[i]) : amp__cuda_fill_value(t, 0)) < 0) k.rc = rc;
-  }
+  if (k.rc < 0) return finish(&k, k.rc);
+  /* direct: no launch of its own for the initial states' gradients */
+  const bool whole = !packed && amp_rnn_takes(&r, true, false), direct = whole || (!packed && r.mode != GRU);
+  if (r.mode == GRU) r.carry = room(&k, type, r.n * r.h);
+  if (r.mode == LSTM) r.dc0 = third;
+  if (r.mode == LSTM && (packed || r.t > 1)) r.dc = room(&k, type, r.n * r.h);
+  if (!direct || (!whole && r.t > 1)) r.prod = room(&k, r.dtype, r.n * r.r);
   if (k.rc < 0) return finish(&k, k.rc);
   rc = 0;
-  for (int64_t i = r.t - 1, done = 0; i >= 0 && rc == 0; i--) {
+  if (packed) r.hprev = before;
+  else if (r.t > 1) rc = states_before(&r, before);
+  for (int64_t i = r.t - 1, done = 0, after = 0; i >= 0 && rc == 0; i--) {
     step s = step_at(&r, &k, r.reverse ? r.t - 1 - i : i);
     s.done = done;
-    amp_by_float(type, [&](auto zero) {
+    s.after = after;
+    s.last = direct && i == 0;
+    if (whole && done) rc = amp_rnn_behind_whole(&r, &s);
+    else amp_by_float(type, [&](auto zero) {
       AMP_LAUNCH((behind<decltype(zero)>), amp_grid(s.m * r.h, 256), 256, 0, r, s);
       return 0;
     });
-    rc = product(&r, s.m, r.g, r.r, at(&r, r.mode == GRU ? r.dgh : r.dg, s.row * r.g), w_hh, true, r.prod);
+    if (rc == 0 && !whole) rc = product(&r, s.m, r.g, r.r, at(&r, r.mode == GRU ? r.dgh : r.dg, s.row * r.g), r.w, true, s.last ? dh0 : r.prod);
     if (s.m > done) done = s.m;
+    after = s.row;
+    if (whole && i == 0 && rc == 0) {
+      s.done = done;
+      s.after = after;
+      rc = amp_rnn_first_whole(&r, &s, dh0);
+    }
   }
-  if (rc == 0)
+  if (rc == 0 && !direct)
     rc = amp_by_float(type, [&](auto zero) {
       AMP_LAUNCH((start<decltype(zero)>), amp_grid(r.n * (r.r > r.h ? r.r : r.h), 256), 256, 0, r, dh0, r.mode == LSTM ? third : (char *)NULL);
       return 0;

@@ -117,18 +117,21 @@ __global__ void any_of(const amp_found_list f, float *cell)
 }
 
 /* As amp__cpu_scale_update, which says why */
-__global__ void update(float *scale, float *inv, double *tracker, double *hyst, const amp_found_list f, const amp_scaler_options o)
+__global__ void update(const float *scale, const float *inv, float *scale_to, float *inv_to, double *tracker, double *hyst, const amp_found_list f, const amp_scaler_options o)
 {
   bool any = false;
   for (int i = 0; i < f.n; i++) any |= *f.cell[i] != 0;
   double s = *scale;
+  *scale_to = (float)s;
+  *inv_to = *inv;
+  if (o.growth_interval == 0) return;
   if (any) {
     *tracker = 0;
     if (*hyst > (double)o.hysteresis) *hyst = (double)o.hysteresis;
     if (*hyst > 0) *hyst -= 1;
     if (*hyst > 0) return;
     s *= o.backoff_factor;
-    if (s < o.min_scale) s = fmin((double)*scale, o.min_scale);
+    if (s < o.min_scale) s = fmin((double)*scale_to, o.min_scale);
     if (1 / s > (double)FLT_MAX) return;
   } else {
     *tracker += 1;
@@ -139,8 +142,8 @@ __global__ void update(float *scale, float *inv, double *tracker, double *hyst, 
     if (s > o.max_scale) s = o.max_scale;
     if (s > (double)FLT_MAX) return;
   }
-  *scale = (float)s;
-  *inv = (float)(1 / (double)*scale);
+  *scale_to = (float)s;
+  *inv_to = (float)(1 / (double)*scale_to);
 }
 
 } // namespace
@@ -250,15 +253,15 @@ int amp__cuda_check_scale(amp_tensor *t, const float *inv, float *found)
   return amp__cuda_check(cudaPeekAtLastError(), "the check of a gradient");
 }
 
-int amp__cuda_scale_update(float *scale, float *inv, double *tracker, double *hyst, const float *const *found, int nfound, const amp_scaler_options *o)
+int amp__cuda_scale_update(const float *scale, const float *inv, float *scale_to, float *inv_to, double *tracker, double *hyst, const float *const *found, int nfound, const amp_scaler_options *o)
 {
   amp_found_list f;
   int rc;
-  if (o->growth_interval == 0) return 0;
+  if (o->growth_interval == 0 && scale == scale_to) return 0;
   if (amp_device_of(scale) == NULL) return AMP_E_DEVICE;
   amp_tensor *held = amp_found_pack(&f, found, nfound, &rc);
   if (rc == 0) {
-    AMP_LAUNCH(update, 1, 1, 0, scale, inv, tracker, hyst, f, *o);
+    AMP_LAUNCH(update, 1, 1, 0, scale, inv, scale_to, inv_to, tracker, hyst, f, *o);
     rc = amp__cuda_check(cudaPeekAtLastError(), "the scale's update");
   }
   amp__free(held);

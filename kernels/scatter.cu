@@ -73,7 +73,7 @@ template <class T> __global__ void __launch_bounds__(256) combine_sorted(const a
     T *at = (T *)p.x + (int64_t)key + (inner > 1 ? j * p.xs[p.nd - 1] : 0), sum = *at;
     for (; k < n && v[k].key == key; k++) {
       T y = p.y ? amp_load<T>(p.y, p.dtype, amp_pick_plain_at(p, (int64_t)v[k].at * inner + j)) : fill;
-      sum = op == AMP_PICK_MUL ? sum * y : sum + (T)alpha * y;
+      sum = op == AMP_PICK_ADD ? sum + (T)alpha * y : combined(op, sum, y);
     }
     *at = sum;
   }
@@ -241,7 +241,7 @@ int amp_pick_combine(amp_pick *p, int dtype, int op, double alpha)
 {
   if (p->n == 0) return 0;
   amp_pick_end(p, amp__dtype_size[dtype], false);
-  if (amp__cuda_deterministic && amp__is_float(dtype) && (op == AMP_PICK_ADD || op == AMP_PICK_MUL))
+  if (amp__cuda_deterministic && amp__is_float(dtype) && op != AMP_PICK_COUNT) /* of 0 and -0 the first is the largest, too */
     return dtype == AMP_FLOAT64 ? combine_in_order<double>(*p, op, alpha) : combine_in_order<float>(*p, op, alpha);
   unsigned grid = amp_grid(p->n, 256, 32);
   if (dtype == AMP_FLOAT32) AMP_LAUNCH((combine_at<float>), grid, 256, 0, *p, op, alpha);

@@ -114,6 +114,23 @@ net:half()
 fails(function() f(x) end, 'moved', 'capture the step anew')
 ]])
 
+  case('called inside a scope, it lasts beyond the scope; its results may leave it', [[
+local net = nn.Linear(4, 4):to 'cuda'
+local opt = optim.SGD(net:parameters(), { lr = 0.1 })
+local f = amp.capture(function(x)
+  local loss = net(x):square():mean()
+  loss:backward()
+  opt:step():clear_grad()
+  return loss
+end)
+local x, before = randn(2, 4), math.huge
+for i = 1, 6 do
+  local loss = amp.scope(f, x):item()
+  assert(loss < before, ('step %d: %g after %g'):format(i, loss, before))
+  before = loss
+end
+]])
+
   case('has a graph for each set of shapes, and flat memory', [[
 local net = nn.Linear(4, 4):to 'cuda'
 local opt = optim.SGD(net:parameters(), { lr = 0.01 })

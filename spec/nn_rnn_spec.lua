@@ -185,6 +185,169 @@ describe('recurrent modules', function()
   end)
 end)
 
+-- A cell's derivative leaves the products of its weights' gradients for the end of the backward, unless somebody looks.
+describe('a cell that runs for many steps', function()
+  local kinds = { 'LSTMCell', 'GRUCell', 'RNNCell' }
+
+  local function loop(cell, x)
+    local h, c = amp.zeros(x:size(2), cell.hidden_size, { dtype = x.dtype }), amp.zeros(x:size(2), cell.hidden_size, { dtype = x.dtype })
+    local outs = {}
+    for t = 1, x:size(1) do
+      if cell:is(nn.LSTMCell) then h, c = cell(x[t], { h, c }) else h = cell(x[t], h) end
+      outs[t] = h
+    end
+    return amp.stack(outs), h
+  end
+
+  local function grads(m)
+    local list = {}
+    for name, p in m:named_parameters() do list[name] = p.grad and p.grad:clone() end
+    return list
+  end
+
+  local function same(want, got, scale)
+    local n = 0
+    for name, g in pairs(want) do
+      assert.is_true((g - got[name]):abs():max():item() <= 1e-10 * scale, name)
+      n = n + 1
+    end
+    assert.is_true(n > 0)
+  end
+
+  for _, kind in ipairs(kinds) do
+    for _, bias in ipairs { true, false } do
+      it(('%s%s has the gradients of a layer'):format(kind, bias and '' or ' without biases'), function()
+        local cell, net = nn[kind](3, 4, { bias = bias }):double(), nn[kind:gsub('Cell', '')](3, 4, { bias = bias }):double()
+        local x = amp.randn(600, 2, 3, { dtype = 'float64' }) -- more than are held at once
+        local weights = {}
+        for name, p in cell:named_parameters() do weights[name .. '_l0'] = p:detach() end
+        net:load_state_dict(weights)
+        local y = loop(cell, x)
+        local g = amp.randn(600, 2, 4, { dtype = 'float64' })
+        y:backward(g);
+        (net(x)):backward(g)
+        local want = {}
+        for name, t in pairs(grads(net)) do want[name:gsub('_l0', '')] = t end
+        same(want, grads(cell), 100)
+      end)
+    end
+  end
+
+  local function made()
+    amp.manual_seed(5)
+    return nn.LSTMCell(3, 4):double(), amp.randn(5, 2, 3, { dtype = 'float64' })
+  end
+
+  local function reference()
+    local cell, x = made()
+    for _, p in ipairs(cell:parameters()) do p:register_hook(function() end) end -- at once
+    loop(cell, x):sum():backward()
+    return grads(cell)
+  end
+
+  it('gives hooks and amp.grad the same', function()
+    local cell, x = made()
+    local seen = 0
+    cell.weight_hh:register_hook(function(g)
+      seen = seen + 1
+      return g * 2
+    end)
+    loop(cell, x):sum():backward()
+    local want = reference()
+    want.weight_hh = want.weight_hh * 2
+    same(want, grads(cell), 1)
+    assert.equal(1, seen)
+    cell = made()
+    local list = amp.grad(loop(cell, x):sum(), cell:parameters())
+    local got, at = {}, 0
+    for name in cell:named_parameters() do
+      at = at + 1
+      got[name] = list[at]
+    end
+    same(reference(), got, 1)
+    assert.is_nil(cell.weight_hh.grad)
+  end)
+
+  it('adds up over backwards, over cells with the same weights, and with a weight that is used elsewhere', function()
+    local cell, x = made()
+    local y = loop(cell, x)
+    y:sum():backward { retain_graph = true }
+    y:sum():backward()
+    local want = reference()
+    for name, g in pairs(want) do want[name] = g * 2 end
+    same(want, grads(cell), 1)
+    cell = made();
+    (loop(cell, x):sum() + loop(cell, x):sum() + cell.weight_ih:sum() * 3):backward()
+    want.weight_ih = want.weight_ih + 3
+    same(want, grads(cell), 1)
+  end)
+
+  it('leaves frozen weights alone', function()
+    local cell, x = made()
+    cell.weight_ih:requires_grad_(false)
+    cell.bias_hh:requires_grad_(false)
+    loop(cell, x):sum():backward()
+    local want, got = reference(), grads(cell)
+    assert.is_nil(got.weight_ih)
+    assert.is_nil(got.bias_hh)
+    want.weight_ih, want.bias_hh = nil, nil
+    same(want, got, 1)
+    cell = made()
+    for _, p in ipairs(cell:parameters()) do p:requires_grad_(false) end
+    x:requires_grad_(true)
+    loop(cell, x):sum():backward()
+    assert.is_true(x.grad:abs():sum():item() > 0)
+  end)
+
+  it('has gradients of gradients', function()
+    local cell, x = made()
+    loop(cell, x):sum():backward { create_graph = true }
+    same(reference(), grads(cell), 1)
+    local g = cell.weight_hh.grad
+    cell.weight_hh.grad = nil
+    g:pow(2):sum():backward()
+    assert.is_true(cell.weight_hh.grad:abs():sum():item() > 0)
+  end)
+
+  for _, dtype in ipairs { 'float16', 'bfloat16' } do
+    it(('sums in float32 under autocast to %s, and the scaler sees an overflow'):format(dtype), function()
+      amp.manual_seed(2)
+      local cell = nn.GRUCell(3, 4)
+      local x = amp.randn(40, 2, 3)
+      local scaler = amp.GradScaler { init_scale = 1024 }
+      local function backward(scale)
+        cell:zero_grad()
+        amp.autocast({ dtype = dtype }, function() return (loop(cell, x):float()):mul(0.01):sum() * scale end):backward()
+      end
+      backward(1)
+      local got = grads(cell)
+      cell:zero_grad()
+      loop(cell, x):mul(0.01):sum():backward()
+      for name, g in pairs(grads(cell)) do
+        local err = (g - got[name]):abs():max():item()
+        assert.is_true(err <= 0.03 * g:abs():max():item() + 1e-3, name .. ' ' .. err)
+        assert.equal('float32', got[name].dtype)
+      end
+      local opt = amp.optim.SGD(cell:parameters(), { lr = 0.1 })
+      local before = cell.weight_hh:detach():clone()
+      backward(dtype == 'float16' and 1e9 or 1 / 0)
+      scaler:step(opt)
+      scaler:update()
+      assert.equal(512, scaler:get_scale())
+      H.close(cell.weight_hh, before, H.exact)
+    end)
+  end
+
+  it('says so if an operand changes while the backward runs', function()
+    local cell, x = made()
+    local h, c = cell(x[1])
+    local late = x[2]:clone()
+    c:register_hook(function() amp.no_grad(function() late:add_(1) end) end) -- the second step's part is over, the first one's to come
+    h = cell(late, { h, c })
+    H.fails(function() h:sum():backward() end, 'changed in place')
+  end)
+end)
+
 describe('nn.utils.rnn', function()
   it('packs and unpacks: what comes back is the batch, padded', function()
     local x = amp.arange(1, 25):reshape(4, 3, 2)

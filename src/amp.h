@@ -169,6 +169,7 @@ typedef struct amp_memory_stats { /* bytes, of one device */
   int64_t high;   /* most live bytes since a backward ended */
   int64_t swing;  /* rw: largest fall of live bytes from there to a backward's end, less what collectors freed */
   int64_t allocations, failures;
+  int64_t kept;   /* of the cached bytes, those that captured steps keep */
 } amp_memory_stats;
 
 /* What the library knows of an op: its row. */
@@ -563,6 +564,55 @@ AMP_API int amp_device_get_properties(amp_state *S, int device, int index, amp_d
 AMP_API int amp_device_set(amp_state *S, int device, const char *name, int value);
 /* What a device type uses, "cublas", "cudnn" and so on: its version, or why it is not there. Static. */
 AMP_API const char *amp_device_library(int device, const char *name);
+
+/* 1: runs repeat bit by bit on every device, in the whole process; 0: where it costs speed they need not; <0: only asks.
+** Gives what it was. In force for devices that are found later, too. */
+AMP_API int amp_use_deterministic(int on);
+/* Bytes of a device (index from 0) that nobody holds, and all it has, as its driver says. */
+AMP_API int amp_device_memory(amp_state *S, int device, int index, int64_t *free_bytes, int64_t *total);
+
+/* -- Pinned memory and streams -------------------------------------------- */
+/* A device has up to 16 streams, 0 being the one it starts with. A thread's ops go to the stream it uses (of each device);
+** work of one stream is done in order, of different ones in any order that events leave. Memory needs no care: what a
+** stream still works on is not given to another. None of these may be called while a step is captured. */
+
+/* A copy of a CPU tensor in pinned memory, without history; where there is no GPU, another handle of a itself. */
+AMP_API int amp_pin_memory(amp_state *S, amp_ref *out, const amp_ref *a);
+/* A CPU tensor in pinned memory (ordinary one without a GPU), not filled. */
+AMP_API int amp_empty_pinned(amp_state *S, amp_ref *out, int ndim, const int64_t *size, int dtype);
+/* 1: the tensor lies in pinned memory. */
+AMP_API int amp_is_pinned(const amp_ref *a);
+/* dst:copy_(src), which between a device and pinned memory is queued only: wait (for the stream, or an event after it)
+** before the host's side is written, or read. Between others it is an ordinary copy. */
+AMP_API int amp_copy_async(amp_state *S, const amp_ref *dst, const amp_ref *src);
+/* A copy of a on another device in the same way; to the CPU it lies in pinned memory. */
+AMP_API int amp_to_async(amp_state *S, amp_ref *out, const amp_ref *a, int device, int index);
+
+/* A stream's number, from 1; the sixteenth call for a device gives the first again. <0: error. */
+AMP_API int amp_stream_new(amp_state *S, int device, int index);
+/* The stream that this thread's work on a device goes to from now on (<0: only asks); gives the one before. */
+AMP_API int amp_stream_use(amp_state *S, int device, int index, int stream);
+/* 1: a stream has done all it was given; 0: not yet; <0: error. */
+AMP_API int amp_stream_query(amp_state *S, int device, int index, int stream);
+/* Waits until it has. */
+AMP_API int amp_stream_synchronize(amp_state *S, int device, int index, int stream);
+
+typedef struct amp_event amp_event;
+/* A mark that can be set into streams of a device, the caller's; timing: amp_event_elapsed can read it. NULL: error. */
+AMP_API amp_event *amp_event_new(amp_state *S, int device, int index, int timing);
+/* Frees it, also while streams wait for it. NULL is harmless. */
+AMP_API void amp_event_free(amp_event *e);
+/* Sets it behind what a stream has been given so far. */
+AMP_API int amp_event_record(amp_state *S, amp_event *e, int stream);
+/* What a stream (of any device) is given from now on comes after the mark; the host does not wait. An event that was
+** never recorded is reached. */
+AMP_API int amp_event_wait(amp_state *S, amp_event *e, int index, int stream);
+/* 1: it has been reached; 0: not yet; <0: error. */
+AMP_API int amp_event_query(amp_state *S, amp_event *e);
+/* Waits until it has been. */
+AMP_API int amp_event_synchronize(amp_state *S, amp_event *e);
+/* Milliseconds of the device between two events that were made with timing and have been reached. */
+AMP_API int amp_event_elapsed(amp_state *S, amp_event *from, amp_event *to, double *ms);
 
 /* -- Observing ------------------------------------------------------------ */
 /* While it is on, every op, derivative, optimizer step and check leaves a span: what ran, for how long, how much it

@@ -17,6 +17,9 @@
 ** legal in finalizers, at exit and during capture. Counters of small things are
 ** kept by thread and added to amp_memory's in steps of 64 KiB. Under
 ** AddressSanitizer nothing is cached. Storages are in amp_storage.c.
+**
+** A device's block belongs to the stream it was asked in and is reused there. What other streams worked on, too, is
+** `late` when it is freed: at the next lack a mark is set into those streams, and it comes back once they passed it.
 */
 #include <pthread.h>
 #include <stdlib.h>
@@ -47,7 +50,7 @@ enum {
 typedef struct obj { struct obj *next; } obj;
 typedef struct piece { /* a block with what the pool knows of it */
   amp_block b;         /* first: they are one pointer */
-  int32_t cls;
+  int32_t cls, stream; /* stream: of the device, whose list it is in when it is free */
   struct chunk *chunk; /* of which it is a part, or NULL */
   void *base;          /* what the system gave, if not */
   size_t capacity;
@@ -72,6 +75,11 @@ static pthread_once_t key_once = PTHREAD_ONCE_INIT;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static obj *shared_obj[OBJ_CLASSES];
 static piece *pool[AMP_DEVICE_COUNT][INDICES][CLASSES];
+static piece *side[INDICES][AMP_STREAMS][CLASSES]; /* of a GPU's streams from 1 on */
+static piece *late[INDICES];
+typedef struct group { struct group *next; void *mark; piece *list; } group;
+static group *marked[INDICES], **last_marked[INDICES]; /* late blocks in the order of their marks */
+static pthread_mutex_t late_lock = PTHREAD_MUTEX_INITIALIZER; /* of `marked`; taken before `lock` */
 static amp_pool *own[INDICES];                 /* open for a captured step */
 static amp_memory_stats stats[AMP_DEVICE_COUNT][INDICES] = {
   [0 ... AMP_DEVICE_COUNT - 1] = { [0 ... INDICES - 1] = { .pace = PACE_DEFAULT, .pace_large = 4 * PACE_DEFAULT } } };
@@ -170,14 +178,30 @@ static inline bool fails(void)
 
 /* -- Thread caches -------------------------------------------------------------- */
 
+/* The free blocks of a device's stream, by class */
+static inline piece **lists_of(int device, int index, int stream) { return stream ? side[index][stream] : pool[device][index]; }
+
+/* Into everybody's lists. Under the lock. */
+static void put_back(piece *p)
+{
+  bool shared = p->b.device != AMP_CPU && (atomic_load_explicit(&p->b.streams, memory_order_relaxed) & ~((uint32_t)1 << p->stream));
+  piece **head = shared ? &late[p->b.index] : &lists_of(p->b.device, p->b.index, p->stream)[p->cls];
+  p->next = *head;
+  *head = p;
+}
+
+static void keep(const amp_pool *o, int64_t n) { add(&stats[o->device][o->index].kept, n); }
+
 static void pool_put(piece *p)
 {
   pthread_mutex_lock(&lock);
   amp_pool *o = p->owner;
   if (o && o->dropped) p->owner = NULL;
-  piece **head = p->owner ? &o->list[p->cls] : &pool[p->b.device][p->b.index][p->cls];
-  p->next = *head;
-  *head = p;
+  if (p->owner) {
+    p->next = o->list[p->cls];
+    o->list[p->cls] = p;
+    keep(o, (int64_t)p->capacity);
+  } else put_back(p);
   if (o && --o->out == 0 && o->dropped) free(o);
   pthread_mutex_unlock(&lock);
 }
@@ -210,11 +234,11 @@ void amp__private_drop(amp_pool *p)
   if (own[p->index] == p) own[p->index] = NULL;
   for (int k = 0; k < CLASSES; k++)
     while (p->list[k]) {
-      piece *x = p->list[k], **head = &pool[p->device][p->index][k];
+      piece *x = p->list[k];
       p->list[k] = x->next;
       x->owner = NULL;
-      x->next = *head;
-      *head = x;
+      keep(p, -(int64_t)x->capacity);
+      put_back(x);
     }
   p->dropped = true;
   bool idle = p->out == 0;
@@ -476,11 +500,77 @@ static void mark_idle(void)
       for (piece *p = pool[AMP_CPU][i][k]; p; p = p->next) if (p->chunk) p->chunk->idle++;
 }
 
+/* -- Blocks that several streams worked on --------------------------------------------- */
+
+/* Marks for what was freed since the last time; what was passed comes back. Calls the device, waits for nothing. */
+static void settle(int device, int index)
+{
+  const amp_stream_ops *o = amp__devices[device].streams;
+  if (o == NULL || !amp__streamed) return;
+  pthread_mutex_lock(&late_lock);
+  group *g = __atomic_load_n(&late[index], __ATOMIC_RELAXED) ? malloc(sizeof *g) : NULL;
+  if (g) {
+    uint32_t streams = 0;
+    pthread_mutex_lock(&lock);
+    *g = (group){ NULL, NULL, late[index] };
+    late[index] = NULL;
+    pthread_mutex_unlock(&lock);
+    piece *end = NULL;
+    for (piece *p = g->list; p; p = p->next) {
+      streams |= atomic_load_explicit(&p->b.streams, memory_order_relaxed);
+      end = p;
+    }
+    if (end && (g->mark = o->mark(index, streams))) {
+      if (marked[index] == NULL) last_marked[index] = &marked[index];
+      *last_marked[index] = g;
+      last_marked[index] = &g->next;
+    } else {
+      pthread_mutex_lock(&lock);
+      if (end) {
+        end->next = late[index];
+        late[index] = g->list;
+      }
+      pthread_mutex_unlock(&lock);
+      free(g);
+    }
+  }
+  while ((g = marked[index]) && o->reached(index, g->mark)) {
+    marked[index] = g->next;
+    pthread_mutex_lock(&lock);
+    for (piece *p = g->list, *next; p; p = next) {
+      next = p->next;
+      atomic_store_explicit(&p->b.streams, (uint32_t)1 << p->stream, memory_order_relaxed);
+      put_back(p);
+    }
+    pthread_mutex_unlock(&lock);
+    free(g);
+  }
+  pthread_mutex_unlock(&late_lock);
+}
+
+/* The same, waiting until everything is back, unless a step is being captured. */
+static void settle_all(int device)
+{
+  const amp_stream_ops *o = device > AMP_CPU ? amp__devices[device].streams : NULL;
+  if (o == NULL || !amp__streamed || __atomic_load_n(&amp__capturing, __ATOMIC_RELAXED)) return;
+  for (int i = 0; i < INDICES; i++) {
+    settle(device, i);
+    if (__atomic_load_n(&marked[i], __ATOMIC_RELAXED) == NULL) continue;
+    for (int s = 0; s < AMP_STREAMS; s++) o->wait(i, s);
+    settle(device, i);
+  }
+}
+
 void amp_empty_cache(int device)
 {
   piece *gone = NULL;
   chunk *unmapped = NULL;
   if (mine) give_back(mine);
+  for (int d = 0; d < AMP_DEVICE_COUNT; d++) {
+    if (device >= 0 && d != device) continue;
+    settle_all(d);
+    if (amp__devices[d].host_trim) amp__devices[d].host_trim();
+  }
   pthread_mutex_lock(&lock);
   mark_idle();
   for (int d = 0; d < AMP_DEVICE_COUNT; d++) {
@@ -494,6 +584,16 @@ void amp_empty_cache(int device)
           p->next = gone;
           gone = p;
         }
+    if (d == AMP_CPU || !amp__streamed) continue;
+    for (int i = 0; i < INDICES; i++)
+      for (int n = 1; n < AMP_STREAMS; n++)
+        for (int k = 0; k < CLASSES; k++)
+          while (side[i][n][k]) {
+            piece *p = side[i][n][k];
+            side[i][n][k] = p->next;
+            p->next = gone;
+            gone = p;
+          }
   }
   if (device < 0 || device == AMP_CPU)
     for (chunk **at = &chunks; *at; ) {
@@ -538,19 +638,22 @@ static piece *take_oldest(piece **at, int cls)
 }
 
 /* A cached block of class cls or, if large, of one up to half again as big. */
-static piece *pool_take(int device, int index, int cls)
+static piece *pool_take(int device, int index, int cls, int stream)
 {
   piece *p = NULL;
   int last = cls < SMALL_CLASSES ? cls : cls + 4;
   pthread_mutex_lock(&lock);
   amp_pool *o = device != AMP_CPU ? own[index] : NULL;
   for (int k = cls; k <= last && k < CLASSES; k++) {
-    piece **head = o ? &o->list[k] : &pool[device][index][k];
+    piece **head = o ? &o->list[k] : &lists_of(device, index, stream)[k];
     if (o && class_bytes(k) <= OLDEST_MAX) {
       if ((p = take_oldest(head, k))) break;
     } else if ((p = *head)) { *head = p->next; break; }
   }
-  if (p && o) o->out++;
+  if (p && o) {
+    o->out++;
+    keep(o, -(int64_t)p->capacity);
+  }
   pthread_mutex_unlock(&lock);
   return p;
 }
@@ -560,11 +663,18 @@ static int no_memory(int device, int index, size_t bytes)
   add(&stats[device][index].failures, 1);
   if (device == AMP_CPU) return amp__nomem(bytes);
   const amp_memory_stats *m = amp_memory(device, index);
-  return amp__fail(AMP_E_MEMORY, "no memory for %.1f MiB on %s:%d: %.1f MiB live, %.1f MiB cached", (double)bytes / 1048576,
-                   amp_device_name(device), index + 1, (double)m->live / 1048576, (double)m->cached / 1048576);
+  const double mib = 1048576;
+  size_t unused = 0, total = 0;
+  double live = (double)m->live / mib, cached = (double)m->cached / mib, kept = (double)m->kept / mib;
+  if (amp__devices[device].memory == NULL || amp__devices[device].memory(index, &unused, &total) < 0)
+    return amp__fail(AMP_E_MEMORY, "no memory for %.1f MiB on %s:%d: %.1f MiB live, %.1f MiB cached", (double)bytes / mib, amp_device_name(device), index + 1, live, cached);
+  double others = (double)(total - unused) / mib - live - cached;
+  return amp__fail(AMP_E_MEMORY, "no memory for %.1f MiB on %s:%d, which has %.1f MiB: %.1f MiB live in tensors, %.1f MiB cached (%.1f of them for captured steps), "
+                   "%.1f MiB taken by the driver, libraries and other programs, %.1f MiB free", (double)bytes / mib, amp_device_name(device), index + 1,
+                   (double)total / mib, live, cached, kept, others > 0 ? others : 0, (double)unused / mib);
 }
 
-static piece *fresh(int device, int index, size_t capacity, int cls)
+static piece *fresh(int device, int index, size_t capacity, int cls, int stream)
 {
   size_t head = (sizeof(piece) + 63) & ~(size_t)63;
   chunk *of = NULL;
@@ -585,7 +695,9 @@ static piece *fresh(int device, int index, size_t capacity, int cls)
   p->b.device = (uint8_t)device;
   p->b.index = (uint8_t)index;
   p->b.foreign = 0;
+  p->b.pinned = 0;
   p->cls = cls;
+  p->stream = stream;
   p->capacity = capacity;
   return p;
 }
@@ -601,6 +713,7 @@ amp_block *amp__block_new(int device, int index, size_t bytes)
   if (amp_unlikely(bytes > BLOCK_MAX)) { no_memory(device, index, bytes); return NULL; }
   size_t capacity = capacity_of(bytes, &cls);
   piece *p = NULL;
+  int stream = device != AMP_CPU && amp_unlikely(amp__streamed) && amp__devices[device].streams ? amp__devices[device].streams->use(index, -1) : 0;
   if (CACHING && device == AMP_CPU && cls < SMALL_CLASSES) {
     tcache *c = cache();
     if (amp_likely(c && (p = c->small[cls]) != NULL)) {
@@ -610,17 +723,25 @@ amp_block *amp__block_new(int device, int index, size_t bytes)
       goto found;
     }
   }
-  if ((CACHING || device != AMP_CPU) && (p = pool_take(device, index, cls))) {
-    int64_t n = (int64_t)p->capacity;
-    count_now(device, index, n, -n, 1);
-    goto found;
+  if (CACHING || device != AMP_CPU) {
+    p = pool_take(device, index, cls, stream);
+    if (p == NULL && device != AMP_CPU && amp_unlikely(amp__streamed)) {
+      settle(device, index);
+      p = pool_take(device, index, cls, stream);
+    }
+    if (p) {
+      int64_t n = (int64_t)p->capacity;
+      count_now(device, index, n, -n, 1);
+      goto found;
+    }
   }
-  if ((p = fresh(device, index, capacity, cls)) == NULL) {
+  if ((p = fresh(device, index, capacity, cls, stream)) == NULL) {
     amp_empty_cache(device);
-    if ((p = fresh(device, index, capacity, cls)) == NULL) { no_memory(device, index, bytes); return NULL; }
+    if ((p = fresh(device, index, capacity, cls, stream)) == NULL) { no_memory(device, index, bytes); return NULL; }
   }
   count_now(device, index, (int64_t)capacity, 0, 1);
 found:
+  if (device != AMP_CPU) atomic_store_explicit(&p->b.streams, (uint32_t)1 << stream, memory_order_relaxed);
   atomic_store_explicit(&p->b.refs, 1, memory_order_relaxed);
   p->b.bytes = bytes;
   return &p->b;
@@ -634,9 +755,31 @@ amp_block *amp__block_foreign(int device, int index, void *data, size_t bytes)
   b->device = (uint8_t)device;
   b->index = (uint8_t)index;
   b->foreign = 1;
+  b->pinned = 0;
+  atomic_init(&b->streams, 0);
+  atomic_init(&b->cards, 0);
   b->data = data;
   b->bytes = bytes;
   b->id = 0;
+  return b;
+}
+
+amp_block *amp__block_pinned(size_t bytes)
+{
+  const amp_device_ops *gpu = &amp__devices[AMP_CUDA];
+  void *p = fails() ? NULL : gpu->host_alloc(bytes);
+  if (p == NULL) {
+    amp_empty_cache(AMP_CUDA);
+    if ((p = gpu->host_alloc(bytes)) == NULL) {
+      add(&stats[AMP_CPU][0].failures, 1);
+      amp__fail(AMP_E_MEMORY, "no pinned memory for %.1f MiB: the system has not so much to pin", (double)bytes / 1048576);
+      return NULL;
+    }
+  }
+  amp_block *b = amp__block_foreign(AMP_CPU, 0, p, bytes);
+  if (b == NULL) { gpu->host_free(p, bytes, 0, 0); return NULL; }
+  b->pinned = 1;
+  count_now(AMP_CPU, 0, (int64_t)bytes, 0, 1);
   return b;
 }
 
@@ -645,6 +788,10 @@ void amp__block_free(amp_block *b)
   if (b == NULL || atomic_fetch_sub_explicit(&b->refs, 1, memory_order_acq_rel) != 1) return;
   if (b->foreign) {
     if (b->id) amp__dead_push(b->id);
+    if (b->pinned) {
+      amp__devices[AMP_CUDA].host_free(b->data, b->bytes, b->cards, b->streams);
+      count_now(AMP_CPU, 0, -(int64_t)b->bytes, 0, 0);
+    }
     amp__obj_free(b, sizeof *b);
     return;
   }

@@ -31,6 +31,11 @@ amp_tensor *amp__xmean(amp_tensor *t, int ndims, const int *dims, bool keepdim);
 /* t, reduced over the dimensions of mask, as if they had been kept with size 1 */
 amp_tensor *amp__xkept(amp_tensor *t, int ndim, const int64_t *size, uint32_t mask);
 
+/* The gradient of an input as a sum over rows of two operands: part[left]^T part[right]; right < 0: the sum of part[left]'s rows */
+typedef struct amp_want { int input, left, right; } amp_want;
+/* Put the gradients of these inputs off to the end of the backward (amp_later.c); parts: matrices. 1: done, 0: make them now, <0: error */
+int amp__later(amp_bwd *b, int nparts, amp_tensor *const *part, int n, const amp_want *want);
+
 static inline bool amp__is_number(const amp_tensor *t) { return (t->flags & AMP_T_NUMBER) != 0; }
 static inline void amp__sl_dim(amp_sl *s, int dim) { amp__sl_i(s, dim < 0 ? dim : dim + 1); }
 static inline void amp__sl_copy(amp_sl *s, const amp_slot *a, int n) {

@@ -183,7 +183,7 @@ static int fused(amp_bwd *b, amp_tensor *const *in, back *k) {
   k->du = b->a[0].i == GRU ? out[2] : out[0];
   k->dh0 = out[1];
   k->dc0 = out[2];
-  k->prev = out[3];
+  k->prev = !in[IN_SIZES] && SHAPE(b, IN_X)->size[0] == 1 ? in[IN_H] : out[3];
   return 0;
 }
 
@@ -204,6 +204,12 @@ int amp__bwd_rnn_layer(amp_bwd *b) {
   if (NEED(b, IN_X)) rc = GIN(b, IN_X, amp__xto(b, IN_X, amp__xview(X2(matmul, k.dg, w), h->ndim, h->size)));
   if (rc == 0 && NEED(b, IN_H)) rc = GIN(b, IN_H, amp__xto(b, IN_H, k.dh0));
   if (rc == 0 && NEED(b, IN_C)) rc = GIN(b, IN_C, amp__xto(b, IN_C, k.dc0));
+  if (rc < 0) return rc;
+  if (!b->create_graph && !in[IN_SIZES] && h->size[0] == 1) { /* a step of many: the weights' gradients are made of all at once */
+    const amp_want want[] = { { IN_W, 0, 1 }, { IN_U, k.du == k.dg ? 0 : 3, 2 }, { IN_BW, 0, -1 }, { IN_BU, k.du == k.dg ? 0 : 3, -1 } };
+    amp_tensor *part[4] = { k.dg, k.x, k.prev, k.du };
+    if ((rc = amp__later(b, k.du == k.dg ? 3 : 4, part, 4, want)) != 0) return rc < 0 ? rc : 0;
+  }
   if (rc == 0 && NEED(b, IN_W)) rc = GIN(b, IN_W, amp__xto(b, IN_W, X2(matmul, turned(k.dg), k.x)));
   if (rc == 0 && NEED(b, IN_U)) rc = GIN(b, IN_U, amp__xto(b, IN_U, X2(matmul, turned(k.du), k.prev)));
   if (rc == 0 && (NEED(b, IN_BW) || (NEED(b, IN_BU) && k.du == k.dg))) OR_FAIL(sum = amp__xsum(k.dg, 1, &zero, false));

@@ -143,6 +143,7 @@ static int fill_shadow(amp_tensor *leaf, int dtype)
   S->grad_mode = grad_mode;
   S->autocast_on = autocast_on;
   if (rc < 0) return rc;
+  if (amp_unlikely(amp__streamed) && ag->shadow->storage->block) amp__block_moved(ag->shadow->storage->block); /* nobody sees that a stream filled it */
   ag->shadow_version = amp__version(leaf);
   ag->shadow_epoch = S->priv->region_epoch;
   S->casts++;

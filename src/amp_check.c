@@ -54,8 +54,9 @@ static int check_place(amp_check *k, int device, int index)
   amp_tensor *scale = NULL, *inv = NULL;
   int rc = amp__scaler_cells(k->s, device, index, &scale, &inv);
   if (rc) return rc;
-  amp_tensor *snap = amp__cell_copy(inv, device, index);
-  amp_tensor *found = snap ? amp__cell(AMP_FLOAT32, device, index, 0) : NULL;
+  amp_tensor *snap = k->s->fixed ? amp__cell_copy(inv, device, index) : inv;
+  if (snap == inv) amp__retain(inv);
+  amp_tensor *found = snap ? amp__cell_zero(device, index) : NULL;
   if (!found) { amp__free(snap); return amp__S->err.code; }
   int i = k->nplace++;
   k->place[i].device = (uint8_t)device; k->place[i].index = (uint8_t)index;
@@ -236,6 +237,9 @@ static int check_one(amp_check *k, amp_tensor *leaf, bool unscale, amp__product 
   bool now = unscale && amp__grad_at_once(g);
   if (now && done_before(k->s, v)) now = unscale = false;
   if (amp_unlikely(amp__capturing)) { amp__capture_note(v); amp__capture_note(inv); amp__capture_note(k->place[i].found); }
+  amp__touch(v);
+  amp__touch(inv);
+  amp__touch(k->place[i].found);
   int rc = 0;
   if (q && !now && (v->flags & AMP_T_DENSE) && amp__devices[v->device].check_many) {
     if (q->n && (q->place != i || q->n == BATCH)) rc = flush(q);

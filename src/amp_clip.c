@@ -56,6 +56,8 @@ static int clip_one(amp_tensor *leaf, amp_tensor *c, amp__product *m)
       if (!(bin = amp__cell(AMP_FLOAT32, g->value->device, g->value->device_index, 0))) return amp__S->err.code;
       f = AMP_DATA(float, bin);
     }
+    amp__touch(g->value);
+    amp__touch(c);
     rc = amp__devices[g->value->device].check_scale(g->value, AMP_DATA(float, c), f);
     amp__bump(g->value);
     amp__free(bin);
@@ -123,6 +125,8 @@ static int parts_at_once(amp_tensor *const *leaf, int n, double p, amp_tensor **
     f[m] = g->factor ? AMP_DATA(float, g->factor) : NULL;
     v[m++] = g->value;
     if (amp_unlikely(amp__capturing)) { amp__capture_note(g->value); amp__capture_note(g->factor); }
+    amp__touch(g->value);
+    amp__touch(g->factor);
   }
   if (m == 0) goto out;
   rc = -1;

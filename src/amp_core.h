@@ -57,6 +57,8 @@ struct amp_state_private {
   char text[16][224];      /* ring of amp__shape_str; no thread-local array: dlopen has little static TLS */
   unsigned text_next;
   struct amp_capture *capture; /* being captured, NULL: nothing is */
+  amp_tensor *one, *zeros; int32_t zeros_used; uint32_t one_version; /* of a device: what a backward begins with, read only; cells that hold 0 (amp_scale.c) */
+  bool async;              /* the copy being made may go on when the call has returned */
   struct amp_watch *watch; /* observer's inside (amp_observe.c), NULL: never used */
 };
 enum { AMP_I_INTERRUPT = 1, AMP_I_OBSERVE = 2 }; /* bits of S->interrupt, so that dispatch makes one test for both */
@@ -96,7 +98,9 @@ void amp__obj_free(void *p, size_t bytes);
 /* A piece of device memory, counted; arenas are one block with many storages. */
 typedef struct amp_block {
   AMP_ATOMIC(int32_t) refs;
-  uint8_t device, index, foreign;  /* foreign: not ours to free */
+  uint8_t device, index, foreign, pinned; /* foreign: not ours to free; pinned: memory of the host that a device gave */
+  AMP_ATOMIC(uint32_t) streams;    /* bit i: stream i of the device had work on it (pinned: copies that may be under way); */
+  AMP_ATOMIC(uint32_t) cards;      /* pinned: of which devices of the type */
   void *data;
   size_t bytes;                    /* as asked; the allocator rounds up */
   int64_t id;                      /* foreign: told by amp_dead_next when the block goes; 0: not */
@@ -111,7 +115,11 @@ void amp__private_shut(amp_pool *p);
 void amp__private_drop(amp_pool *p);                 /* its blocks are everybody's */
 bool amp__private_has(const amp_pool *p, const amp_block *b);
 amp_block *amp__block_foreign(int device, int index, void *data, size_t bytes); /* borrowed memory */
+amp_block *amp__block_pinned(size_t bytes);  /* of the host, pinned by the GPUs' plug-in; sets the error */
 void amp__block_free(amp_block *b);  /* drops one count */
+extern int amp__streamed;            /* a second stream was made (amp_stream.c): */
+void amp__block_touch(amp_block *b); /* the stream of this thread works on b */
+void amp__block_moved(amp_block *b); /* and all later work on b's device, in whatever stream, comes after what this thread gave it */
 
 enum { AMP_S_EXPOSED = 1, AMP_S_ARENA = 2, AMP_S_FOREIGN = 4 };
 #define AMP_INLINE_BYTES 64
@@ -178,6 +186,11 @@ static inline void amp__bump(amp_tensor *t)
 }
 static inline bool amp__same_size(const amp_tensor *a, const amp_tensor *b) {
   return a->ndim == b->ndim && memcmp(a->size, b->size, sizeof(int64_t) * a->ndim) == 0;
+}
+/* A device works on t outside of dispatch, which touches operands and results itself. NULL is fine */
+static inline void amp__touch(const amp_tensor *t)
+{
+  if (amp_unlikely(amp__streamed) && t && t->device != AMP_CPU && t->storage->block) amp__block_touch(t->storage->block);
 }
 double amp__element(const amp_tensor *t, int64_t offset); /* CPU memory, element offset from t's start */
 amp_tensor *amp__on_cpu(amp_tensor *t);                 /* t or a copy in CPU memory, counted */
@@ -266,6 +279,25 @@ typedef struct amp_core_api {
   void (*capture_bump)(amp_storage *s);
 } amp_core_api;
 
+/* Streams of a device beside the one it starts with, number 0. All take the device's index. */
+enum { AMP_STREAMS = 16 };
+typedef struct amp_stream_ops {
+  int (*make)(int index);                      /* a number from 1; they come round */
+  int (*use)(int index, int stream);           /* this thread's from now on, <0: only asked; gives the one before */
+  int (*query)(int index, int stream);         /* 1: all its work is done; 0 */
+  int (*wait)(int index, int stream);          /* the host, until it is */
+  void *(*event)(int index, int timing);       /* NULL with error */
+  void (*event_free)(int index, void *e);
+  int (*record)(int index, void *e, int stream);
+  int (*after)(int index, void *e, int stream); /* what the stream gets from now on comes after e */
+  int (*event_query)(int index, void *e);
+  int (*event_wait)(int index, void *e);
+  int (*elapsed)(int index, void *from, void *to, double *ms);
+  int (*fence)(int index);                     /* all streams go on after what this thread's has got */
+  void *(*mark)(int index, uint32_t streams);  /* where these streams are now; NULL: not to be had now, no error */
+  int (*reached)(int index, void *mark);       /* 1: they are all past it, and it is gone */
+} amp_stream_ops;
+
 typedef struct amp_device_ops {
   int count;
   const amp_core_api *core;      /* CPU: for plug-ins */
@@ -294,8 +326,15 @@ typedef struct amp_device_ops {
   int (*upload)(int index, void *dst, const void *src, size_t n); /* at most 1 KiB, read before it returns */
   int (*properties)(int index, amp_device_properties *p);
   const char *(*version_of)(const char *name);   /* of a library it uses; NULL: none of that name */
+  const amp_stream_ops *streams;                 /* NULL: it has one */
+  int (*memory)(int index, size_t *free_bytes, size_t *total); /* of the card, as its driver says. NULL: not known */
+  /* Memory of the host that copies from and to the device need not stage. Freed: copies of streams of these devices may be under way */
+  void *(*host_alloc)(size_t bytes);
+  void (*host_free)(void *p, size_t bytes, uint32_t cards, uint32_t streams);
+  void (*host_trim)(void);                       /* what is cached of it goes back */
   int (*set)(const char *name, int value);       /* a switch: the value it had (value < 0: asked only), or -1: no such switch */
-  int (*scale_update)(float *scale, float *inv, double *tracker, double *hyst, const float *const *found, int nfound, const amp_scaler_options *o);
+  /* scale_to and inv_to: where the values go, the same cells or others */
+  int (*scale_update)(const float *scale, const float *inv, float *scale_to, float *inv_to, double *tracker, double *hyst, const float *const *found, int nfound, const amp_scaler_options *o);
 } amp_device_ops;
 extern amp_device_ops amp__devices[AMP_DEVICE_COUNT];
 /* A row's kernel on a device, or NULL. Atomic: another thread's first product may just now load a plug-in that takes slots. */
@@ -441,9 +480,11 @@ struct amp_bwd {
   amp_tensor *g[AMP_MAX_OUT];   /* NULL: zero; at least one is there */
   amp_tensor **gin;             /* [nin], NULL: none */
   bool create_graph;
+  bool may_alias;               /* gin[0] may be a tensor that others hold: only a derivative reads it */
   bool takes_part;              /* instead of gin[0] a view's derivative may give the gradient of some elements of input 0: */
   amp_tensor *part;             /* of these strides, as if the input were contiguous */
   int64_t part_stride[AMP_MAX_DIM], part_offset;
+  struct amp_later **later;     /* where products may be left for the end of the backward (amp_later.c); NULL: nowhere */
 };
 /* one derivative per K and V row: int amp__bwd_NAME(amp_bwd *b) */
 

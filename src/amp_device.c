@@ -21,7 +21,7 @@
 #define AMP_FN(name) int amp__cpu_##name
 AMP_FN(optim_step)(int kind, const amp_hyper *h, const amp_hyper *there, amp_optim_chunk *chunks, int n, const float *const *found, int nfound) AMP_SLOTFN;
 AMP_FN(check_scale)(amp_tensor *t, const float *inv, float *found) AMP_SLOTFN;
-AMP_FN(scale_update)(float *scale, float *inv, double *tracker, double *hyst, const float *const *found, int nfound, const amp_scaler_options *o) AMP_SLOTFN;
+AMP_FN(scale_update)(const float *scale, const float *inv, float *scale_to, float *inv_to, double *tracker, double *hyst, const float *const *found, int nfound, const amp_scaler_options *o) AMP_SLOTFN;
 
 static int cpu_copy(amp_tensor *dst, const amp_tensor *src)
 {
@@ -77,6 +77,7 @@ typedef struct plugin {
 
 static plugin plugins[] = { { .name = "onednn" }, { .name = "cuda" }, { .name = "lapack" } };
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static int deterministic; /* what plug-ins are told when they are loaded; under `lock` */
 static char plugin_dir[1024];
 
 void amp_set_plugin_dir(const char *dir)
@@ -143,6 +144,7 @@ static void load(plugin *p)
     return;
   }
   p->loaded = true;
+  if (deterministic && p == &plugins[1] && amp__devices[AMP_CUDA].set) amp__devices[AMP_CUDA].set("deterministic", 1);
   if (about) snprintf(p->info, sizeof p->info, "%.200s, %.300s", about(), path);
   else snprintf(p->info, sizeof p->info, "%.500s", path);
 }
@@ -254,6 +256,31 @@ int amp_device_set(amp_state *S, int device, const char *name, int value)
   if (amp_device_available(device) == 0) return absent(device, 0);
   int was = amp__devices[device].set ? amp__devices[device].set(name, value) : -1;
   return was >= 0 ? was : amp__fail(AMP_E_ARGUMENT, "device %s has no switch '%s'", amp_device_name(device), name);
+}
+
+int amp_use_deterministic(int on)
+{
+  pthread_mutex_lock(&lock);
+  int was = deterministic;
+  if (on >= 0) {
+    deterministic = on != 0;
+    for (int d = 0; d < AMP_DEVICE_COUNT; d++)
+      if (amp__devices[d].set) amp__devices[d].set("deterministic", deterministic);
+  }
+  pthread_mutex_unlock(&lock);
+  return was;
+}
+
+int amp_device_memory(amp_state *S, int device, int index, int64_t *free_bytes, int64_t *total)
+{
+  size_t unused = 0, all = 0;
+  AMP_ENTER(S);
+  if (index < 0 || index >= amp_device_available(device)) return absent(device, index);
+  if (!amp__devices[device].memory) return amp__fail(AMP_E_UNSUPPORTED, "device %s does not say how much memory it has", amp_device_name(device));
+  int rc = amp__devices[device].memory(index, &unused, &all);
+  *free_bytes = (int64_t)unused;
+  *total = (int64_t)all;
+  return rc;
 }
 
 const char *amp_device_library(int device, const char *name)

@@ -212,6 +212,10 @@ static int run_kernel(amp_state *S, amp_call *c, uint32_t tracked, amp_tensor *g
     for (int i = 0; i < c->nin; i++) amp__capture_note(c->in[i]);
     for (int i = 0; i < c->nout; i++) amp__capture_note(c->out[i]);
   }
+  if (amp_unlikely(amp__streamed)) {
+    for (int i = 0; i < c->nin; i++) amp__touch(c->in[i]);
+    for (int i = 0; i < c->nout; i++) amp__touch(c->out[i]);
+  }
   rc = kernel(c);
   if (given) {
     amp__bump(given);

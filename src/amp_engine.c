@@ -32,6 +32,7 @@ typedef struct engine {
   amp_node **heap; int nheap, capheap;
   amp_tensor **leaves; int nleaves, capleaves; /* hooked ones, in order of arrival */
   int leaf_at;
+  amp_later *later;             /* products that derivatives put off */
   target *targets; int ntarget;
   /* the stop in progress */
   amp_node *node; amp_tensor *leaf;
@@ -392,6 +393,8 @@ static int run_native(engine *e, amp_node *n, amp_tensor **g)
   if (n->nin > AMP_MAX_IN && (gin = calloc((size_t)n->nin, sizeof *gin)) == NULL) return amp__nomem(sizeof *gin * (size_t)n->nin);
   amp_bwd b = { .node = n, .nin = n->nin, .nout = n->nout, .a = n->a, .gin = gin, .create_graph = (e->flags & AMP_B_CREATE_GRAPH) != 0 };
   b.takes_part = !b.create_graph && n->edge[0].node;
+  b.may_alias = b.takes_part && !e->only && !n->edge[0].node->hooks;
+  if (!b.create_graph && !e->only) b.later = &e->later;
   for (int i = 0; i < n->nout && i < AMP_MAX_OUT; i++) b.g[i] = g[i];
   rc = amp__ops[n->op].bwd(&b);
   if (rc == 0 && b.part) rc = send_part(e, n, &b);
@@ -555,6 +558,7 @@ static int run(engine *e)
     if ((rc = advance(e)) != 0) return rc;
     e->node = NULL;
   }
+  if (e->later && (rc = amp__later_flush(e->later)) < 0) return rc;
   for (; e->leaf_at < e->nleaves; e->leaf_at++) {
     amp_tensor *leaf = e->leaves[e->leaf_at];
     entry *x = find(e, leaf);
@@ -613,6 +617,23 @@ static int add_target(engine *e, int i, amp_tensor *t)
   return 0;
 }
 
+/* A gradient of one for a single value. A device's is kept, as to make one costs a launch: nobody may have changed it, or hold it. */
+static amp_tensor *seed(const amp_tensor *t)
+{
+  struct amp_state_private *p = amp__S->priv;
+  amp_tensor *one = p->one;
+  if (t->device == AMP_CPU || t->ndim > 0 || amp__capture_here()) return amp__xfull(1, t->dtype, t->device, t->device_index, t->ndim, t->size);
+  if (!one || one->dtype != t->dtype || one->device != t->device || one->device_index != t->device_index || one->refs != 1 || one->storage->refs != 1
+      || amp__version(one) != p->one_version) {
+    if ((one = amp__keep(amp__xfull(1, t->dtype, t->device, t->device_index, 0, NULL))) == NULL) return NULL;
+    amp__free(p->one);
+    p->one = one;
+    p->one_version = amp__version(one);
+  }
+  amp__retain(one);
+  return amp__pooled(one);
+}
+
 static int add_root(engine *e, int i, amp_tensor *t, amp_tensor *g)
 {
   int rc = 0;
@@ -628,7 +649,7 @@ static int add_root(engine *e, int i, amp_tensor *t, amp_tensor *g)
   } else {
     if (t->numel != 1)
       return amp__fail(AMP_E_SHAPE, "backward of a tensor of shape %s needs a gradient; without one only a single value can start it", amp__shape_str(t->ndim, t->size));
-    g = amp__xfull(1, t->dtype, t->device, t->device_index, t->ndim, t->size);
+    g = seed(t);
   }
   if (g == NULL) return amp__S->err.code;
   amp_edge to;
@@ -729,6 +750,7 @@ void amp_backward_end(amp_state *S, amp_engine *head)
     amp__free(e->targets[i].t);
     amp__edge_free(&e->targets[i].e);
   }
+  amp__later_free(e->later);
   free(e->targets);
   free(e->map);
   free(e->heap);

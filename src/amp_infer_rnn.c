@@ -74,7 +74,8 @@ int amp__infer_rnn_layer_backward(amp_call *c) {
   if ((rc = hidden_of(w_hh, mode, !sizes && y->size[0] == 1, &h)) < 0) return rc;
   if (hx->ndim != 2) return amp__fail(AMP_E_SHAPE, "hx has shape %s, expected 2 dimensions", SHAPE_OF(hx));
   int64_t n = hx->size[0], rows = sizes ? y->size[0] : y->size[0] * n, shape[3] = { y->size[0], sizes ? h : n, h };
-  int64_t state[2] = { n, w_hh->size[1] }, cell[2] = { n, h }, gates[2] = { rows, w_hh->size[0] }, before[2] = { rows, w_hh->size[1] };
+  int64_t state[2] = { n, w_hh->size[1] }, cell[2] = { n, h }, gates[2] = { rows, w_hh->size[0] };
+  int64_t before[2] = { !sizes && y->size[0] == 1 ? 0 : rows, w_hh->size[1] }; /* of a single step that is hx */
   int64_t reserve = rows * h * (mode == LSTM ? 5 : mode == GRU ? 4 : 1) + (mode == LSTM ? n * h : 0);
   if ((rc = want(y, "result", d, nd, shape)) < 0 || (rc = want(hx, "hx", d, 2, state)) < 0 || (rc = want(in[3], "reserve", amp__acc_dtype(d), 1,
       &reserve)) < 0) return rc;

@@ -317,6 +317,10 @@ static void fill_chunk(amp_optim_chunk *c, const work *k, unsigned need)
     amp_tensor *all[] = { p->t, k->shadow, k->grad, p->steps, p->state[0], p->state[1], p->state[2], g->factor };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) amp__capture_note(all[i]);
   }
+  if (amp_unlikely(amp__streamed)) {
+    const amp_tensor *all[] = { t, k->shadow, k->grad, p->steps, p->state[0], p->state[1], p->state[2], g->factor };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) amp__touch(all[i]);
+  }
 }
 
 /* The found-inf cells, as pointers that device may read. */
@@ -331,6 +335,7 @@ static place *place_of(place *pl, int *n, const amp_tensor *t, amp_tensor **foun
   for (int i = 0; i < nfound; i++) {
     amp_tensor *f = found[i];
     if (amp_unlikely(amp__capturing)) amp__capture_note(f);
+    amp__touch(f);
     if (f->device != t->device || f->device_index != t->device_index) {
       if (!(f = amp__cell_copy(f, t->device, t->device_index))) return NULL;
       q->copy[q->ncopy++] = f;

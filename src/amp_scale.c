@@ -2,10 +2,11 @@
 ** amp_scale.c: dynamic loss scaling without reading anything back.
 **
 ** A scaler owns four device cells (scale, 1/scale, growth tracker, overflows
-** left) on the first device that asks; other devices get copies. They keep
-** their addresses for life, so a captured step can be replayed. What a gradient
-** refers to is never one of them but a *check* (amp_check.c): the snapshots of
-** 1/scale and found-inf that one iteration uses.
+** left) on the first device that asks; other devices get copies. An update puts
+** the new scale and 1/scale into new cells, so whoever holds the old ones keeps
+** the values that his iteration used: a *check* (amp_check.c), 1/scale and
+** found-inf, or a recorded product. Once a captured step uses the cells they
+** keep their addresses, as replays need, and others get copies.
 **
 **   scaler cells --snapshot--> check { inv, found } <--counted-- amp_grad
 **        ^                                 |
@@ -66,6 +67,28 @@ amp_tensor *amp__cell_copy(amp_tensor *t, int device, int index)
   bool here = t->device == device && t->device_index == index;
   amp__sl_i(&a, here ? 0 : device * 256 + index);
   return amp__dispatch(here ? AMP_OP_clone : AMP_OP_to_device, 0, &t, 1, out, a.v) ? NULL : out[0];
+}
+
+/* A cell of its own costs a launch; a strip of them costs one for all. Captured steps fill theirs at each replay. */
+amp_tensor *amp__cell_zero(int device, int index)
+{
+  enum { STRIP = 64 };
+  struct amp_state_private *p = amp__S->priv;
+  if (device == AMP_CPU || amp__capture_here()) return amp__cell(AMP_FLOAT32, device, index, 0);
+  if (!p->zeros || p->zeros->device != device || p->zeros->device_index != index || p->zeros_used == STRIP) {
+    amp_tensor *out[AMP_MAX_OUT] = {0};
+    amp_sl a = amp__sl();
+    int64_t n = STRIP;
+    amp__sl_list(&a, 1, &n);
+    amp__sl_f(&a, 0);
+    amp__sl_i(&a, AMP_FLOAT32);
+    amp__sl_i(&a, device * 256 + index);
+    if (amp__dispatch(AMP_OP_full, 0, NULL, 0, out, a.v)) return NULL;
+    amp__free(p->zeros);
+    p->zeros = out[0];
+    p->zeros_used = 0;
+  }
+  return amp__tensor_view(p->zeros, 0, NULL, NULL, p->zeros->offset + p->zeros_used++);
 }
 
 int amp__cell_read(amp_tensor *t, double *v)
@@ -162,6 +185,7 @@ int amp__scaler_cells(amp_scaler *s, int device, int index, amp_tensor **scale, 
 {
   int rc = make_cells(s, device, index);
   if (rc) return rc;
+  if (amp__capture_here()) s->fixed = true;
   if (s->scale->device == device && s->scale->device_index == index) { *scale = s->scale; *inv = s->inv; return 0; }
   int i = 0;
   while (i < s->nplace && !(s->place[i].device == device && s->place[i].index == index)) i++;
@@ -184,7 +208,11 @@ int amp_scaler_scale_tensor(amp_state *S, amp_ref *out, amp_scaler *s, int devic
   amp__plain p = amp__plain_begin();
   amp_tensor *scale = NULL, *inv = NULL;
   int rc = amp__scaler_cells(s, device, index, &scale, &inv);
-  if (!rc && !(out->t = amp__cell_copy(scale, device, index))) rc = S->err.code;
+  if (!rc && s->fixed && !(out->t = amp__cell_copy(scale, device, index))) rc = S->err.code;
+  if (!rc && !s->fixed) {
+    amp__retain(scale);
+    out->t = scale;
+  }
   amp__plain_end(p);
   return rc;
 }
@@ -231,8 +259,19 @@ int amp_scaler_put(amp_state *S, amp_scaler *s, double scale, int64_t tracker, i
   if (hysteresis_left >= 0) s->hyst0 = (double)hysteresis_left;
   if (!s->scale) return 0;
   amp__plain p = amp__plain_begin();
-  rc = put_cell(s->scale, s->scale0);
-  if (!rc) rc = put_cell(s->inv, 1.0 / s->scale0);
+  if (!s->fixed) { /* others may hold the old ones */
+    amp_tensor *a = amp__cell(AMP_FLOAT32, s->scale->device, s->scale->device_index, s->scale0);
+    amp_tensor *b = amp__cell(AMP_FLOAT32, s->scale->device, s->scale->device_index, 1.0 / s->scale0);
+    if (a && b) {
+      amp__free(s->scale); amp__free(s->inv);
+      s->scale = a;
+      s->inv = b;
+    } else {
+      amp__free(a); amp__free(b);
+      rc = S->err.code;
+    }
+  } else rc = put_cell(s->scale, s->scale0);
+  if (!rc && s->fixed) rc = put_cell(s->inv, 1.0 / s->scale0);
   if (!rc && tracker >= 0) rc = put_cell(s->tracker, (double)tracker);
   if (!rc && hysteresis_left >= 0) rc = put_cell(s->hyst, (double)hysteresis_left);
   drop_copies(s);
@@ -250,7 +289,7 @@ int amp_scaler_update(amp_state *S, amp_scaler *s, amp_check *const *k, int n)
 {
   AMP_ENTER(S);
   const float **found = NULL;
-  amp_tensor **moved = NULL;
+  amp_tensor **moved = NULL, *scale = NULL, *inv = NULL;
   int rc = 0, nf = 0, nm = 0, total = 0, home_device = AMP_CPU, home_index = 0;
   amp__plain p = amp__plain_begin();
   for (int i = 0; i < n; i++) {
@@ -277,14 +316,29 @@ int amp_scaler_update(amp_state *S, amp_scaler *s, amp_check *const *k, int n)
     for (int i = 0; i < 4; i++) amp__capture_note(all[i]);
     for (int i = 0; i < n; i++) for (int j = 0; j < k[i]->nplace; j++) amp__capture_note(k[i]->place[j].found);
   }
-  rc = amp__devices[home_device].scale_update(AMP_DATA(float, s->scale), AMP_DATA(float, s->inv), AMP_DATA(double, s->tracker),
-                                              AMP_DATA(double, s->hyst), found, nf, &s->o);
+  for (int i = 0; i < n; i++) for (int j = 0; j < k[i]->nplace; j++) amp__touch(k[i]->place[j].found);
+  amp__touch(s->scale); /* its other cells were made in the same stream */
+  if (amp__capture_here()) s->fixed = true;
+  if (!s->fixed && (!(scale = amp__tensor_make(AMP_FLOAT32, home_device, home_index, 0, NULL)) || !(inv = amp__tensor_make(AMP_FLOAT32, home_device, home_index, 0, NULL)))) {
+    rc = S->err.code;
+    goto out;
+  }
+  rc = amp__devices[home_device].scale_update(AMP_DATA(float, s->scale), AMP_DATA(float, s->inv), AMP_DATA(float, scale ? scale : s->scale),
+                                              AMP_DATA(float, inv ? inv : s->inv), AMP_DATA(double, s->tracker), AMP_DATA(double, s->hyst), found, nf, &s->o);
+  if (!rc && scale) {
+    amp_tensor *a = s->scale, *b = s->inv;
+    s->scale = scale;
+    s->inv = inv;
+    scale = a;
+    inv = b;
+  }
   if (!rc) {
     drop_copies(s);
     amp_scaler_next(s);
   }
 out:
   for (int i = 0; i < nm; i++) amp__free(moved[i]);
+  amp__free(scale); amp__free(inv);
   free(found); free(moved);
   amp__plain_end(p);
   return rc;

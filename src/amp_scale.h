@@ -16,6 +16,7 @@ struct amp_scaler {
   uint32_t epoch;                 /* updates so far: the iteration */
   double scale0, tracker0, hyst0; /* until the cells are there */
   amp_tensor *scale, *inv, *tracker, *hyst; /* 0-d, on the home device; NULL: not yet */
+  bool fixed;                     /* a captured step uses them: they keep their addresses. Else scale and inv are new ones after each update */
   int nplace;
   struct { uint8_t device, index; amp_tensor *scale, *inv; } place[AMP_MAX_PLACES]; /* copies elsewhere */
   int ndone, capdone;
@@ -43,6 +44,7 @@ void amp__plain_end(amp__plain p);
 
 amp_tensor *amp__cell(int dtype, int device, int index, double value);  /* 0-d, float32 or float64 */
 amp_tensor *amp__cell_copy(amp_tensor *cell, int device, int index);    /* its own memory, maybe elsewhere */
+amp_tensor *amp__cell_zero(int device, int index);                      /* float32, 0; maybe part of a longer tensor */
 int amp__cell_read(amp_tensor *cell, double *v);                        /* waits for a device; the caller counts it */
 int amp__scaler_cells(amp_scaler *s, int device, int index, amp_tensor **scale, amp_tensor **inv); /* of a device, borrowed */
 /* A leaf's gradient record, NULL: no gradient. */
@@ -62,7 +64,7 @@ int amp__check_again(amp_tensor *leaf, amp_check **fresh);
 
 int amp__cpu_optim_step(int kind, const amp_hyper *h, const amp_hyper *there, amp_optim_chunk *chunks, int n, const float *const *found, int nfound);
 int amp__cpu_check_scale(amp_tensor *t, const float *inv, float *found);
-int amp__cpu_scale_update(float *scale, float *inv, double *tracker, double *hyst, const float *const *found, int nfound, const amp_scaler_options *o);
+int amp__cpu_scale_update(const float *scale, const float *inv, float *scale_to, float *inv_to, double *tracker, double *hyst, const float *const *found, int nfound, const amp_scaler_options *o);
 double amp__cpu_norm_part(const amp_tensor *t, double p); /* sum of |t|^p; p infinite: the largest |t|; NaN if one is */
 
 #endif

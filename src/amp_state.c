@@ -77,6 +77,8 @@ void amp_state_free(amp_state *S)
   amp__pool_release(0);
   amp__dead_close(S);
   amp__observe_free(S);
+  amp__free(p->one);
+  amp__free(p->zeros);
   atomic_fetch_sub(&amp__states, 1);
   amp__S = caller == S ? NULL : caller;
   free(p->pool);

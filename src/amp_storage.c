@@ -70,6 +70,10 @@ static int device_copy(amp_storage *s, amp_block *to, size_t offset)
   src = amp__tensor_of(s, AMP_UINT8, 1, &n, NULL, 0);
   dst = amp__tensor_of(there, AMP_UINT8, 1, &n, NULL, 0);
   rc = src && dst ? amp__devices[s->device].copy(dst, src) : AMP_E_MEMORY;
+  if (amp_unlikely(amp__streamed) && rc >= 0) {
+    amp__touch(src);
+    amp__block_moved(to);
+  }
   amp__free(src);
   amp__free(dst);
   amp__storage_free(there);

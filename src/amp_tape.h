@@ -23,6 +23,9 @@ void amp__physical_order(const amp_tensor *t, int8_t *order);
 amp_tensor *amp__physical(amp_tensor *t);
 const char *amp__node_name(const amp_node *n);
 void amp__dead_push(int64_t id);   /* an id whose node or leaf is gone (amp_grad.c) */
+typedef struct amp_later amp_later; /* products put off to the end of a backward (amp_later.c) */
+int amp__later_flush(amp_later *l);
+void amp__later_free(amp_later *l);
 int64_t amp__new_id(void);         /* of the current state */
 
 #endif

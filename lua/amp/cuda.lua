@@ -34,13 +34,19 @@ end
 
 local function stats(op, device) return C.amp_memory(CUDA, gpu(op, device) % 256) end
 
+local bytes = ffi.typeof 'int64_t[2]'
+
 --- Bytes on a GPU.
 -- @tparam ?string device default 'cuda'
--- @treturn table {live, cached, peak, allocations, failures}
+-- @treturn table {live (in tensors), cached, kept (of the cached ones, those of captured steps), peak, free, total (of the card), others (the
+-- driver's, libraries', other programs'), allocations, failures}
 function M.memory_stats(device)
   local m = stats('cuda.memory_stats', device)
-  return { live = tonumber(m.live), cached = tonumber(m.cached), peak = tonumber(m.peak),
-    allocations = tonumber(m.allocations), failures = tonumber(m.failures) }
+  local b = bytes()
+  call.check(C.amp_device_memory(S, CUDA, gpu('cuda.memory_stats', device) % 256, b, b + 1), 'cuda.memory_stats')
+  local live, cached, free, total = tonumber(m.live), tonumber(m.cached), tonumber(b[0]), tonumber(b[1])
+  return { live = live, cached = cached, kept = tonumber(m.kept), peak = tonumber(m.peak), free = free, total = total,
+    others = math.max(total - free - live - cached, 0), allocations = tonumber(m.allocations), failures = tonumber(m.failures) }
 end
 
 --- Most bytes of tensors that a GPU held at once.
@@ -59,12 +65,6 @@ end
 function M.synchronize(device)
   if device == nil and not M.is_available() then return end
   call.check(C.amp_synchronize(S, CUDA, gpu('cuda.synchronize', device) % 256), 'cuda.synchronize')
-end
-
--- What a plug-in has to offer: an error that says why there is no GPU, or that its plug-in has none of it.
-local function offered(op, device)
-  gpu(op, device)
-  err.throw_code('unsupported', op, 'the plug-in in use has no %s: %s', op:match '[%w_]+$', M.reason())
 end
 
 local properties_t = ffi.typeof 'amp_device_properties'
@@ -92,7 +92,7 @@ end
 -- @treturn boolean what it was
 function M.tf32(value) return switch('tf32', value) end
 
---- Whether runs must repeat bit by bit: no candidates are timed, no sums depend on the order of threads.
+--- The GPUs' part of amp.use_deterministic: no candidates are timed, no sums depend on the order of threads.
 -- @tparam ?boolean value nil only asks
 -- @treturn boolean what it was
 function M.deterministic(value) return switch('deterministic', value) end
@@ -104,15 +104,43 @@ function M.version_of(name) return ffi.string(C.amp_device_library(CUDA, name)) 
 
 --- The stream that a GPU's work goes to.
 -- @tparam ?string device default 'cuda'
-function M.current_stream(device) return offered('cuda.current_stream', device) end
+-- @treturn Stream
+function M.current_stream(device)
+  gpu('cuda.current_stream', device)
+  return require('amp.cuda_stream').current(device, 'cuda.current_stream')
+end
 
---- A new stream of a GPU.
+--- The stream that a GPU starts with.
 -- @tparam ?string device default 'cuda'
-function M.Stream(device) return offered('cuda.Stream', device) end
+-- @treturn Stream
+function M.default_stream(device)
+  gpu('cuda.default_stream', device)
+  return require('amp.cuda_stream').default(device, 'cuda.default_stream')
+end
+
+--- A new stream of a GPU. There are 15 beside the default one; the sixteenth that is made is the first again.
+-- @tparam ?string device default 'cuda'
+-- @treturn Stream with synchronize, query, wait_event, wait_stream, record_event, with
+function M.Stream(device) return require('amp.cuda_stream').new(gpu('cuda.Stream', device) % 256, 'cuda.Stream') end
+
+--- Run fn(...) with what it gives the GPU going to a stream: stream:with(fn, ...).
+-- @tparam Stream stream
+-- @tparam function fn
+-- @return fn's results
+-- @usage
+-- local side = amp.cuda.Stream()
+-- side:wait_stream(amp.cuda.current_stream())   -- what is queued so far comes first
+-- local y = amp.cuda.stream(side, function() return x:matmul(w) end)
+-- amp.cuda.current_stream():wait_stream(side)   -- before y is used here
+function M.stream(stream, fn, ...) return require('amp.cuda_stream').check(stream, 'cuda.stream'):with(fn, ...) end
 
 --- A mark in a stream, to be waited for or timed.
--- @tparam ?string device default 'cuda'
-function M.Event(device) return offered('cuda.Event', device) end
+-- @tparam ?table|string options {enable_timing (false), device}; or a device
+-- @treturn Event with record, wait, query, synchronize, elapsed_time
+function M.Event(options)
+  gpu('cuda.Event', type(options) == 'string' and options or type(options) == 'table' and options.device or nil)
+  return require('amp.cuda_event').new(options, function(device) return gpu('cuda.Event', device) % 256 end)
+end
 
 --- Give cached blocks back to the driver. Nothing to do without a GPU.
 function M.empty_cache()

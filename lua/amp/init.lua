@@ -87,7 +87,7 @@ lazy('amp.sampling', 'bernoulli normal broadcast_tensors meshgrid')
 lazy('amp.products', 'einsum tensordot chain_matmul multi_dot multi_head_attention')
 lazy('amp.losses', 'ctc_loss triplet_margin_with_distance_loss')
 lazy('amp.recurrent', 'lstm lstm_cell')
-lazy('amp.more', 'clock version set_num_threads get_num_threads is_tensor')
+lazy('amp.more', 'clock version set_num_threads get_num_threads is_tensor use_deterministic is_deterministic')
 lazy('amp.embed', 'from_ref')
 
 -- Functions that are methods as well and no rows of the table.

@@ -6,6 +6,7 @@ local core = require 'amp.ffi'
 local call = require 'amp.call'
 local err = require 'amp.error'
 local ops = require 'amp.ops'
+local options = require 'amp.options'
 local types = require 'amp.types'
 local util = require 'amp.util'
 local C, S, ref_t = core.C, core.S, core.ref_t
@@ -14,7 +15,7 @@ local istype = ffi.istype
 return function(M)
   local methods = M.methods
   local self_check, dimension = M.self_check, M.dimension
-  local cast, to_device = ops.get 'cast', ops.get 'to_device'
+  local cast, to_device, copy_ = ops.get 'cast', ops.get 'to_device', ops.get 'copy_'
 
   -- -- Names of other libraries ------------------------------------------------------------
 
@@ -25,11 +26,12 @@ return function(M)
 
   -- -- Conversion ---------------------------------------------------------------------------
 
-  local function convert(t, op, dtype, device, format, copy)
+  local function convert(t, op, dtype, device, format, copy, async)
     local p = self_check(t, op)
     local o = t
     if device and device ~= p.device * 256 + p.device_index then
-      o = to_device(o, types.device_string(math.floor(device / 256), device % 256))
+      local kind, index = math.floor(device / 256), device % 256
+      o = async and call.make(op, C.amp_to_async, o, kind, index) or to_device(o, types.device_string(kind, index))
     end
     if dtype and dtype ~= p.dtype then o = cast(o, types.dtype_name[dtype]) end
     if format then
@@ -40,10 +42,12 @@ return function(M)
   end
 
   --- Another dtype, device or layout; the tensor itself where nothing changes.
-  -- t:to('cuda'), t:to('float16'), t:to(u), t:to{dtype =, device =, memory_format =, copy =}
+  -- t:to('cuda'), t:to('float16'), t:to(u), t:to{dtype =, device =, memory_format =, copy =, non_blocking =}
+  -- With non_blocking a copy between pinned memory and a GPU is only queued: the CPU's side may be written, or read, after
+  -- the stream has come that far (amp.cuda.synchronize, an event). A copy to the CPU then lies in pinned memory.
   function methods.to(t, a, b, c)
     self_check(t, 'to')
-    local dtype, device, format, copy
+    local dtype, device, format, copy, async
     local list, n = { a, b, c }, 3
     for i = 1, n do
       local v = list[i]
@@ -60,9 +64,10 @@ return function(M)
               err.throw('to', "memory_format must be 'contiguous', 'channels_last' or 'preserve', got %s", util.show(x))
             end
             if x ~= 'preserve' then format = x end
-          elseif k ~= 'non_blocking' then -- (copies never block where they need not)
-            err.throw('to', 'unknown option %s%s (there are dtype, device, memory_format, copy)', util.show(k),
-              util.hint(k, { 'dtype', 'device', 'memory_format', 'copy' }))
+          elseif k == 'non_blocking' then async = options.boolean('to', 'non_blocking', x)
+          else
+            err.throw('to', 'unknown option %s%s (there are dtype, device, memory_format, copy, non_blocking)', util.show(k),
+              util.hint(k, { 'dtype', 'device', 'memory_format', 'copy', 'non_blocking' }))
           end
         end
       elseif type(v) == 'string' then
@@ -80,7 +85,7 @@ return function(M)
         err.throw('to', 'expected a dtype, a device, a tensor or options, got nothing')
       end
     end
-    return convert(t, 'to', dtype, device, format, copy)
+    return convert(t, 'to', dtype, device, format, copy, async)
   end
 
   local shorthand = { half = 'float16', float = 'float32', double = 'float64', bfloat16 = 'bfloat16', long = 'int64',
@@ -100,10 +105,41 @@ return function(M)
     return to_device(t, 'cpu')
   end
 
-  --- On a GPU: the given one (from 1), else the first.
-  function methods.cuda(t, index)
+  local function non_blocking(given, op)
+    if type(given) == 'boolean' then return given end
+    local o = options.read(op, given, { 'non_blocking' }, { non_blocking = false })
+    options.boolean(op, 'non_blocking', o.non_blocking)
+    return o.non_blocking
+  end
+
+  --- On a GPU: the given one (from 1), else the first. t:cuda(), t:cuda(2), t:cuda{non_blocking = true}
+  function methods.cuda(t, index, given)
     self_check(t, 'cuda')
-    return convert(t, 'cuda', nil, types.device(index and 'cuda:' .. tostring(index) or 'cuda', 'cuda'))
+    if type(index) == 'table' then index, given = nil, index end
+    return convert(t, 'cuda', nil, types.device(index and 'cuda:' .. tostring(index) or 'cuda', 'cuda'), nil, nil, non_blocking(given, 'cuda'))
+  end
+
+  --- t:copy_(u): u's values, broadcast, in t's dtype. t:copy_(u, {non_blocking = true}) only queues a copy between
+  -- pinned memory and a GPU, as `to` does.
+  function methods.copy_(t, u, given)
+    if given == nil then return copy_(t, u) end
+    self_check(t, 'copy_')
+    if not (non_blocking(given, 'copy_') and istype(ref_t, u)) then return copy_(t, u) end
+    call.try('copy_', C.amp_copy_async, S, t, u)
+    return t
+  end
+
+  --- A copy in pinned memory, which a GPU copies from and to while the program goes on; without history. The tensor itself
+  -- if it is pinned, or where there is no GPU. Pinning costs; make it once and fill it again, or leave it to a DataLoader.
+  function methods.pin_memory(t)
+    self_check(t, 'pin_memory')
+    return call.make('pin_memory', C.amp_pin_memory, t)
+  end
+
+  --- Whether the tensor lies in pinned memory; false without a GPU.
+  function methods.is_pinned(t)
+    self_check(t, 'is_pinned')
+    return C.amp_is_pinned(t) == 1
   end
 
   --- The dtype's name; with a dtype, a conversion.

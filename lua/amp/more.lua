@@ -32,4 +32,18 @@ function M.is_tensor(v) return ffi.istype(core.ref_t, v) end
 --- Wall time in seconds, from an arbitrary start; never runs backward.
 function M.clock() return C.amp_clock() end
 
+--- Make runs repeat bit by bit: same program, same seed, same machine, same results. On a GPU, sums then don't depend on the
+-- order in which threads come, and ways of doing a product are not chosen by timing; that costs speed. On the CPU runs repeat
+-- anyhow, for the same number of threads. For the whole process, and devices found later.
+-- @tparam ?boolean on default true
+function M.use_deterministic(on)
+  if on == nil then on = true end
+  if type(on) ~= 'boolean' then err.throw('use_deterministic', 'true or false is expected, got %s', util.show(on)) end
+  C.amp_use_deterministic(on and 1 or 0)
+end
+
+--- Whether runs repeat bit by bit (amp.use_deterministic).
+-- @treturn boolean
+function M.is_deterministic() return C.amp_use_deterministic(-1) == 1 end
+
 return M

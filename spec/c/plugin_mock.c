@@ -301,20 +301,21 @@ static int mock_check_scale(amp_tensor *t, const float *inv, float *found)
   return 0;
 }
 
-typedef struct update { work w; float *scale, *inv; double *tracker, *hyst; const float **found; int n; amp_scaler_options o; } update;
+typedef struct update { work w; const float *scale, *inv; float *scale_to, *inv_to; double *tracker, *hyst; const float **found; int n; amp_scaler_options o; } update;
 
 static void run_update(work *w)
 {
   update *u = (update *)w;
   last = "scale_update";
-  table[AMP_CPU].scale_update(u->scale, u->inv, u->tracker, u->hyst, u->found, u->n, &u->o);
+  table[AMP_CPU].scale_update(u->scale, u->inv, u->scale_to, u->inv_to, u->tracker, u->hyst, u->found, u->n, &u->o);
   free(u->found);
 }
 
-static int mock_scale_update(float *scale, float *inv, double *tracker, double *hyst, const float *const *found, int n, const amp_scaler_options *o)
+static int mock_scale_update(const float *scale, const float *inv, float *scale_to, float *inv_to, double *tracker, double *hyst, const float *const *found, int n,
+                             const amp_scaler_options *o)
 {
   update *u = calloc(1, sizeof *u);
-  *u = (update){ { NULL, run_update, NULL }, scale, inv, tracker, hyst, copy_of(found, sizeof *found * (size_t)n), n, *o };
+  *u = (update){ { NULL, run_update, NULL }, scale, inv, scale_to, inv_to, tracker, hyst, copy_of(found, sizeof *found * (size_t)n), n, *o };
   enqueue(&u->w);
   return 0;
 }

@@ -5,7 +5,8 @@
 **   AMP_LAUNCH -> emu_launch: blocks one after the other; a block's threads are
 **   fibers that run until they meet a barrier or a warp's exchange
 **
-** Streams run at once and in order. While a stream is captured, launches and
+** Streams run at once and in order; with AMP_EMULATED_LAZY=1 as late as they
+** may. AMP_EMULATED_MEMORY: MiB of a card (1024). While a stream is captured, launches and
 ** copies are noted with their arguments and what they depend on; a graph runs
 ** in another order at each launch, any that its dependencies allow. Memory is the
 ** host's own, from malloc, so that AddressSanitizer sees what lies outside.
@@ -137,7 +138,11 @@ extern dim3 blockDim, gridDim;
 enum { warpSize = 32 };
 extern char *emu_shared; /* a launch's dynamic shared memory */
 extern "C" void emu_barrier(int pred, int *sum);      /* all threads of the block; sum of pred */
-extern "C" void emu_exchange(const void *mine, void *all, size_t n); /* n <= 8 bytes a lane, among the live lanes of a warp; 0 for others */
+extern "C" void emu_exchange(const void *mine, void *all, size_t n); /* n <= 24 bytes a lane, among the live lanes of a warp; 0 for others */
+/* Copies in the background (cp.async): a thread's groups, whose bytes arrive when they are waited for; `from` NULL: zeros */
+extern "C" void emu_async_copy(void *to, const void *from, size_t n);
+extern "C" void emu_async_commit(void);
+extern "C" void emu_async_wait(int left);
 void emu_name(const char *kernel); /* of the launch that follows: a line on standard error if AMP_EMULATOR_TRACE is set */
 void emu_launch(const std::function<void()> &body, dim3 grid, dim3 block, size_t shared, cudaStream_t s);
 

@@ -12,6 +12,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <chrono>
+#include <deque>
+#include <map>
+#include <memory>
 #include <mutex>
 #include <ucontext.h>
 #include <vector>
@@ -38,9 +41,12 @@ struct fiber {
   bool waiting;      /* at the barrier */
   void *fake;
 };
-struct warp { uint64_t generation; int arrived, live; char value[2][32][8]; bool there[2][32]; };
+struct warp { uint64_t generation; int arrived, live; char value[2][32][24]; bool there[2][32]; };
 
+struct copy { char *to; const char *from; size_t n; };
+struct pipeline { std::vector<copy> open; std::vector<std::vector<copy>> groups; };
 fiber fibers[MAX_THREADS];
+pipeline pipelines[MAX_THREADS];
 warp warps[MAX_THREADS / 32];
 jmp_buf scheduler;
 #if defined(__SANITIZE_ADDRESS__)
@@ -50,6 +56,7 @@ size_t scheduler_size;
 #endif
 const std::function<void()> *body;
 int nthread, next_thread, live, at_barrier, current;
+bool backward;
 uint64_t barrier_generation;
 int barrier_sum[2];
 std::recursive_mutex running;
@@ -87,7 +94,8 @@ void fiber_main()
 #endif
   for (;;) {
     while (next_thread < nthread) {
-      f->thread = next_thread++;
+      f->thread = backward ? nthread - 1 - next_thread : next_thread;
+      next_thread++;
       set_thread(f->thread);
       (*body)();
       warp *w = &warps[f->thread / 32];
@@ -144,6 +152,7 @@ void run_block()
     memset(warps[w].there, 0, sizeof warps[w].there);
   }
   for (int i = 0; i < MAX_THREADS && fibers[i].made; i++) fibers[i].thread = -1;
+  for (int i = 0; i < nthread; i++) { pipelines[i].open.clear(); pipelines[i].groups.clear(); }
   while (live > 0) {
     int before = live;
     uint64_t moved = barrier_generation;
@@ -201,15 +210,86 @@ extern "C" void emu_exchange(const void *mine, void *all, size_t n)
   }
 }
 
+/* -- Copies in the background ------------------------------------------------------ */
+
+extern "C" void emu_async_copy(void *to, const void *from, size_t n)
+{
+  pipelines[fibers[current].thread].open.push_back({ (char *)to, (const char *)from, n });
+}
+
+extern "C" void emu_async_commit(void)
+{
+  pipeline &p = pipelines[fibers[current].thread];
+  p.groups.push_back(std::move(p.open));
+  p.open.clear();
+}
+
+extern "C" void emu_async_wait(int left)
+{
+  pipeline &p = pipelines[fibers[current].thread];
+  while ((int)p.groups.size() > left) {
+    for (const copy &c : p.groups.front()) {
+      if (c.from) memcpy(c.to, c.from, c.n);
+      else memset(c.to, 0, c.n);
+    }
+    p.groups.erase(p.groups.begin());
+  }
+}
+
 /* -- Streams, graphs ------------------------------------------------------------- */
 
 struct emu_node { std::function<void()> f; std::vector<emu_node *> after; int place; };
 struct emu_graph { std::vector<emu_node *> node; int refs; };
-struct emu_stream { bool capturing, broken; emu_graph *noted; std::vector<emu_node *> *now; };
-struct emu_event { std::chrono::steady_clock::time_point at; };
+struct emu_stream { bool capturing, broken; emu_graph *noted; std::vector<emu_node *> *now; std::deque<std::function<void()>> queue; };
+struct emu_mark { emu_stream *s; bool done; std::chrono::steady_clock::time_point at; };
+struct emu_event { std::shared_ptr<emu_mark> mark; };
 
 static thread_local cudaError_t last_error = cudaSuccess;
 static cudaError_t fail(cudaError_t e) { last_error = e; return e; }
+
+/* With AMP_EMULATED_LAZY=1 a stream does nothing until it has to: a wait, an event that another stream waits for, a free.
+** What must be ordered by an event, and is not, then shows. */
+static bool lazy() { static const bool on = getenv("AMP_EMULATED_LAZY") != nullptr; return on; }
+static std::vector<emu_stream *> streams;
+static std::map<const char *, size_t> pinned;
+
+static bool step(emu_stream *s)
+{
+  if (s->queue.empty()) return false;
+  std::function<void()> f = std::move(s->queue.front());
+  s->queue.pop_front();
+  f();
+  return true;
+}
+static void catch_up(emu_stream *s)
+{
+  std::lock_guard<std::recursive_mutex> guard(running);
+  while (s && step(s)) {}
+}
+static void catch_up_all()
+{
+  std::lock_guard<std::recursive_mutex> guard(running);
+  for (emu_stream *s : streams) catch_up(s);
+}
+static void reach(const std::shared_ptr<emu_mark> &m)
+{
+  std::lock_guard<std::recursive_mutex> guard(running);
+  while (!m->done && step(m->s)) {}
+}
+static void later(emu_stream *s, const std::function<void()> &f)
+{
+  std::lock_guard<std::recursive_mutex> guard(running);
+  if (lazy() && s) s->queue.push_back(f);
+  else f();
+}
+static bool is_pinned(const void *p)
+{
+  std::lock_guard<std::recursive_mutex> guard(running);
+  auto k = pinned.upper_bound((const char *)p);
+  if (k == pinned.begin()) return false;
+  --k;
+  return (const char *)p < k->first + k->second;
+}
 
 /* One node more, after what the stream depends on */
 static void note(cudaStream_t s, const std::function<void()> &f)
@@ -260,9 +340,16 @@ static void launch_now(const std::function<void()> &f, dim3 grid, dim3 block, si
   blockDim = block;
   gridDim = grid;
   nthread = (int)(block.x * block.y * block.z);
-  for (blockIdx.z = 0; blockIdx.z < grid.z; blockIdx.z++)
-    for (blockIdx.y = 0; blockIdx.y < grid.y; blockIdx.y++)
-      for (blockIdx.x = 0; blockIdx.x < grid.x; blockIdx.x++) run_block();
+  const char *order = getenv("AMP_EMULATED_ORDER"); /* backward: the last block and thread first, for sums that depend on it */
+  backward = order && strcmp(order, "backward") == 0;
+  uint64_t n = (uint64_t)grid.x * grid.y * grid.z;
+  for (uint64_t i = 0; i < n; i++) {
+    uint64_t at = backward ? n - 1 - i : i;
+    blockIdx.x = (unsigned)(at % grid.x);
+    blockIdx.y = (unsigned)(at / grid.x % grid.y);
+    blockIdx.z = (unsigned)(at / grid.x / grid.y);
+    run_block();
+  }
   free(memory);
 }
 
@@ -274,6 +361,7 @@ void emu_launch(const std::function<void()> &f, dim3 grid, dim3 block, size_t sh
     return;
   }
   if (s && s->capturing) note(s, [=] { launch_now(f, grid, block, shared); });
+  else if (lazy()) later(s, [=] { launch_now(f, grid, block, shared); });
   else launch_now(f, grid, block, shared);
 }
 
@@ -286,13 +374,14 @@ void emu_name(const char *kernel)
 static cudaError_t perform(cudaStream_t s, const std::function<void()> &f)
 {
   if (s && s->capturing) note(s, f);
-  else f();
+  else later(s, f);
   return cudaSuccess;
 }
 
 static cudaError_t wait(cudaStream_t s)
 {
   if (s && s->capturing) { s->broken = true; return fail(cudaErrorStreamCaptureUnsupported); }
+  catch_up(s);
   return cudaSuccess;
 }
 
@@ -300,6 +389,7 @@ extern "C" {
 
 cudaError_t cudaGetDeviceCount(int *n) { const char *e = getenv("AMP_EMULATED_GPUS"); *n = e ? atoi(e) : 1; return *n > 0 ? cudaSuccess : fail(cudaErrorNoDevice); }
 static thread_local int device;
+static size_t memory() { const char *e = getenv("AMP_EMULATED_MEMORY"); return (size_t)(e ? atoi(e) : 1024) << 20; } /* MiB */
 cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *a, const void *p) { *a = { cudaMemoryTypeDevice, 0, (void *)p, nullptr }; return cudaSuccess; }
 cudaError_t cudaSetDevice(int i) { int n; cudaGetDeviceCount(&n); if (i < 0 || i >= n) return fail(cudaErrorInvalidDevice); device = i; return cudaSuccess; }
 cudaError_t cudaGetDevice(int *i) { *i = device; return cudaSuccess; }
@@ -307,7 +397,7 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int)
 {
   memset(p, 0, sizeof *p);
   snprintf(p->name, sizeof p->name, "emulated GPU");
-  p->totalGlobalMem = (size_t)1 << 30;
+  p->totalGlobalMem = memory();
   p->major = 9; p->minor = 0; { const char *e = getenv("AMP_EMULATED_SMS"); p->multiProcessorCount = e ? atoi(e) : 2; } p->warpSize = 32; p->maxThreadsPerBlock = 1024; p->sharedMemPerBlockOptin = 227 * 1024;
   p->l2CacheSize = 1 << 20;
   return cudaSuccess;
@@ -315,11 +405,11 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int)
 cudaError_t cudaDriverGetVersion(int *v) { *v = 13000; return cudaSuccess; }
 cudaError_t cudaRuntimeGetVersion(int *v) { *v = 13000; return cudaSuccess; }
 static size_t taken;
-cudaError_t cudaMemGetInfo(size_t *f, size_t *t) { *t = (size_t)1 << 30; *f = *t > taken ? *t - taken : 0; return cudaSuccess; }
+cudaError_t cudaMemGetInfo(size_t *f, size_t *t) { *t = memory(); *f = *t > taken ? *t - taken : 0; return cudaSuccess; }
 cudaError_t cudaMalloc(void **p, size_t n)
 {
   *p = nullptr;
-  if (n + taken > (size_t)1 << 30) return fail(cudaErrorMemoryAllocation);
+  if (n + taken > memory()) return fail(cudaErrorMemoryAllocation);
   size_t *q = (size_t *)malloc(n + 256);
   if (!q) return fail(cudaErrorMemoryAllocation);
   memset(q, 0xff, n + 256); /* NaN: what nobody wrote shows */
@@ -328,25 +418,83 @@ cudaError_t cudaMalloc(void **p, size_t n)
   *p = (char *)q + 256;
   return cudaSuccess;
 }
-cudaError_t cudaFree(void *p) { if (p) { size_t *q = (size_t *)((char *)p - 256); taken -= *q; free(q); } return cudaSuccess; }
-cudaError_t cudaHostAlloc(void **p, size_t n, unsigned) { *p = malloc(n); return *p ? cudaSuccess : fail(cudaErrorMemoryAllocation); }
-cudaError_t cudaFreeHost(void *p) { free(p); return cudaSuccess; }
+cudaError_t cudaFree(void *p) { if (p) { catch_up_all(); size_t *q = (size_t *)((char *)p - 256); taken -= *q; free(q); } return cudaSuccess; }
+cudaError_t cudaHostAlloc(void **p, size_t n, unsigned)
+{
+  *p = malloc(n);
+  if (!*p) return fail(cudaErrorMemoryAllocation);
+  std::lock_guard<std::recursive_mutex> guard(running);
+  pinned[(const char *)*p] = n;
+  return cudaSuccess;
+}
+cudaError_t cudaFreeHost(void *p)
+{
+  catch_up_all();
+  std::lock_guard<std::recursive_mutex> guard(running);
+  pinned.erase((const char *)p);
+  free(p);
+  return cudaSuccess;
+}
 cudaError_t cudaHostGetDevicePointer(void **d, void *h, unsigned) { *d = h; return cudaSuccess; }
-cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t n, enum cudaMemcpyKind, cudaStream_t s) { return perform(s, [=] { if (n) memmove(dst, src, n); }); }
+cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t n, enum cudaMemcpyKind kind, cudaStream_t s)
+{
+  if (n && kind == cudaMemcpyHostToDevice && lazy() && !is_pinned(src)) { /* ordinary memory is read before the call returns */
+    std::vector<char> bytes((const char *)src, (const char *)src + n);
+    return perform(s, [=] { memcpy(dst, bytes.data(), n); });
+  }
+  cudaError_t e = perform(s, [=] { if (n) memmove(dst, src, n); });
+  return e == cudaSuccess && kind == cudaMemcpyDeviceToHost && lazy() && !is_pinned(dst) ? wait(s) : e;
+}
 cudaError_t cudaMemcpyPeerAsync(void *dst, int, const void *src, int, size_t n, cudaStream_t s) { return perform(s, [=] { if (n) memmove(dst, src, n); }); }
 cudaError_t cudaMemsetAsync(void *dst, int v, size_t n, cudaStream_t s) { return perform(s, [=] { if (n) memset(dst, v, n); }); }
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned) { *s = new emu_stream{ false, false, nullptr, nullptr }; return cudaSuccess; }
-cudaError_t cudaStreamDestroy(cudaStream_t s) { delete s; return cudaSuccess; }
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned) { *s = new emu_stream{ false, false, nullptr, nullptr, {} }; std::lock_guard<std::recursive_mutex> guard(running); streams.push_back(*s); return cudaSuccess; }
+cudaError_t cudaStreamDestroy(cudaStream_t s)
+{
+  catch_up(s);
+  std::lock_guard<std::recursive_mutex> guard(running);
+  streams.erase(std::find(streams.begin(), streams.end(), s));
+  delete s;
+  return cudaSuccess;
+}
 cudaError_t cudaStreamSynchronize(cudaStream_t s) { return wait(s); }
-cudaError_t cudaStreamQuery(cudaStream_t s) { return wait(s); }
-cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned) { return cudaSuccess; }
-cudaError_t cudaDeviceSynchronize(void) { return cudaSuccess; }
+cudaError_t cudaStreamQuery(cudaStream_t s) /* asking is what makes a lazy stream go on */
+{
+  if (s->capturing) return wait(s);
+  std::lock_guard<std::recursive_mutex> guard(running);
+  step(s);
+  return s->queue.empty() ? cudaSuccess : fail(cudaErrorNotReady);
+}
+cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned)
+{
+  std::shared_ptr<emu_mark> m = e->mark;
+  if (s->capturing) return m && !m->done ? fail(cudaErrorStreamCaptureUnsupported) : cudaSuccess;
+  if (m) later(s, [m] { reach(m); });
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceSynchronize(void) { catch_up_all(); return cudaSuccess; }
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned) { *e = new emu_event; return cudaSuccess; }
 cudaError_t cudaEventDestroy(cudaEvent_t e) { delete e; return cudaSuccess; }
-cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t) { e->at = std::chrono::steady_clock::now(); return cudaSuccess; }
-cudaError_t cudaEventSynchronize(cudaEvent_t) { return cudaSuccess; }
-cudaError_t cudaEventQuery(cudaEvent_t) { return cudaSuccess; }
-cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t a, cudaEvent_t b) { *ms = std::chrono::duration<float, std::milli>(b->at - a->at).count(); return cudaSuccess; }
+cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s)
+{
+  std::shared_ptr<emu_mark> m(new emu_mark{ s, false, {} });
+  e->mark = m;
+  later(s, [m] { m->at = std::chrono::steady_clock::now(); m->done = true; });
+  return cudaSuccess;
+}
+cudaError_t cudaEventSynchronize(cudaEvent_t e) { if (e->mark) reach(e->mark); return cudaSuccess; }
+cudaError_t cudaEventQuery(cudaEvent_t e)
+{
+  if (!e->mark || e->mark->done) return cudaSuccess;
+  std::lock_guard<std::recursive_mutex> guard(running);
+  step(e->mark->s);
+  return e->mark->done ? cudaSuccess : fail(cudaErrorNotReady);
+}
+cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t a, cudaEvent_t b)
+{
+  if (!a->mark || !b->mark || !a->mark->done || !b->mark->done) return fail(cudaErrorNotReady);
+  *ms = std::chrono::duration<float, std::milli>(b->mark->at - a->mark->at).count();
+  return cudaSuccess;
+}
 cudaError_t cudaGetLastError(void) { cudaError_t e = last_error; last_error = cudaSuccess; return e; }
 cudaError_t cudaPeekAtLastError(void) { return last_error; }
 const char *cudaGetErrorString(cudaError_t e)

@@ -219,7 +219,7 @@ static void backward_body(void *ctx, int64_t begin, int64_t end, int thread) {
 }
 
 /* grad? grad_h? grad_c? reserve w_hh result hx batch_sizes? -> of gates, of hx, of cx (LSTM) or of the state's gates
-** (GRU), and each step's state before it */
+** (GRU), and each step's state before it (none for a single step) */
 int amp__cpu_rnn_layer_backward(amp_call *c) {
   amp_tensor *in[8];
   rnn r = {0};
@@ -241,7 +241,7 @@ int amp__cpu_rnn_layer_backward(amp_call *c) {
   r.dh0 = result(&k, c->out[1], r.type, &ok);
   if (r.mode == RNN_GRU) r.dgh = result(&k, c->out[2], r.op, &ok);
   else r.dc0 = result(&k, c->out[2], r.type, &ok);
-  r.hprev = result(&k, c->out[3], r.op, &ok);
+  if (c->out[3]->numel > 0) r.hprev = result(&k, c->out[3], r.op, &ok);
   if (!ok) goto out;
   if (!lend(&k.weights, (size_t)(uintptr_t)pack(&r.hh, &r, w_hh, r.g, r.r, true, NULL))) goto out;
   pack(&r.hh, &r, w_hh, r.g, r.r, true, k.weights.p);

@@ -187,7 +187,7 @@ void RN(amp__rnn_backward)(const rnn *r, int64_t n0, int64_t n1, void *scratch) 
       default: RN(relu_back)(x, d, q, h);
       }
       RN(wrote)(r, r->dg, row + i, g, q);
-      memcpy(rnn_at(r->hprev, (row + i) * r->r, r->op), state, amp__dtype_size[r->op] * (size_t)r->r);
+      if (r->hprev) memcpy(rnn_at(r->hprev, (row + i) * r->r, r->op), state, amp__dtype_size[r->op] * (size_t)r->r);
     }
     if (m > 0) amp__rnn_product(&r->hh, m, rnn_at(gru ? r->dgh : r->dg, row * g, r->op), g, dh, wide, gru, NULL, scratch);
   }

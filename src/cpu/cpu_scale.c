@@ -243,11 +243,13 @@ double amp__cpu_norm_part(const amp_tensor *t, double p)
 /* -- Update of the scale -------------------------------------------------------------- */
 
 /* Overflow: back off once the hysteresis is spent. Clean: grow after growth_interval updates in a row. */
-int amp__cpu_scale_update(float *scale, float *inv, double *tracker, double *hyst, const float *const *found, int nfound,
-                          const amp_scaler_options *o)
+int amp__cpu_scale_update(const float *scale, const float *inv, float *scale_to, float *inv_to, double *tracker, double *hyst,
+                          const float *const *found, int nfound, const amp_scaler_options *o)
 {
   bool any = false;
   for (int i = 0; i < nfound; i++) any |= *found[i] != 0;
+  *scale_to = *scale;
+  *inv_to = *inv;
   if (o->growth_interval == 0) return 0;
   double s = *scale;
   if (any) {
@@ -267,7 +269,7 @@ int amp__cpu_scale_update(float *scale, float *inv, double *tracker, double *hys
     if (s > o->max_scale) s = o->max_scale;
     if (s > FLT_MAX) return 0;
   }
-  *scale = (float)s;
-  *inv = (float)(1 / (double)*scale);
+  *scale_to = (float)s;
+  *inv_to = (float)(1 / (double)*scale_to);
   return 0;
 }

@@ -35,13 +35,16 @@ typedef struct amp_trouble { /* the first one since it was told */
 typedef struct amp_cuda_device {
   int index, sms, cc;          /* compute capability times 10 */
   size_t shared;               /* most dynamic shared memory of a block */
-  cudaStream_t stream;         /* where everything of the present thread goes */
+  cudaStream_t stream;         /* number 0, where work goes unless the thread chose another: */
+  cudaStream_t side[AMP_STREAMS]; /* those from 1 on (cuda_stream.c) */
+  int made;                    /* how often one was asked for */
   amp_trouble *trouble;        /* host memory that kernels see... */
   amp_trouble *trouble_there;  /* ...at this address */
   char name[128];
   size_t memory;
   bool capture;                /* a step is being captured, by this thread: */
   pthread_t capturer;
+  int outer;                   /* the stream it uses otherwise */
   const uint64_t *random;      /* its cell of random numbers, */
   uint64_t draws;              /* of which it draws so many */
   struct amp_branches *branches; /* and what of it waits for what (cuda_branches.c), or NULL */
@@ -52,11 +55,15 @@ extern amp_cuda_device amp__cuda_devices[AMP_CUDA_MAX];
 /* The device entered last by this thread: every launch goes there. */
 amp_cuda_device *amp__cuda_enter(int index);  /* NULL with error */
 amp_cuda_device *amp__cuda_here(void);
-cudaStream_t amp__cuda_stream(void);
+cudaStream_t amp__cuda_stream(void);          /* of that device, the one this thread uses */
+int amp__cuda_number(int index);              /* its number, of any device */
+void amp__cuda_choose(int index, int number);
 
 int amp__cuda_failed(cudaError_t e, const char *what);     /* sets the error, gives its code */
 static inline int amp__cuda_check(cudaError_t e, const char *what) { return amp_likely(e == cudaSuccess) ? 0 : amp__cuda_failed(e, what); }
 int amp__cuda_wait(amp_cuda_device *d);   /* until the stream is done; raises what kernels noted. Errors inside a capture */
+int amp__cuda_wait_for(amp_cuda_device *d, cudaStream_t s); /* the same for any stream, not looking for captures */
+int amp__cuda_told(amp_cuda_device *d);   /* raises what kernels noted so far */
 int amp__cuda_check_capture(const char *what); /* an error that says what can't be captured, while something is */
 
 extern int amp__cuda_tf32;           /* float32 products and convolutions may use TF32 (off unless asked for) */
@@ -65,8 +72,17 @@ extern int amp__cuda_deterministic;  /* the same bits at every run: no timing of
 /* -- Memory (cuda_memory.c) -------------------------------------------------- */
 void *amp__cuda_alloc(int index, size_t n);
 void amp__cuda_free(int index, void *p, size_t n);
+int amp__cuda_memory(int index, size_t *free_bytes, size_t *total);
 int amp__cuda_transfer(amp_tensor *dst, const amp_tensor *src);
 int amp__cuda_sync(int index);
+/* Memory of the host (cuda_host.c); cards, streams: bits of those whose copies may be under way */
+void *amp__cuda_host_alloc(size_t n);
+void amp__cuda_host_free(void *p, size_t n, uint32_t cards, uint32_t streams);
+void amp__cuda_host_trim(void);
+/* -- Streams (cuda_stream.c) ----------------------------------------------------- */
+extern const amp_stream_ops amp__cuda_stream_ops;
+void *amp__cuda_mark(int index, uint32_t streams);
+int amp__cuda_reached(int index, void *mark);
 /* -- Captured steps (cuda_capture.c) ------------------------------------------- */
 int amp__cuda_capture_begin(int index, void *cell);
 int amp__cuda_capture_end(int index, void **graph, uint64_t *random);
@@ -93,7 +109,7 @@ int amp__cuda_optim_step_at(int kind, const amp_hyper *h, const amp_hyper *there
 int amp__cuda_check_many(amp_tensor *const *t, int n, float *found);
 int amp__cuda_norm_many(amp_tensor *const *t, const float *const *factor, int n, double p, double *out); /* kernels/clip.cu */
 int amp__cuda_check_scale(amp_tensor *t, const float *inv, float *found);
-int amp__cuda_scale_update(float *scale, float *inv, double *tracker, double *hyst, const float *const *found, int nfound, const amp_scaler_options *o);
+int amp__cuda_scale_update(const float *scale, const float *inv, float *scale_to, float *inv_to, double *tracker, double *hyst, const float *const *found, int nfound, const amp_scaler_options *o);
 
 /* -- Random numbers: Philox; a launch draws `n` counters -------------------------- */
 /* The first counter; in a captured step cell[0] is the seed and cell[1] is added to the counter (NULL: neither). */

@@ -126,8 +126,8 @@ static cublasStatus_t launch(const plan *p, const job *j, const cublasLtMatmulAl
   float one = 1, zero = 0;
   double one2 = 1, zero2 = 0;
   bool wide = p->k.dtype == AMP_FLOAT64;
-  amp_tensor *own = NULL; /* products of a captured step may run side by side */
-  if (amp__cuda_here()->branches && p->need && !(own = amp__cuda_scratch(p->need))) return CUBLAS_STATUS_ALLOC_FAILED;
+  amp_tensor *own = NULL; /* products of a captured step, or of several streams, may run side by side */
+  if ((amp__cuda_here()->branches || amp__cuda_number(p->k.device)) && p->need && !(own = amp__cuda_scratch(p->need))) return CUBLAS_STATUS_ALLOC_FAILED;
   if (j->bias) lt.MatmulDescSetAttribute(p->op, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &j->bias, sizeof j->bias);
   if (j->aux) lt.MatmulDescSetAttribute(p->op, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &j->aux, sizeof j->aux);
   cublasStatus_t s = lt.Matmul(handle[p->k.device], p->op, wide ? (void *)&one2 : (void *)&one, j->x, p->x, j->y, p->y, wide ? (void *)&zero2 : (void *)&zero,
@@ -274,7 +274,7 @@ int amp__cuda_gemm_lt(const amp_product *p)
   job j = { p->b, p->a, bias, p->c, p->aux };
   key free_key = k;
   free_key.fixed = 0;
-  plan **slot = find(&free_key); /* one that was timed serves both */
+  plan **slot = find(amp__cuda_deterministic ? &k : &free_key); /* one that was timed serves captures, too */
   if (!*slot && k.fixed) slot = find(&k);
   if (!*slot) {
     plan *fresh = make(&k, &j);

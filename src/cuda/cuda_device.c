@@ -21,6 +21,7 @@ AMP_API const char *amp_plugin_version(void);
 int amp__cuda_count, amp__cuda_tf32, amp__cuda_deterministic;
 amp_cuda_device amp__cuda_devices[AMP_CUDA_MAX];
 static _Thread_local amp_cuda_device *here;
+static _Thread_local uint8_t chosen[AMP_CUDA_MAX]; /* number of the stream of each that this thread uses */
 static char reason[512];
 
 #define AMP_ROW_K(name) [AMP_OP_##name] = amp__cuda_##name,
@@ -75,19 +76,31 @@ int amp__cuda_wait(amp_cuda_device *d)
 {
   int rc = amp__cuda_check_capture("reading a value");
   if (rc < 0) return rc;
-  if ((rc = amp__cuda_check(cudaStreamSynchronize(d->stream), "waiting for the GPU")) < 0) return rc;
-  if (amp_unlikely(d->trouble->kind != AMP_TROUBLE_NONE)) {
-    amp_trouble t = *d->trouble;
-    memset(d->trouble, 0, sizeof t);
-    return tell(&t);
-  }
-  return 0;
+  return amp__cuda_wait_for(d, amp__cuda_stream());
+}
+
+int amp__cuda_wait_for(amp_cuda_device *d, cudaStream_t s)
+{
+  int rc = amp__cuda_check(cudaStreamSynchronize(s), "waiting for the GPU");
+  return rc < 0 ? rc : amp__cuda_told(d);
+}
+
+int amp__cuda_told(amp_cuda_device *d)
+{
+  if (amp_likely(d->trouble->kind == AMP_TROUBLE_NONE)) return 0;
+  amp_trouble t = *d->trouble;
+  memset(d->trouble, 0, sizeof t);
+  return tell(&t);
 }
 
 int amp__cuda_sync(int index)
 {
   amp_cuda_device *d = amp__cuda_enter(index);
-  return d ? amp__cuda_wait(d) : AMP_E_DEVICE;
+  if (d == NULL) return AMP_E_DEVICE;
+  int rc = amp__cuda_check_capture("waiting for the GPU");
+  for (int n = 1; n < AMP_STREAMS && rc == 0; n++)
+    if (d->side[n]) rc = amp__cuda_check(cudaStreamSynchronize(d->side[n]), "waiting for the GPU");
+  return rc < 0 ? rc : amp__cuda_wait_for(d, d->stream);
 }
 
 /* -- Entering a device -------------------------------------------------------------- */
@@ -119,7 +132,13 @@ amp_cuda_device *amp__cuda_enter(int index)
 }
 
 amp_cuda_device *amp__cuda_here(void) { return here; }
-cudaStream_t amp__cuda_stream(void) { return here->stream; }
+cudaStream_t amp__cuda_stream(void)
+{
+  int n = chosen[here->index];
+  return amp_likely(n == 0) ? here->stream : here->side[n];
+}
+int amp__cuda_number(int index) { return chosen[index]; }
+void amp__cuda_choose(int index, int number) { chosen[index] = (uint8_t)number; }
 
 /* -- The slots ------------------------------------------------------------------------ */
 
@@ -222,6 +241,11 @@ const char *amp_plugin_init(uint64_t hash, amp_device_ops *devices)
   g->properties = properties;
   g->version_of = version_of;
   g->set = set;
+  g->streams = &amp__cuda_stream_ops;
+  g->memory = amp__cuda_memory;
+  g->host_alloc = amp__cuda_host_alloc;
+  g->host_free = amp__cuda_host_free;
+  g->host_trim = amp__cuda_host_trim;
   g->alloc = amp__cuda_alloc;
   g->free = amp__cuda_free;
   g->copy = amp__cuda_transfer;

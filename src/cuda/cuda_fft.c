@@ -126,7 +126,7 @@ int amp__cuda_fft_run(int type, int kind, bool inverse, int64_t n, int64_t batch
   if ((((uintptr_t)x | (uintptr_t)y | (loops > 1 ? in | out : 0)) & (2 * each - 1)) || !ready()) return 1; /* complex values want their boundary */
   pthread_mutex_lock(&lock);
   plan *p = find(n, inner > 1 ? 1 : batch, inner, types[wide][kind], d->index, !d->capture);
-  if (!p || !(work = amp__cuda_scratch(p->work)) || ft.SetWorkArea(p->handle, amp__data(work)) != CUFFT_SUCCESS || ft.SetStream(p->handle, d->stream) != CUFFT_SUCCESS) goto out;
+  if (!p || !(work = amp__cuda_scratch(p->work)) || ft.SetWorkArea(p->handle, amp__data(work)) != CUFFT_SUCCESS || ft.SetStream(p->handle, amp__cuda_stream()) != CUFFT_SUCCESS) goto out;
   if (d->capture) p->captured = true;
   for (int64_t i = 0; i < loops; i++) {
     cufftResult r = execute(p, inverse, (char *)x + (size_t)i * in, (char *)y + (size_t)i * out);

@@ -2,9 +2,9 @@
 ** cuda_memory.c: raw memory of the cards and copies between them and the host.
 **
 ** The pools are the core's (amp_alloc.c): blocks come from here once and are
-** reused. All work of a device goes into one stream, so a block that is freed and
-** given out again is written after what still reads it. Memory that a captured
-** step uses is kept apart while the capture lives (cuda_capture.c).
+** reused, each in the stream it was first asked in, so it is written after what
+** still reads it. Memory that a captured step uses is kept apart while the capture
+** lives (cuda_capture.c); pinned memory of the host is cuda_host.c's.
 */
 #include <string.h>
 #include "cuda_core.h"
@@ -34,6 +34,76 @@ static bool raw_alike(const amp_tensor *a, const amp_tensor *b)
              || ((a->flags & b->flags & AMP_T_DENSE) && amp__same_size(a, b) && memcmp(a->stride, b->stride, sizeof(int64_t) * a->ndim) == 0));
 }
 
+int amp__cuda_memory(int index, size_t *free_bytes, size_t *total)
+{
+  return amp__cuda_enter(index) ? amp__cuda_check(cudaMemGetInfo(free_bytes, total), "asking a GPU for its memory") : AMP_E_DEVICE;
+}
+
+/* -- Between the host and a card --------------------------------------------------------- */
+
+static amp_block *pinned(const amp_tensor *t) { return t->storage->block && t->storage->block->pinned ? t->storage->block : NULL; }
+
+/* A copy that is queued now reads or writes b */
+static void copying(amp_block *b, const amp_cuda_device *d)
+{
+  atomic_fetch_or_explicit(&b->cards, (uint32_t)1 << d->index, memory_order_relaxed);
+  atomic_fetch_or_explicit(&b->streams, (uint32_t)1 << amp__cuda_number(d->index), memory_order_relaxed);
+}
+
+/* To the card. Nobody waits unless it is a lot: what may change when the call has returned goes by way of pinned memory. */
+static int up(amp_cuda_device *d, amp_tensor *dst, const amp_tensor *src, size_t n)
+{
+  enum { STAGED = 32 << 20 };
+  amp_block *pin = pinned(src);
+  bool async = pin && amp__cuda_api->state()->priv->async;
+  void *stage = NULL, *from = amp__data(src);
+  int rc;
+  if (n <= AMP_CUDA_UPLOAD) return amp__cuda_upload(amp__data(dst), from, n);
+  if (d->capture) return amp__fail(AMP_E_STATE, "a copy from the CPU can't be captured: it would be repeated with the same values; make the tensor before, and fill it with :copy_ between steps");
+  if (!async && n <= STAGED && (stage = amp__cuda_host_alloc(n))) from = memcpy(stage, from, n);
+  rc = amp__cuda_check(cudaMemcpyAsync(amp__data(dst), from, n, cudaMemcpyHostToDevice, amp__cuda_stream()), "a copy to the GPU");
+  if (stage) amp__cuda_host_free(stage, n, (uint32_t)1 << d->index, (uint32_t)1 << amp__cuda_number(d->index));
+  else if (async) copying(pin, d);
+  else if (pin && rc == 0) rc = amp__cuda_wait(d);
+  return rc;
+}
+
+static int down(amp_cuda_device *d, amp_tensor *dst, const amp_tensor *src, size_t n)
+{
+  amp_block *pin = pinned(dst);
+  int rc = amp__cuda_check_capture("a copy to the CPU");
+  if (rc < 0) return rc;
+  if ((rc = amp__cuda_check(cudaMemcpyAsync(amp__data(dst), amp__data(src), n, cudaMemcpyDeviceToHost, amp__cuda_stream()), "a copy to the CPU")) < 0) return rc;
+  if (!pin || !amp__cuda_api->state()->priv->async) return amp__cuda_wait(d);
+  copying(pin, d);
+  return 0;
+}
+
+/* Between cards: after what the receiver still does, and before what it does next */
+static int across(amp_tensor *dst, const amp_tensor *src, size_t n)
+{
+  cudaEvent_t e;
+  cudaStream_t from, to;
+  if (!amp__cuda_enter(src->device_index)) return AMP_E_DEVICE;
+  from = amp__cuda_stream();
+  if (!amp__cuda_enter(dst->device_index)) return AMP_E_DEVICE;
+  to = amp__cuda_stream();
+  int rc = amp__cuda_check(cudaEventCreateWithFlags(&e, cudaEventDisableTiming), "an event");
+  if (rc < 0) return rc;
+  rc = amp__cuda_check(cudaEventRecord(e, to), "an event");
+  if (!rc && !amp__cuda_enter(src->device_index)) rc = AMP_E_DEVICE;
+  if (!rc) rc = amp__cuda_check(cudaStreamWaitEvent(from, e, 0), "an event");
+  if (!rc) rc = amp__cuda_check(cudaMemcpyPeerAsync(amp__data(dst), dst->device_index, amp__data(src), src->device_index, n, from), "a copy between GPUs");
+  cudaEventDestroy(e);
+  if (!rc) rc = amp__cuda_check(cudaEventCreateWithFlags(&e, cudaEventDisableTiming), "an event");
+  if (rc) return rc;
+  rc = amp__cuda_check(cudaEventRecord(e, from), "an event");
+  if (!rc && !amp__cuda_enter(dst->device_index)) rc = AMP_E_DEVICE;
+  if (!rc) rc = amp__cuda_check(cudaStreamWaitEvent(to, e, 0), "an event");
+  cudaEventDestroy(e);
+  return rc;
+}
+
 /* Bytes between two places of which one at least is a card's */
 static int move(amp_tensor *dst, const amp_tensor *src)
 {
@@ -42,37 +112,10 @@ static int move(amp_tensor *dst, const amp_tensor *src)
   if (n == 0) return 0;
   amp_cuda_device *d = amp__cuda_enter(on->device_index);
   if (d == NULL) return AMP_E_DEVICE;
-  if (src->device == AMP_CPU) {
-    if (n <= AMP_CUDA_UPLOAD) return amp__cuda_upload(amp__data(dst), amp__data(src), n);
-    if (d->capture) return amp__fail(AMP_E_STATE, "a copy from the CPU can't be captured: it would be repeated with the same values; make the tensor before, and fill it with :copy_ between steps");
-    return amp__cuda_check(cudaMemcpyAsync(amp__data(dst), amp__data(src), n, cudaMemcpyHostToDevice, d->stream), "a copy to the GPU");
-  }
-  if (dst->device == AMP_CPU) {
-    int rc = amp__cuda_check_capture("a copy to the CPU");
-    if (rc < 0) return rc;
-    if ((rc = amp__cuda_check(cudaMemcpyAsync(amp__data(dst), amp__data(src), n, cudaMemcpyDeviceToHost, d->stream), "a copy to the CPU")) < 0) return rc;
-    return amp__cuda_wait(d);
-  }
-  if (dst->device_index == src->device_index)
-    return amp__cuda_check(cudaMemcpyAsync(amp__data(dst), amp__data(src), n, cudaMemcpyDeviceToDevice, d->stream), "a copy on the GPU");
-  /* between cards: after what the receiver still does, and before what it does next */
-  cudaEvent_t e;
-  amp_cuda_device *to = &amp__cuda_devices[dst->device_index];
-  if (!amp__cuda_enter(dst->device_index)) return AMP_E_DEVICE;
-  int rc = amp__cuda_check(cudaEventCreateWithFlags(&e, cudaEventDisableTiming), "an event");
-  if (rc < 0) return rc;
-  rc = amp__cuda_check(cudaEventRecord(e, to->stream), "an event");
-  if (!rc && !amp__cuda_enter(src->device_index)) rc = AMP_E_DEVICE;
-  if (!rc) rc = amp__cuda_check(cudaStreamWaitEvent(d->stream, e, 0), "an event");
-  if (!rc) rc = amp__cuda_check(cudaMemcpyPeerAsync(amp__data(dst), dst->device_index, amp__data(src), src->device_index, n, d->stream), "a copy between GPUs");
-  cudaEventDestroy(e);
-  if (!rc) rc = amp__cuda_check(cudaEventCreateWithFlags(&e, cudaEventDisableTiming), "an event");
-  if (rc) return rc;
-  rc = amp__cuda_check(cudaEventRecord(e, d->stream), "an event");
-  if (!rc && !amp__cuda_enter(dst->device_index)) rc = AMP_E_DEVICE;
-  if (!rc) rc = amp__cuda_check(cudaStreamWaitEvent(to->stream, e, 0), "an event");
-  cudaEventDestroy(e);
-  return rc;
+  if (src->device == AMP_CPU) return up(d, dst, src, n);
+  if (dst->device == AMP_CPU) return down(d, dst, src, n);
+  if (dst->device_index != src->device_index) return across(dst, src, n);
+  return amp__cuda_check(cudaMemcpyAsync(amp__data(dst), amp__data(src), n, cudaMemcpyDeviceToDevice, amp__cuda_stream()), "a copy on the GPU");
 }
 
 int amp__cuda_transfer(amp_tensor *dst, const amp_tensor *src) { return move(dst, src); }

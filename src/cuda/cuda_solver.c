@@ -90,7 +90,7 @@ static cusolverDnHandle_t enter(void)
   if (!ready()) return NULL;
   pthread_mutex_lock(&lock);
   if ((handle[d->index] || so.Create(&handle[d->index]) == CUSOLVER_STATUS_SUCCESS)
-      && so.SetStream(handle[d->index], d->stream) == CUSOLVER_STATUS_SUCCESS) return handle[d->index];
+      && so.SetStream(handle[d->index], amp__cuda_stream()) == CUSOLVER_STATUS_SUCCESS) return handle[d->index];
   handle[d->index] = NULL;
   pthread_mutex_unlock(&lock);
   return NULL;

@@ -1,42 +1,60 @@
-"""PyTorch twin of models.lua: `python3 models.py [resnet gpt2 lstm cell]`, each in PyTorch's best eager form, compiled
-where it gains, and captured where a CUDA graph takes it."""
+"""Plain PyTorch twins of examples/models: the same layers under the same names, but that PyTorch counts a list's parts
+from 0. Labels and tokens count from 0, too."""
 import math
-import sys
+
 import torch
 import torch.nn.functional as F
 from torch import nn
-from timing import captured, row
-
-dev = 'cuda'
-torch.backends.cuda.matmul.allow_tf32 = False
-torch.backends.cudnn.allow_tf32 = False
-torch.backends.cudnn.benchmark = True
 
 
-def train(loss_of, o, precision, graph=False):
-    scaler = torch.amp.GradScaler('cuda', enabled=precision == 'fp16')
-    dt = torch.bfloat16 if precision == 'bf16' else torch.float16
-
-    def step():
-        with torch.autocast('cuda', dtype=dt, enabled=precision != 'fp32'):
-            loss = loss_of()
-        scaler.scale(loss).backward()
-        scaler.step(o)
-        scaler.update()
-        o.zero_grad(set_to_none=True)
-    return captured(step) if graph else step
+def mlp(width=4096, layers=3):
+    parts = []
+    for i in range(layers):
+        parts.append(nn.Linear(width, width))
+        if i < layers - 1:
+            parts.append(nn.ReLU())
+    return nn.Sequential(*parts)
 
 
-def resnet(precision, compiled=False, graph=False):
-    def make():
-        import torchvision
-        net = torchvision.models.resnet50().to(dev).to(memory_format=torch.channels_last)
-        x = torch.randn(128, 3, 224, 224, device=dev).to(memory_format=torch.channels_last)
-        y = torch.randint(0, 1000, (128,), device=dev)
-        o = torch.optim.SGD(net.parameters(), lr=.01, momentum=.9, weight_decay=5e-4, fused=True)
-        f = torch.compile(net) if compiled else net
-        return train(lambda: F.cross_entropy(f(x), y), o, precision, graph)
-    return make
+class Bottleneck(nn.Module):
+    def __init__(self, before, width, stride):
+        super().__init__()
+        after = width * 4
+        self.conv1, self.bn1 = nn.Conv2d(before, width, 1, bias=False), nn.BatchNorm2d(width)
+        self.conv2, self.bn2 = nn.Conv2d(width, width, 3, stride, 1, bias=False), nn.BatchNorm2d(width)
+        self.conv3, self.bn3 = nn.Conv2d(width, after, 1, bias=False), nn.BatchNorm2d(after)
+        self.relu = nn.ReLU(inplace=True)
+        self.downsample = None
+        if stride != 1 or before != after:
+            self.downsample = nn.Sequential(nn.Conv2d(before, after, 1, stride, bias=False), nn.BatchNorm2d(after))
+
+    def forward(self, x):
+        y = self.relu(self.bn1(self.conv1(x)))
+        y = self.relu(self.bn2(self.conv2(y)))
+        y = self.bn3(self.conv3(y))
+        y += x if self.downsample is None else self.downsample(x)
+        return self.relu(y)
+
+
+class ResNet(nn.Module):
+    def __init__(self, blocks=(3, 4, 6, 3), width=64, classes=1000):
+        super().__init__()
+        self.conv1, self.bn1 = nn.Conv2d(3, width, 7, 2, 3, bias=False), nn.BatchNorm2d(width)
+        self.relu, self.pool = nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, 1)
+        before = width
+        for i, n in enumerate(blocks):
+            parts = []
+            for k in range(n):
+                parts.append(Bottleneck(before, width * 2**i, 2 if k == 0 and i > 0 else 1))
+                before = width * 2**i * 4
+            setattr(self, f'layer{i + 1}', nn.Sequential(*parts))
+        self.fc = nn.Linear(before, classes)
+
+    def forward(self, x):
+        x = self.pool(self.relu(self.bn1(self.conv1(x))))
+        for i in range(1, 5):
+            x = getattr(self, f'layer{i}')(x)
+        return self.fc(x.mean((2, 3)))
 
 
 class Block(nn.Module):
@@ -72,60 +90,3 @@ class GPT2(nn.Module):
             x = block(x)
         logits = F.linear(self.ln_f(x), self.wte.weight)
         return F.cross_entropy(logits.view(-1, logits.shape[-1]), targets.view(-1))
-
-
-def gpt2(precision, compiled=False, graph=False):
-    def make():
-        net = GPT2().to(dev)
-        x, y = (torch.randint(0, 50257, (16, 1024), device=dev) for _ in range(2))
-        o = torch.optim.AdamW(net.parameters(), lr=1e-4, fused=True, capturable=graph)
-        f = torch.compile(net) if compiled else net
-        return train(lambda: f(x, y), o, precision, graph)
-    return make
-
-
-T, B, H = 64, 64, 512
-
-
-def lstm(precision, graph=False):
-    def make():
-        net = nn.LSTM(H, H, 2).to(dev)
-        x, y = torch.randn(T, B, H, device=dev), torch.randn(T, B, H, device=dev)
-        o = torch.optim.SGD(net.parameters(), lr=1e-2, fused=True)
-        return train(lambda: F.mse_loss(net(x)[0], y), o, precision, graph)
-    return make
-
-
-def cell(precision, graph=False):
-    def make():
-        net = nn.LSTMCell(H, H).to(dev)
-        x, y = torch.randn(T, B, H, device=dev), torch.randn(T, B, H, device=dev)
-        o = torch.optim.SGD(net.parameters(), lr=1e-2, fused=True)
-
-        def loss_of():
-            h, c, outs = torch.zeros(B, H, device=dev), torch.zeros(B, H, device=dev), []
-            for t in range(T):
-                h, c = net(x[t], (h, c))
-                outs.append(h)
-            return F.mse_loss(torch.stack(outs), y)
-        return train(loss_of, o, precision, graph)
-    return make
-
-
-print(torch.__version__, torch.cuda.get_device_name(0), torch.backends.cudnn.version())
-for name in sys.argv[1:] or ['resnet', 'gpt2', 'lstm', 'cell']:
-    if name == 'resnet':
-        row('resnet50 b128 fp32', resnet('fp32'), warm=3, n=5)
-        row('resnet50 b128 fp16', resnet('fp16'), warm=5, n=10)
-        row('resnet50 b128 fp16 captured', resnet('fp16', graph=True), warm=5, n=10)
-    if name == 'gpt2':
-        row('gpt2-124M 16x1024 bf16', gpt2('bf16'), warm=3, n=5)
-        row('gpt2-124M 16x1024 bf16 captured', gpt2('bf16', graph=True), warm=3, n=5)
-        row('gpt2-124M 16x1024 bf16 compiled', gpt2('bf16', compiled=True), warm=3, n=5)
-        row('gpt2-124M 16x1024 fp16', gpt2('fp16'), warm=3, n=5)
-    if name == 'lstm':
-        row('LSTM 2x512 T64 B64 fp16', lstm('fp16'))
-        row('LSTM 2x512 T64 B64 fp16 captured', lstm('fp16', graph=True))
-    if name == 'cell':
-        row('LSTMCell loop 512 T64 B64 fp16', cell('fp16'), n=10)
-        row('LSTMCell loop 512 T64 B64 fp16 captured', cell('fp16', graph=True), n=10)

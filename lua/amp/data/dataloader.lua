@@ -5,13 +5,15 @@
 -- in the middle of an epoch goes on with exactly the batches that were left. With `workers`, processes gather
 -- batches while the caller trains (data/workers.lua); the order of batches and their contents are the same.
 local amp = require 'amp'
+local feeder = require 'amp.data.feeder'
 local options = require 'amp.options'
+local types = require 'amp.types'
 local raise = require('amp.error').throw
 
 local DataLoader = {}
 DataLoader.__index = DataLoader
 
-local known = {'batch_size', 'shuffle', 'drop_last', 'prefetch', 'transform', 'workers', 'pin_memory'}
+local known = {'batch_size', 'shuffle', 'drop_last', 'prefetch', 'transform', 'workers', 'pin_memory', 'device'}
 local defaults = {batch_size = 1, shuffle = false, drop_last = false, prefetch = 0, workers = 0, pin_memory = false}
 
 --- Make a loader.
@@ -19,8 +21,9 @@ local defaults = {batch_size = 1, shuffle = false, drop_last = false, prefetch =
 -- @tparam ?table options batch_size (1), shuffle (false), drop_last (false: the
 -- last batch may be smaller), workers (0: processes that gather batches; datasets of tensors and text, whose
 -- batches are cheap, are not given to any), prefetch (0: batches gathered ahead; with workers at least two for each),
--- transform (function of a batch's tensors that gives those to hand out, run in the caller's process), pin_memory (false; checked, and
--- without effect: batches lie in ordinary memory)
+-- transform (function of a batch's tensors that gives those to hand out, run in the caller's process), pin_memory (false: batches
+-- lie in ordinary memory; pinned, a GPU copies them while the program goes on; without a GPU it has no effect), device (where batches
+-- are handed out, such as 'cuda': the next one is copied there while the step computes; a transform gets them there)
 -- @usage for x, y in amp.data.DataLoader(set, {batch_size = 64, shuffle = true}):iter() do end
 local function new(_, dataset, given)
   local op = 'data.DataLoader'
@@ -34,6 +37,10 @@ local function new(_, dataset, given)
   for _, name in ipairs {'shuffle', 'drop_last', 'pin_memory'} do options.boolean(op, name, o[name]) end
   if o.transform ~= nil and type(o.transform) ~= 'function' then
     raise(op, 'transform must be a function, got ' .. type(o.transform))
+  end
+  if o.device ~= nil then
+    local code = types.device(o.device, op)
+    o.device = types.device_string(math.floor(code / 256), code % 256)
   end
   o.dataset, o.position = dataset, 0
   return setmetatable(o, DataLoader)
@@ -89,6 +96,8 @@ local function start_workers(self)
     function(indices) return values_of(dataset, indices) end, (state.seed % 2 ^ 31) * 2 ^ 20 + state.offset % 2 ^ 50)
 end
 
+local function pinned(...) return unpack(feeder.pinned {...}, 1, select('#', ...)) end
+
 --- Iterate over the batches of an epoch, or over those left of one that was
 -- loaded by load_state_dict. A second `iter` before the end starts a new epoch.
 -- @treturn function that gives the tensors of the next batch, nil at the end
@@ -106,7 +115,50 @@ function DataLoader:iter()
   local pool = start_workers(self)
   self.pool = pool
   local window = pool and math.max(self.prefetch, 2 * self.workers) or self.prefetch
-  local gathered = self.position -- batches gathered so far
+  local gathered = self.position -- batches gathered so far; those not handed out are in `ahead`
+  local feed = self.device and self.device ~= 'cpu' and feeder.new(self.device) or nil
+
+  local function obtain(b)
+    if pool then
+      while gathered < math.min(total, self.position + window) do
+        gathered = gathered + 1
+        pool:ask(gathered, indices_of(self, gathered))
+      end
+      return pool:take(b)
+    end
+    local batch = ahead[b] or gather(self, b)
+    ahead[b] = nil
+    gathered = math.max(gathered, b)
+    return batch
+  end
+
+  local function advance(b) -- gather what is to be there when batch b is handed out
+    while not pool and gathered < math.min(total, b + window) do
+      gathered = gathered + 1
+      ahead[gathered] = gather(self, gathered)
+    end
+  end
+
+  -- Batch b on its way to the device before it is asked for, if that changes nothing: a dataset that draws random numbers,
+  -- or fails, is asked when its turn comes.
+  local function send_ahead(b)
+    if ahead[b] then return feed:send(b, obtain(b)) end
+    if pool then
+      local ok, batch = pcall(obtain, b)
+      if ok then feed:send(b, batch) else feed:fail(b, batch) end
+    elseif not self.draws then
+      local before = amp.get_rng_state()
+      local ok, batch = pcall(gather, self, b)
+      local after = amp.get_rng_state()
+      if ok and before.seed == after.seed and before.offset == after.offset then
+        gathered = b
+        return feed:send(b, batch)
+      end
+      amp.set_rng_state(before)
+      self.draws = true
+    end
+  end
+
   return function()
     if self.epoch ~= epoch then raise('data.DataLoader', 'this iterator ended when a new epoch began') end
     if self.position >= total then
@@ -117,22 +169,18 @@ function DataLoader:iter()
     end
     local b = self.position + 1
     local batch
-    if pool then
-      while gathered < math.min(total, self.position + window) do
-        gathered = gathered + 1
-        pool:ask(gathered, indices_of(self, gathered))
-      end
-      batch = pool:take(b)
-    else
-      batch = ahead[b] or gather(self, b)
-      ahead[b] = nil
-      gathered = math.max(gathered, b)
-      while gathered < math.min(total, b + window) do
-        gathered = gathered + 1
-        ahead[gathered] = gather(self, gathered)
-      end
+    if not (feed and feed.sent[b]) then batch = obtain(b) end
+    advance(b)
+    if feed then
+      if batch then feed:send(b, batch) end
+      batch = feed:take(b)
+      if b < total then send_ahead(b + 1) end
     end
     self.position = b
+    if self.pin_memory and not feed then
+      if self.transform then return pinned(self.transform(unpack(batch))) end
+      return pinned(unpack(batch))
+    end
     if self.transform then return self.transform(unpack(batch)) end
     return unpack(batch)
   end

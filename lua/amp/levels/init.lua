@@ -48,6 +48,12 @@ local function optimizers_of(given)
   return list
 end
 
+-- A plain table of names, which is neither an optimizer nor a list of them.
+local function is_options(t)
+  return type(t) == 'table' and getmetatable(t) == nil and type(next(t)) == 'string' and t[1] == nil
+    and t.step == nil and t.param_groups == nil
+end
+
 -- What a model must be: parameters in float32. Gives the ids of parameters that an optimizer has.
 local function check_models(models, opts, o)
   for i, net in ipairs(models) do
@@ -76,12 +82,13 @@ end
 
 --- Make models and optimizers ready for an opt_level.
 -- @param models a module or a list
--- @param optimizers an optimizer, a list, or nil
+-- @param optimizers an optimizer, a list, or nil (models alone may be followed by the options at once)
 -- @tparam ?table given {enabled = true, opt_level = 'O1', cast_model_type, keep_batchnorm_fp32, master_weights, loss_scale,
 --   cast_model_outputs, num_losses = 1, verbosity = 1, min_loss_scale, max_loss_scale = 2^24, keep_fp32}
 -- @return models and optimizers, in the shape they were given in
 -- @usage net, opt = amp.initialize(net, opt, {opt_level = 'O2', keep_fp32 = function(m) return m:is(MyNorm) end})
 function M.initialize(models, optimizers, given)
+  if given == nil and is_options(optimizers) then optimizers, given = nil, optimizers end
   local o = level_options.read(given)
   local list, opts = models_of(models), optimizers_of(optimizers)
   local face, stepped = { levels = true, enabled = o.enabled, options = o, scalers = {} }, nil

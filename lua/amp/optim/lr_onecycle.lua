@@ -32,8 +32,8 @@ return function(M)
     end
   end
 
-  define('OneCycleLR', { 'max_lr', 'total_steps', 'epochs', 'steps_per_epoch', 'pct_start', 'anneal_strategy', 'div_factor', 'final_div_factor',
-    'three_phase', 'cycle_momentum', 'base_momentum', 'max_momentum' },
+  define('OneCycleLR', { 'max_lr', 'total_steps', 'epochs', 'steps_per_epoch', 'pct_start', 'anneal_strategy', 'cycle_momentum',
+    'base_momentum', 'max_momentum', 'div_factor', 'final_div_factor', 'three_phase' },
     { pct_start = 0.3, anneal_strategy = 'cos', div_factor = 25, final_div_factor = 1e4, three_phase = false, cycle_momentum = true,
       base_momentum = 0.85, max_momentum = 0.95 },
     function(self, op, o)

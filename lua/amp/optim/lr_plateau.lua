@@ -16,11 +16,11 @@ return function(M)
   local kept = { 'last_epoch', 'best', 'bad', 'cooling' }
 
   M.ReduceLROnPlateau = setmetatable(Plateau, {
-    __call = function(_, opt, given)
+    __call = function(_, opt, ...)
       local op = Plateau.op
       check_optimizer(op, opt)
-      local o = options.read(op, given, { 'mode', 'factor', 'patience', 'threshold', 'threshold_mode', 'cooldown', 'min_lr', 'eps' },
-        { mode = 'min', factor = 0.1, patience = 10, threshold = 1e-4, threshold_mode = 'rel', cooldown = 0, min_lr = 0, eps = 1e-8 })
+      local o = options.arguments(op, { 'mode', 'factor', 'patience', 'threshold', 'threshold_mode', 'cooldown', 'min_lr', 'eps' }, 0,
+        { mode = 'min', factor = 0.1, patience = 10, threshold = 1e-4, threshold_mode = 'rel', cooldown = 0, min_lr = 0, eps = 1e-8 }, ...)
       if o.mode ~= 'min' and o.mode ~= 'max' then err.throw(op, "mode must be 'min' or 'max', got %s", util.show(o.mode)) end
       if o.threshold_mode ~= 'rel' and o.threshold_mode ~= 'abs' then
         err.throw(op, "threshold_mode must be 'rel' or 'abs', got %s", util.show(o.threshold_mode))

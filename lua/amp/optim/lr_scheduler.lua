@@ -13,6 +13,7 @@
 --     scale_mode = 'cycle', cycle_momentum = true, base_momentum = 0.8, max_momentum = 0.9})
 --   ReduceLROnPlateau(opt, {mode = 'min', factor = 0.1, patience = 10, threshold = 1e-4,
 --     threshold_mode = 'rel', cooldown = 0, min_lr = 0, eps = 1e-8})   and `sched:step(metric)`
+-- Options may stand in their places too, in PyTorch's order: StepLR(opt, 30, 0.5), SequentialLR(opt, {a, b}, {30}).
 -- Rates are closed forms of the step count, so a resumed run repeats them exactly. Schedules stepped
 -- one after the other on one optimizer multiply, and a rate edited by hand is gone on from, except
 -- under OneCycleLR, CyclicLR, CosineAnnealingWarmRestarts, LambdaLR and SequentialLR, which set what they say.
@@ -136,7 +137,7 @@ function Scheduler.text(self)
     #parts > 0 and ': ' .. table.concat(parts, ', ') or '')
 end
 
--- A class: known option names, defaults, a check, and rate(self, base, step, group, index).
+-- A class: names of the options in the order of their places, defaults, a check, and rate(self, base, step, group, index).
 -- absolute: a rate is set whatever it was before.
 local function define(name, known, defaults, setup, rate, absolute)
   local op = 'lr_scheduler.' .. name
@@ -144,11 +145,9 @@ local function define(name, known, defaults, setup, rate, absolute)
   class.__index = class
   M[name] = setmetatable(class, {
     __index = Scheduler,
-    __call = function(_, opt, given)
+    __call = function(_, opt, ...)
       check_optimizer(op, opt)
-      if type(given) == 'number' and known[1] then given = { [known[1]] = given } end
-      if known[1] == 'lr_lambda' and type(type(given) == 'table' and given[1] or given) == 'function' then given = { lr_lambda = given } end
-      local o = options.read(op, given, known, defaults)
+      local o = options.arguments(op, known, 0, defaults, ...)
       local self = setmetatable({ optimizer = opt, last_epoch = 0, base_lrs = {}, options = o }, class)
       if setup then setup(self, op, o) end
       for i, g in ipairs(opt.param_groups) do

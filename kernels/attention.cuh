@@ -1,0 +1,130 @@
+/*
+** attention.cuh: what the kernels of attention on tensor cores share
+** (attention_mma.cu, attention_mma_back.cu, attention_mma_call.cu): the job of a
+** launch, tiles of its tensors in shared memory, the mask's word on a score.
+**
+** A tile's rows have D columns (64 or 128; those beyond the head's size are 0) at a
+** pitch of D + 8. Blocks are 4 warps. Scores are in units of log2: score * scale /
+** ln 2, so a weight is one exp2. ANY: with a mask, or a scale not above 0.
+*/
+#ifndef AMP_ATTENTION_CUH
+#define AMP_ATTENTION_CUH
+#include "mma.cuh"
+#include "rows.cuh"
+
+enum { AMP_FLASH_THREADS = 128, AMP_FLASH_PAD = 128 }; /* lse and delta of a head: a multiple of PAD */
+enum { AMP_FLASH_LEAD = AMP_MAX_DIM - 2 };
+enum { AMP_F_Q, AMP_F_K, AMP_F_V, AMP_F_OUT, AMP_F_G, AMP_F_DQ, AMP_F_DK, AMP_F_DV, AMP_F_MASK, AMP_F_SIDES };
+
+typedef struct amp_flash_side { /* a tensor; strides in elements, of rows and of the leading dimensions */
+  char *p;
+  int64_t row, lead[AMP_FLASH_LEAD];
+} amp_flash_side;
+
+typedef struct amp_flash {
+  amp_flash_side side[AMP_F_SIDES];
+  unsigned lead[AMP_FLASH_LEAD];
+  int nlead, batch, length, keys, size, padded, tiles; /* padded: of a head in lse2 and delta */
+  bool causal, bf16;
+  int mask_dtype;
+  int64_t mask_column;
+  float scale, c;              /* c = scale / ln 2 */
+  float *lse;                  /* forward's result, [batch][length] */
+  float *lse2, *delta;         /* [batch][padded]: lse / ln 2, +inf where no weight is; (sum of g out) * scale */
+} amp_flash;
+
+/* 1: not for these kernels, else a code */
+int amp_flash_forward(amp_call *c);
+int amp_flash_backward(amp_call *c);
+bool amp_flash_translated(void); /* the code that runs here was made for 8.0 or more */
+int amp_flash_launch(const amp_flash *k);
+int amp_flash_launch_keys(const amp_flash *k);
+int amp_flash_launch_queries(const amp_flash *k);
+
+/* The instance for a job: amp_flash_by(k, [&](auto wide, auto bf, auto any) { kernel<decltype(wide)::value ? 128 : 64, ...> }) */
+template <bool V> struct amp_flag { enum : bool { value = V }; };
+template <class F> static int amp_flash_by(const amp_flash &k, F f)
+{
+  bool any = k.side[AMP_F_MASK].p != NULL || !(k.scale > 0);
+  auto by = [&](auto wide, auto bf) { return any ? f(wide, bf, amp_flag<true>()) : f(wide, bf, amp_flag<false>()); };
+  if (k.size > 64) return k.bf16 ? by(amp_flag<true>(), amp_flag<true>()) : by(amp_flag<true>(), amp_flag<false>());
+  return k.bf16 ? by(amp_flag<false>(), amp_flag<true>()) : by(amp_flag<false>(), amp_flag<false>());
+}
+/* Launches with more than 48 KiB of dynamic shared memory must say so first. */
+template <class K> static int amp_flash_shared(K kernel, size_t n)
+{
+  if (n <= 48 << 10) return 0;
+  return amp__cuda_check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)n), "shared memory of attention");
+}
+#define AMP_FLASH_LAUNCH(kernel, blocks, shared, k)                                              \
+  do {                                                                                           \
+    int failed = amp_flash_shared(kernel, shared);                                               \
+    if (failed < 0) return failed;                                                               \
+    AMP_LAUNCH((kernel), dim3((unsigned)(blocks)), AMP_FLASH_THREADS, shared, k);                \
+  } while (0)
+
+#if AMP_MMA
+/* Where batch b of every side starts; what a kernel does not use costs nothing */
+__device__ __forceinline__ void amp_flash_starts(const amp_flash &k, unsigned b, int64_t (&at)[AMP_F_SIDES])
+{
+#pragma unroll
+  for (int s = 0; s < AMP_F_SIDES; s++) at[s] = 0;
+  for (int d = k.nlead - 1; d >= 0; d--) {
+    unsigned q = d ? b / k.lead[d] : 0, r = b - q * k.lead[d];
+#pragma unroll
+    for (int s = 0; s < AMP_F_SIDES; s++) at[s] += (int64_t)r * k.side[s].lead[d];
+    b = q;
+  }
+}
+
+template <int D> struct amp_tile { enum { PITCH = (D + 8) * 2, CHUNKS = D / 8, STEP = AMP_FLASH_THREADS / CHUNKS }; };
+
+/* Rows r0 .. r0 + ROWS - 1 (of n, row `stride` apart, from p on) on their way into a tile; 0 outside */
+template <int D, int ROWS> __device__ __forceinline__ void amp_tile_load(amp_at to, const uint16_t *p, int64_t stride, int r0, int n, int size)
+{
+  typedef amp_tile<D> t;
+  const int r = (int)threadIdx.x / t::CHUNKS, c = (int)threadIdx.x % t::CHUNKS;
+  const bool inside = c * 8 < size;
+  const uint16_t *from = p + (int64_t)(r0 + r) * stride + c * 8;
+  to += r * t::PITCH + c * 16;
+#pragma unroll
+  for (int i = 0; i < ROWS / t::STEP; i++) {
+    bool there = inside && r0 + r + i * t::STEP < n;
+    amp_copy16(to + i * t::STEP * t::PITCH, there ? from + (int64_t)(i * t::STEP) * stride : p, there);
+  }
+}
+
+/* A warp's 16 MT rows of C times `f` as 16-bit rows of a tile (its own), then to memory: rows r0.. of n */
+template <int D, int MT, bool BF> __device__ __forceinline__ void amp_tile_store(unsigned char *tile, const float (&c)[MT][D / 8][4], const float (&f)[MT][2],
+                                                                                   uint16_t *p, int64_t stride, int r0, int n, int size)
+{
+  typedef amp_tile<D> t;
+  const int lane = threadIdx.x & 31;
+#pragma unroll
+  for (int m = 0; m < MT; m++) {
+#pragma unroll
+    for (int d = 0; d < D / 8; d++) {
+#pragma unroll
+      for (int h = 0; h < 2; h++)
+        *(unsigned *)(tile + (m * 16 + h * 8 + (lane >> 2)) * t::PITCH + d * 16 + (lane & 3) * 4) = amp_pack<BF>(c[m][d][2 * h] * f[m][h], c[m][d][2 * h + 1] * f[m][h]);
+    }
+  }
+  __syncwarp();
+  const int r = lane / t::CHUNKS, column = lane % t::CHUNKS;
+#pragma unroll 4
+  for (int i = r; i < MT * 16; i += 32 / t::CHUNKS)
+    if (r0 + i < n && column * 8 < size) *(uint4 *)(p + (int64_t)(r0 + i) * stride + column * 8) = *(const uint4 *)(tile + i * t::PITCH + column * 16);
+}
+
+/* The score (a product) of query i and key j, both there, in units of log2 with the mask's word on it */
+__device__ __forceinline__ float amp_flash_masked(const amp_flash &k, int64_t mat, int i, int j, float s)
+{
+  s *= k.c;
+  if (k.side[AMP_F_MASK].p == NULL) return s;
+  int64_t at = mat + (int64_t)i * k.side[AMP_F_MASK].row + (int64_t)j * k.mask_column;
+  if (k.mask_dtype == AMP_BOOL) return ((const uint8_t *)k.side[AMP_F_MASK].p)[at] ? s : -INFINITY;
+  return s + 1.44269504f * amp_load<float>(k.side[AMP_F_MASK].p, k.mask_dtype, at);
+}
+#endif
+
+#endif

@@ -1,0 +1,164 @@
+/*
+** attention_mma_call.cu: whether attention runs on tensor cores, what of it must be
+** copied first, and the two numbers a row that its backward needs.
+**
+** Taken are float16 and bfloat16 on cards from 8.0 on, values as wide as keys, a
+** multiple of 8 up to 128. An operand whose rows do not start at multiples of 16
+** bytes, or whose columns are apart, is copied (memory is little of what attention
+** costs); results that lie so are made in C order and copied.
+*/
+#include "attention.cuh"
+
+namespace {
+
+/* lse / ln 2, +inf in rows that weigh nothing, and scale * (sum of g out): `lanes` (8 or 16) threads a row */
+__global__ void __launch_bounds__(256) numbers(const __grid_constant__ amp_flash k, const float *lse, int lanes)
+{
+#if AMP_MMA
+  const unsigned rows = (unsigned)k.batch * (unsigned)k.padded, per = 256 / (unsigned)lanes, c = threadIdx.x & (unsigned)(lanes - 1);
+  for (unsigned r0 = blockIdx.x * per; r0 < rows; r0 += gridDim.x * per) {
+    const unsigned r = r0 + threadIdx.x / (unsigned)lanes, b = r / (unsigned)k.padded;
+    const int i = (int)(r - b * (unsigned)k.padded);
+    const bool there = r < rows && i < k.length;
+    float s = 0;
+    if (there && (int)c * 8 < k.size) {
+      int64_t at[AMP_F_SIDES];
+      amp_flash_starts(k, b, at);
+      float g[8], y[8];
+      const int dtype = k.bf16 ? AMP_BFLOAT16 : AMP_FLOAT16;
+      amp_load_n<8>(g, k.side[AMP_F_G].p, dtype, at[AMP_F_G] + i * k.side[AMP_F_G].row + c * 8);
+      amp_load_n<8>(y, k.side[AMP_F_OUT].p, dtype, at[AMP_F_OUT] + i * k.side[AMP_F_OUT].row + c * 8);
+#pragma unroll
+      for (int e = 0; e < 8; e++) s += g[e] * y[e];
+    }
+    for (int d = lanes / 2; d > 0; d >>= 1) s += __shfl_xor_sync(0xffffffffu, s, d);
+    if (r < rows && c == 0) {
+      float l = there ? lse[(int64_t)b * k.length + i] : -INFINITY;
+      k.lse2[r] = l == -INFINITY ? INFINITY : l * 1.44269504f;
+      k.delta[r] = s * k.scale;
+    }
+  }
+#endif
+}
+
+bool fits(const amp_tensor *t)
+{
+  int n = t->ndim;
+  if (t->numel == 0) return true;
+  if (((uintptr_t)amp__data(t) & 15) != 0 || (t->size[n - 1] > 1 && t->stride[n - 1] != 1)) return false;
+  for (int d = 0; d < n - 1; d++)
+    if (t->size[d] > 1 && t->stride[d] % 8 != 0) return false;
+  return true;
+}
+
+void put(amp_flash *k, int i, const amp_tensor *t)
+{
+  amp_flash_side *s = &k->side[i];
+  if (t == NULL) return;
+  int n = t->ndim;
+  s->p = (char *)amp__data(t);
+  s->row = t->size[n - 2] > 1 ? t->stride[n - 2] : 0;
+  for (int d = 0; d < n - 2; d++) s->lead[d] = t->size[d] > 1 ? t->stride[d] : 0;
+}
+
+/* The cards and shapes that are taken */
+bool taken(const amp_tensor *q, const amp_tensor *k, const amp_tensor *v)
+{
+  static signed char known[AMP_CUDA_MAX]; /* 1: no, 2: yes */
+  amp_cuda_device *d = amp__cuda_here();
+  int n = q->ndim;
+  int64_t batch = 1, size = q->size[n - 1], length = q->size[n - 2], keys = k->size[n - 2], tiles = (length > keys ? length : keys) / 64 + 2;
+  for (int i = 0; i < n - 2; i++) batch *= q->size[i];
+  if ((q->dtype != AMP_FLOAT16 && q->dtype != AMP_BFLOAT16) || size != v->size[n - 1] || size % 8 != 0 || size == 0 || size > 128) return false;
+  if (batch == 0 || length == 0 || tiles * 128 > INT32_MAX / 2 || batch > INT32_MAX / (tiles * 128)) return false;
+  int yes = __atomic_load_n(&known[d->index], __ATOMIC_RELAXED);
+  if (yes == 0) {
+    yes = d->cc >= 80 && d->shared >= 72 << 10 && amp_flash_translated() ? 2 : 1;
+    __atomic_store_n(&known[d->index], (signed char)yes, __ATOMIC_RELAXED);
+  }
+  return yes == 2;
+}
+
+amp_flash job_of(amp_tensor *const *in, const amp_tensor *mask, const amp_slot *a)
+{
+  amp_flash k;
+  memset((void *)&k, 0, sizeof k);
+  const amp_tensor *q = in[0];
+  int n = q->ndim;
+  for (int i = 0; i < 3; i++) put(&k, AMP_F_Q + i, in[i]);
+  k.nlead = n - 2;
+  k.batch = 1;
+  for (int d = 0; d < n - 2; d++) { k.lead[d] = (unsigned)q->size[d]; k.batch *= (int)q->size[d]; }
+  k.length = (int)q->size[n - 2];
+  k.size = (int)q->size[n - 1];
+  k.keys = (int)in[1]->size[n - 2];
+  k.padded = (k.length + AMP_FLASH_PAD - 1) / AMP_FLASH_PAD * AMP_FLASH_PAD;
+  k.causal = a[0].i != 0;
+  k.bf16 = q->dtype == AMP_BFLOAT16;
+  k.scale = (float)a[1].f;
+  k.c = (float)(a[1].f * 1.4426950408889634);
+  if (mask) {
+    put(&k, AMP_F_MASK, mask);
+    k.mask_dtype = mask->dtype;
+    k.mask_column = mask->size[n - 1] > 1 ? mask->stride[n - 1] : 0;
+  }
+  return k;
+}
+
+/* A result to fill: itself, or one in C order */
+amp_tensor *result(amp_tensor *t) { return fits(t) ? amp_own(t) : amp__cuda_make(t->dtype, t->ndim, t->size); }
+amp_tensor *operand(amp_tensor *t, int dtype) { return t->dtype == dtype && fits(t) ? amp_own(t) : amp__cuda_dense(t, dtype); }
+
+} // namespace
+
+int amp_flash_forward(amp_call *c)
+{
+  amp_tensor *in[3] = { NULL }, *out = NULL, *lse = NULL;
+  int rc = AMP_E_MEMORY, dtype = c->in[0]->dtype;
+  if (!taken(c->in[0], c->in[1], c->in[2])) return 1;
+  for (int i = 0; i < 3; i++) if (!(in[i] = operand(c->in[i], dtype))) goto end;
+  if (!(out = result(c->out[0])) || !(lse = amp_take(c->out[1], AMP_FLOAT32))) goto end;
+  {
+    amp_flash k = job_of(in, c->nin > 3 ? c->in[3] : NULL, c->a);
+    put(&k, AMP_F_OUT, out);
+    k.lse = (float *)amp__data(lse);
+    k.tiles = k.padded / 128;
+    rc = amp_flash_launch(&k);
+  }
+end:
+  rc = amp_give(c->out[0], out, rc);
+  rc = amp_give(c->out[1], lse, rc);
+  for (int i = 0; i < 3; i++) amp__free(in[i]);
+  return rc;
+}
+
+/* grad query key value out lse attn_mask? */
+int amp_flash_backward(amp_call *c)
+{
+  amp_tensor *in[5] = { NULL }, *y[3] = { NULL }, *lse = NULL, *scratch = NULL;
+  int rc = AMP_E_MEMORY, dtype = c->in[1]->dtype;
+  if (!taken(c->in[1], c->in[2], c->in[3])) return 1;
+  for (int i = 0; i < 5; i++) if (!(in[i] = operand(c->in[i], dtype))) goto end;
+  for (int i = 0; i < 3; i++) if (!(y[i] = result(c->out[i]))) goto end;
+  if (!(lse = amp__cuda_dense(c->in[5], AMP_FLOAT32))) goto end;
+  {
+    amp_flash k = job_of(in + 1, c->nin > 6 ? c->in[6] : NULL, c->a);
+    size_t rows = (size_t)k.batch * (size_t)k.padded;
+    int lanes = k.size > 64 ? 16 : 8;
+    if (!(scratch = amp__cuda_scratch(rows * 2 * sizeof(float)))) goto end;
+    put(&k, AMP_F_G, in[0]);
+    put(&k, AMP_F_OUT, in[4]);
+    for (int i = 0; i < 3; i++) put(&k, AMP_F_DQ + i, y[i]);
+    k.lse2 = (float *)amp__data(scratch);
+    k.delta = k.lse2 + rows;
+    AMP_LAUNCH((numbers), amp_grid((int64_t)rows, 256 / lanes), 256, 0, k, (const float *)amp__data(lse), lanes);
+    rc = k.keys > 0 ? amp_flash_launch_keys(&k) : 0;
+    if (rc == 0) rc = amp_flash_launch_queries(&k);
+  }
+end:
+  for (int i = 0; i < 3; i++) rc = amp_give(c->out[i], y[i], rc);
+  for (int i = 0; i < 5; i++) amp__free(in[i]);
+  amp__free(lse);
+  amp__free(scratch);
+  return rc;
+}

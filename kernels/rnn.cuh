@@ -1,0 +1,139 @@
+/*
+** rnn.cuh: what the files of recurrent layers share: the layer and its steps as
+** launches see them, and what a step does with one hidden value once the products
+** with the weights are there.
+**
+** src/cpu/cpu_rnn.h says how steps, packed sequences and the reserve lie; the
+** reserve is of the computing type, operands are of the tensors' dtype.
+*/
+#ifndef AMP_RNN_CUH
+#define AMP_RNN_CUH
+#include "math.cuh"
+
+enum { AMP_RNN_TANH, AMP_RNN_RELU, AMP_RNN_LSTM, AMP_RNN_GRU };
+
+typedef struct amp_rnn {
+  int32_t mode, dtype, reverse, gydt, ghdt, gcdt;
+  int64_t t, n, rows, in, h, r, g, rs;   /* steps, batch, rows, input, hidden, recurrent input, gates * hidden, reserve's row */
+  const char *x, *h0, *c0, *bi, *bh;     /* rows x in, n x r, n x h, g, g */
+  const char *wx, *w;                    /* g x in, g x r */
+  char *y, *hn, *cn, *xg, *hg;           /* rows x h, n x h; projections: rows x g of the input, n x g of the state */
+  void *reserve;
+  /* backward */
+  const char *gy, *gh, *gc;              /* gradients of the results and of the last states, or NULL */
+  char *dg, *dgh, *hprev, *prod, *dc0;   /* rows x g, the same (GRU), rows x r (NULL: not wanted), n x r, n x h */
+  void *carry, *dc;                      /* n x h of the computing type: what passes by the product (GRU); the cells' */
+} amp_rnn;
+
+typedef struct amp_rnn_step {
+  int64_t row, m, before, old;           /* rows row .. row + m - 1; the first `old` follow those from `before` on */
+  int64_t done, after;                   /* backward: the first `done` have a later step, those from `after` on */
+  int32_t last_from, last;               /* elements from last_from on end here; last: the launch leaves c's gradient in dc0 */
+} amp_rnn_step;
+
+/* rnn_step.cu: a step in one launch, its product included, where amp_rnn_takes it */
+int amp_rnn_ahead_whole(const amp_rnn *k, const amp_rnn_step *s, bool input);  /* input: its product as well, else it is in xg */
+int amp_rnn_behind_whole(const amp_rnn *k, const amp_rnn_step *s);             /* of the step whose gates' gradient s->after and done say */
+int amp_rnn_first_whole(const amp_rnn *k, const amp_rnn_step *s, char *dh0);   /* the initial state's gradient, of the same */
+bool amp_rnn_takes(const amp_rnn *k, bool backward, bool input);
+
+namespace {
+
+template <class T> __device__ __forceinline__ T state_at(const amp_rnn &k, const amp_rnn_step &s, int64_t i, int64_t j)
+{
+  return i < s.old ? amp_load<T>(k.y, k.dtype, (s.before + i) * k.h + j) : amp_load<T>(k.h0, k.dtype, i * k.r + j);
+}
+
+/* What a step needs of a hidden value besides products, so that it can be on its way while they are made */
+template <class T> struct rnn_saved { T before, gate[4], cell, grad, dc; };
+
+/* The state (GRU) or cell (LSTM) before */
+template <class T> __device__ __forceinline__ T rnn_before(const amp_rnn &k, const amp_rnn_step &s, int64_t i, int64_t j)
+{
+  if (k.mode == AMP_RNN_GRU) return state_at<T>(k, s, i, j);
+  if (k.mode != AMP_RNN_LSTM) return 0;
+  if (i < s.old) return ((const T *)k.reserve)[(s.before + i) * k.rs + 4 * k.h + j];
+  return k.c0 ? amp_load<T>(k.c0, k.dtype, i * k.h + j) : ((const T *)k.reserve)[k.rows * k.rs + i * k.h + j];
+}
+
+/* Hidden value j of element i: a(q): the input's part of gate q, b(q): the state's, biases included */
+template <class T, class A, class B> __device__ __forceinline__ void rnn_ahead(const amp_rnn &k, const amp_rnn_step &s, int64_t i, int64_t j, T before, A a, B b)
+{
+  const int64_t h = k.h, row = s.row + i;
+  T *x = (T *)k.reserve + row * k.rs, y, c = 0;
+  if (k.mode == AMP_RNN_LSTM) {
+    T in = amp_sigmoid(a(0) + b(0)), f = amp_sigmoid(a(1) + b(1)), u = tanh(a(2) + b(2)), o = amp_sigmoid(a(3) + b(3));
+    if (i >= s.old) ((T *)k.reserve)[k.rows * k.rs + i * h + j] = before; /* for the way back */
+    c = f * before + in * u;
+    x[j] = in;
+    x[h + j] = f;
+    x[2 * h + j] = u;
+    x[3 * h + j] = o;
+    x[4 * h + j] = c;
+    y = o * tanh(c);
+  } else if (k.mode == AMP_RNN_GRU) {
+    T r = amp_sigmoid(a(0) + b(0)), z = amp_sigmoid(a(1) + b(1)), own = b(2), n = tanh(a(2) + r * own);
+    x[j] = r;
+    x[h + j] = z;
+    x[2 * h + j] = n;
+    x[3 * h + j] = own;
+    y = n + z * (before - n);
+  } else {
+    T v = a(0) + b(0);
+    y = k.mode == AMP_RNN_TANH ? (T)tanh(v) : v < 0 ? (T)0 : v;
+    x[j] = y;
+  }
+  amp_store<T>(k.y, k.dtype, row * h + j, y);
+  if (i < s.last_from) return; /* not the last step of this element */
+  amp_store<T>(k.hn, k.dtype, i * h + j, y);
+  if (k.mode == AMP_RNN_LSTM) amp_store<T>(k.cn, k.dtype, i * h + j, c);
+}
+
+template <class T> __device__ __forceinline__ rnn_saved<T> rnn_saved_at(const amp_rnn &k, const amp_rnn_step &s, int64_t i, int64_t j)
+{
+  const int64_t h = k.h, row = s.row + i, e = i * h + j;
+  const T *x = (const T *)k.reserve + row * k.rs;
+  rnn_saved<T> v = { rnn_before<T>(k, s, i, j), { x[j], 0, 0, 0 }, 0, 0, 0 };
+  if (k.mode >= AMP_RNN_LSTM) {
+#pragma unroll
+    for (int q = 1; q < 4; q++) v.gate[q] = x[q * h + j];
+  }
+  if (i >= s.done) v.grad = k.gh ? amp_load<T>(k.gh, k.ghdt, e) : (T)0;
+  else if (k.mode == AMP_RNN_GRU) v.grad = ((const T *)k.carry)[e];
+  if (k.gy) v.grad += amp_load<T>(k.gy, k.gydt, row * h + j);
+  if (k.mode == AMP_RNN_LSTM) {
+    v.cell = x[4 * h + j];
+    if (i < s.done) v.dc = ((const T *)k.dc)[e];
+    else if (k.gc) v.dc = amp_load<T>(k.gc, k.gcdt, e);
+  }
+  return v;
+}
+
+/* prod: of the later step's gates' gradient with the weights; 0 where there is no later step */
+template <class T> __device__ __forceinline__ void rnn_behind(const amp_rnn &k, const amp_rnn_step &s, int64_t i, int64_t j, const rnn_saved<T> &v, T prod)
+{
+  const int64_t h = k.h, at = (s.row + i) * k.g + j, e = i * h + j;
+  T d = v.grad + prod;
+  if (k.mode == AMP_RNN_LSTM) {
+    T in = v.gate[0], f = v.gate[1], u = v.gate[2], o = v.gate[3], t = tanh(v.cell), q = v.dc + d * o * (1 - t * t);
+    amp_store<T>(k.dg, k.dtype, at, q * u * in * (1 - in));
+    amp_store<T>(k.dg, k.dtype, at + h, q * v.before * f * (1 - f));
+    amp_store<T>(k.dg, k.dtype, at + 2 * h, q * in * (1 - u * u));
+    amp_store<T>(k.dg, k.dtype, at + 3 * h, d * t * o * (1 - o));
+    if (s.last) amp_store<T>(k.dc0, k.dtype, e, q * f);
+    else ((T *)k.dc)[e] = q * f;
+  } else if (k.mode == AMP_RNN_GRU) {
+    T r = v.gate[0], z = v.gate[1], n = v.gate[2], a = v.gate[3];
+    T dn = d * (1 - z) * (1 - n * n), dr = dn * a * r * (1 - r), dz = d * (v.before - n) * z * (1 - z);
+    amp_store<T>(k.dg, k.dtype, at, dr);
+    amp_store<T>(k.dg, k.dtype, at + h, dz);
+    amp_store<T>(k.dg, k.dtype, at + 2 * h, dn);
+    amp_store<T>(k.dgh, k.dtype, at, dr);
+    amp_store<T>(k.dgh, k.dtype, at + h, dz);
+    amp_store<T>(k.dgh, k.dtype, at + 2 * h, dn * r);
+    ((T *)k.carry)[e] = d * z;
+  } else amp_store<T>(k.dg, k.dtype, at, k.mode == AMP_RNN_TANH ? d * (1 - v.gate[0] * v.gate[0]) : v.gate[0] > 0 ? d : (T)0);
+}
+
+} // namespace
+#endif

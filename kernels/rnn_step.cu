@@ -1,0 +1,286 @@
+/*
+** rnn_step.cu: a step of a recurrent layer in one launch, for 16-bit floats on
+** cards with tensor cores (compute capability 8.0 and later). A step's product is
+** small and its latency is all: a launch less is half of it.
+**
+** A block makes a tile of the product for all gates of its hidden values, its warps
+** share out the sum and add up through shared memory; then each thread finishes one
+** hidden value (rnn.cuh), whose other operands were read meanwhile. Where the summed
+** dimension is innermost each lane reads 16 bytes of a row, straight from global
+** memory: which of the 32 values of a piece meets which in an instruction does not
+** matter to the sum.
+**
+** Large products are left to cublasLt (amp_rnn_takes).
+*/
+#include "rnn.cuh"
+
+namespace {
+
+/* -- Tensor cores --------------------------------------------------------------------- */
+
+#ifdef AMP_EMULATED
+static float mma_value(uint32_t w, int half, int bf) { uint16_t v = (uint16_t)(w >> 16 * half); return bf ? amp_bf2f(v) : amp_h2f(v); }
+#endif
+
+/* d (16 x 8) += a (16 x 16) b (16 x 8). With g = lane / 4, t = lane % 4: a holds rows g, g + 8 (values 2t, 2t + 1), then the
+** same rows 8 values on; b column g, values 2t, 2t + 1, then 8 on; d row g, columns 2t, 2t + 1, then row g + 8. (PTX ISA: mma.m16n8k16) */
+template <int BF> __device__ __forceinline__ void mma(float (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1)
+{
+#ifdef AMP_EMULATED
+  uint64_t a[2][32], b[32], mine[3] = { a0 | (uint64_t)a1 << 32, a2 | (uint64_t)a3 << 32, b0 | (uint64_t)b1 << 32 };
+  emu_exchange(mine, a[0], 8);
+  emu_exchange(mine + 1, a[1], 8);
+  emu_exchange(mine + 2, b, 8);
+  int lane = emu_lane();
+  for (int e = 0; e < 4; e++) {
+    int row = lane / 4 + (e / 2) * 8, col = lane % 4 * 2 + e % 2;
+    for (int k = 0; k < 16; k++) {
+      uint64_t x = a[k / 8][row % 8 * 4 + k % 8 / 2] >> (row / 8 * 32), y = b[col * 4 + k % 8 / 2] >> (k / 8 * 32);
+      d[e] += mma_value((uint32_t)x, k % 2, BF) * mma_value((uint32_t)y, k % 2, BF);
+    }
+  }
+#elif __CUDA_ARCH__ >= 800
+  if (BF) {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+  } else {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+  }
+#endif
+}
+
+/* 32 summed values: u, v: 8 of them of rows g and g + 8; w: of column g */
+template <int BF> __device__ __forceinline__ void mma32(float (&d)[4], const uint4 &u, const uint4 &v, const uint4 &w)
+{
+  mma<BF>(d, u.x, v.x, u.y, v.y, w.x, w.y);
+  mma<BF>(d, u.z, v.z, u.w, v.w, w.z, w.w);
+}
+
+__device__ __forceinline__ uint4 eight(const char *row, int64_t k, bool there) /* values k .. k + 7 */
+{
+  if (!there) return make_uint4(0, 0, 0, 0);
+  return *(const uint4 *)(row + 2 * k);
+}
+
+/* k, with what a kernel is made for as constants */
+template <int BF> __device__ __forceinline__ amp_rnn known(amp_rnn k, int mode)
+{
+  k.dtype = BF ? AMP_BFLOAT16 : AMP_FLOAT16;
+  k.mode = mode;
+  return k;
+}
+
+/* -- Forward --------------------------------------------------------------------------- */
+
+enum { ROWS = 32, COLS = 8, WARPS = 8, BACK_ROWS = 16, BACK_COLS = 16, BACK_WARPS = 16 };
+
+/* acc[m][to(q)] += rows (4 pointers: g, g + 8, g + 16, g + 24; NULL: none) times w's rows of gate q */
+template <int BF, int G, int N, class TO>
+__device__ __forceinline__ void sum_gates(float (&acc)[2][N][4], const char *const (&row)[4], const char *w, int64_t h, int64_t size, TO to)
+{
+  const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, t = lane & 3;
+  const int64_t j = (int64_t)blockIdx.x * COLS + (lane >> 2);
+  for (int64_t k0 = warp * 32; k0 < size; k0 += 2 * WARPS * 32) { /* two pieces, so that all loads are under way at once */
+    uint4 a[2][4], b[2][G];
+#pragma unroll
+    for (int p = 0; p < 2; p++) {
+      int64_t k = k0 + p * WARPS * 32 + t * 8;
+      bool in = k < size;
+#pragma unroll
+      for (int i = 0; i < 4; i++) a[p][i] = eight(row[i], k, in && row[i] != NULL);
+#pragma unroll
+      for (int q = 0; q < G; q++) b[p][q] = eight(w, ((int64_t)q * h + j) * size + k, in);
+    }
+#pragma unroll
+    for (int p = 0; p < 2; p++) {
+#pragma unroll
+      for (int q = 0; q < G; q++) {
+        mma32<BF>(acc[0][to(q)], a[p][0], a[p][1], b[p][q]);
+        mma32<BF>(acc[1][to(q)], a[p][2], a[p][3], b[p][q]);
+      }
+    }
+  }
+}
+
+/* G gates; a GRU's last gate keeps the input's part apart, as sum 3 */
+template <int BF, int G> __global__ void __launch_bounds__(WARPS * 32, 1) ahead_whole(const amp_rnn given, const amp_rnn_step s, int input)
+{
+  const amp_rnn k = known<BF>(given, G == 4 ? AMP_RNN_LSTM : G == 3 ? AMP_RNN_GRU : given.mode);
+  constexpr int N = G == 3 ? 4 : G;
+  __shared__ float part[WARPS][N][ROWS * COLS];
+  const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, g = lane >> 2, t = lane & 3;
+  const int64_t first = (int64_t)blockIdx.y * ROWS;
+  const int64_t i = first + threadIdx.x / COLS, j = (int64_t)blockIdx.x * COLS + threadIdx.x % COLS; /* what this thread finishes */
+  const bool mine = i < s.m;
+  float acc[2][N][4], in[G], own[G], before = 0;
+  const char *row[4];
+#pragma unroll
+  for (int q = 0; q < G; q++) {
+    in[q] = mine && k.bi ? amp_load<float>(k.bi, k.dtype, q * k.h + j) : 0.f;
+    own[q] = mine && k.bh ? amp_load<float>(k.bh, k.dtype, q * k.h + j) : 0.f;
+    if (mine && !input) in[q] += amp_load<float>(k.xg, k.dtype, (s.row + i) * k.g + q * k.h + j);
+  }
+  if (mine) before = rnn_before<float>(k, s, i, j);
+#pragma unroll
+  for (int m = 0; m < 2; m++) {
+#pragma unroll
+    for (int q = 0; q < N; q++) {
+#pragma unroll
+      for (int e = 0; e < 4; e++) acc[m][q][e] = 0;
+    }
+  }
+#pragma unroll
+  for (int m = 0; m < 4; m++) {
+    int64_t i = first + g + 8 * m;
+    row[m] = i >= s.m ? NULL : i < s.old ? k.y + (s.before + i) * k.h * 2 : k.h0 + i * k.r * 2;
+  }
+  sum_gates<BF, G, N>(acc, row, k.w, k.h, k.r, [](int q) { return q; });
+  if (input) {
+#pragma unroll
+    for (int m = 0; m < 4; m++) {
+      int64_t i = first + g + 8 * m;
+      row[m] = i >= s.m ? NULL : k.x + (s.row + i) * k.in * 2;
+    }
+    sum_gates<BF, G, N>(acc, row, k.wx, k.h, k.in, [](int q) { return G == 3 && q == 2 ? 3 : q; });
+  }
+#pragma unroll
+  for (int m = 0; m < 2; m++) {
+#pragma unroll
+    for (int q = 0; q < N; q++) {
+      float *p = part[warp][q] + (m * 16 + g) * COLS + 2 * t;
+      *(float2 *)p = make_float2(acc[m][q][0], acc[m][q][1]);
+      *(float2 *)(p + 8 * COLS) = make_float2(acc[m][q][2], acc[m][q][3]);
+    }
+  }
+  __syncthreads();
+  if (!mine) return;
+  float sum[N];
+#pragma unroll
+  for (int q = 0; q < N; q++) {
+    sum[q] = 0;
+#pragma unroll
+    for (int w = 0; w < WARPS; w++) sum[q] += part[w][q][threadIdx.x];
+  }
+  if (G == 3) in[2 % G] += sum[N - 1];
+  rnn_ahead<float>(k, s, i, j, before, [&](int q) { return in[q]; }, [&](int q) { return own[q] + sum[q]; });
+}
+
+/* -- Backward ----------------------------------------------------------------------------- */
+
+/* The later step's gates' gradient times the weights, whose rows are what is summed: a lane reads two columns of eight rows, and
+** pairs of rows become operands. Thread e of the block has element e of the tile (rows from `first`, columns from `col`) afterwards. */
+template <int BF> __device__ __forceinline__ float sum_rows(const amp_rnn &k, const amp_rnn_step &s, int64_t first, int64_t col)
+{
+  __shared__ float part[BACK_WARPS][BACK_ROWS * BACK_COLS];
+  const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, g = lane >> 2, t = lane & 3;
+  const int64_t size = s.done ? k.g : 0;
+  const char *of = k.mode == AMP_RNN_GRU ? k.dgh : k.dg, *w = k.w + (col + 2 * g) * 2;
+  const char *row[2] = { first + g < s.done ? of + (s.after + first + g) * k.g * 2 : NULL, first + g + 8 < s.done ? of + (s.after + first + g + 8) * k.g * 2 : NULL };
+  const bool column = col + 2 * g < k.r;
+  float acc[2][4] = { { 0, 0, 0, 0 }, { 0, 0, 0, 0 } };
+  for (int64_t k0 = warp * 32; k0 < size; k0 += 4 * BACK_WARPS * 32) { /* four pieces: all loads are under way at once */
+    uint4 a[4][2];
+    uint32_t b[4][8];
+#pragma unroll
+    for (int p = 0; p < 4; p++) {
+      int64_t at = k0 + p * BACK_WARPS * 32 + t * 8;
+      bool in = at < size;
+      a[p][0] = eight(row[0], at, in && row[0] != NULL);
+      a[p][1] = eight(row[1], at, in && row[1] != NULL);
+#pragma unroll
+      for (int i = 0; i < 8; i++) b[p][i] = in && column ? *(const uint32_t *)(w + (at + i) * k.r * 2) : 0u;
+    }
+#pragma unroll
+    for (int p = 0; p < 4; p++) {
+      uint32_t even[4], odd[4]; /* columns 2g and 2g + 1 of the tile, rows in pairs */
+#pragma unroll
+      for (int i = 0; i < 4; i++) {
+        even[i] = (b[p][2 * i] & 0xffffu) | b[p][2 * i + 1] << 16;
+        odd[i] = b[p][2 * i] >> 16 | (b[p][2 * i + 1] & 0xffff0000u);
+      }
+      mma32<BF>(acc[0], a[p][0], a[p][1], make_uint4(even[0], even[1], even[2], even[3]));
+      mma32<BF>(acc[1], a[p][0], a[p][1], make_uint4(odd[0], odd[1], odd[2], odd[3]));
+    }
+  }
+  float *p = part[warp] + g * BACK_COLS + 4 * t;
+  *(float4 *)p = make_float4(acc[0][0], acc[1][0], acc[0][1], acc[1][1]);
+  *(float4 *)(p + 8 * BACK_COLS) = make_float4(acc[0][2], acc[1][2], acc[0][3], acc[1][3]);
+  __syncthreads();
+  float sum = 0;
+  if (threadIdx.x < BACK_ROWS * BACK_COLS) {
+#pragma unroll
+    for (int q = 0; q < BACK_WARPS; q++) sum += part[q][threadIdx.x];
+  }
+  return sum;
+}
+
+template <int BF> __global__ void __launch_bounds__(BACK_WARPS * 32, 1) behind_whole(const amp_rnn given, const amp_rnn_step s)
+{
+  const amp_rnn k = known<BF>(given, given.mode);
+  const int64_t first = (int64_t)blockIdx.y * BACK_ROWS, col = (int64_t)blockIdx.x * BACK_COLS;
+  const int64_t i = first + threadIdx.x / BACK_COLS, j = col + threadIdx.x % BACK_COLS;
+  const bool mine = threadIdx.x < BACK_ROWS * BACK_COLS && i < s.m && j < k.h;
+  rnn_saved<float> saved = { 0, { 0, 0, 0, 0 }, 0, 0, 0 };
+  if (mine) saved = rnn_saved_at<float>(k, s, i, j);
+  float prod = sum_rows<BF>(k, s, first, col);
+  if (mine) rnn_behind<float>(k, s, i, j, saved, prod);
+}
+
+/* the gradient of the initial state */
+template <int BF> __global__ void __launch_bounds__(BACK_WARPS * 32, 1) first_whole(const amp_rnn given, const amp_rnn_step s, char *dh0)
+{
+  const amp_rnn k = known<BF>(given, given.mode);
+  const int64_t first = (int64_t)blockIdx.y * BACK_ROWS, col = (int64_t)blockIdx.x * BACK_COLS;
+  const int64_t i = first + threadIdx.x / BACK_COLS, j = col + threadIdx.x % BACK_COLS;
+  const bool mine = threadIdx.x < BACK_ROWS * BACK_COLS && i < s.done && j < k.r;
+  float passed = mine && k.mode == AMP_RNN_GRU ? ((const float *)k.carry)[i * k.h + j] : 0.f;
+  float prod = sum_rows<BF>(k, s, first, col);
+  if (mine) amp_store<float>(dh0, k.dtype, i * k.r + j, prod + passed);
+}
+
+static bool aligned(const void *p) { return ((uintptr_t)p & 15) == 0; }
+static unsigned tiles(int64_t n, int64_t size) { return (unsigned)((n + size - 1) / size); }
+
+} // namespace
+
+/* 16-byte pieces of whole rows, and a product so small that re-reading it from the L2 cache takes less than a launch more */
+bool amp_rnn_takes(const amp_rnn *k, bool backward, bool input)
+{
+  const double most = 34e6;
+  if (k->dtype != AMP_FLOAT16 && k->dtype != AMP_BFLOAT16) return false;
+  if (amp__cuda_here()->cc < 80 || k->h % 8 || k->r % 8 || (input && k->in % 8) || k->n > 4096 || k->g > 65535 * 32) return false;
+  if (!aligned(k->h0) || !aligned(k->y) || !aligned(k->w) || (input && (!aligned(k->x) || !aligned(k->wx)))) return false;
+  double size = (double)k->r + (input ? (double)k->in : 0), n = (double)k->n, g = (double)k->g, h = (double)k->h;
+  if (backward) return aligned(k->dg) && (k->dgh == NULL || aligned(k->dgh)) && 2 * g * (ceil(n / BACK_ROWS) * (double)k->r + ceil((double)k->r / BACK_COLS) * n) <= most;
+  return 2 * size * (ceil(n / ROWS) * g + h / COLS * n) <= most;
+}
+
+int amp_rnn_ahead_whole(const amp_rnn *k, const amp_rnn_step *s, bool input)
+{
+  const dim3 grid((unsigned)(k->h / COLS), tiles(s->m, ROWS));
+  const int gates = (int)(k->g / k->h), take = input;
+#define AHEAD(BF)                                                                                       \
+  if (gates == 4) AMP_LAUNCH((ahead_whole<BF, 4>), grid, WARPS * 32, 0, *k, *s, take);                  \
+  else if (gates == 3) AMP_LAUNCH((ahead_whole<BF, 3>), grid, WARPS * 32, 0, *k, *s, take);             \
+  else AMP_LAUNCH((ahead_whole<BF, 1>), grid, WARPS * 32, 0, *k, *s, take)
+  if (k->dtype == AMP_BFLOAT16) { AHEAD(1); }
+  else { AHEAD(0); }
+  return 0;
+}
+
+int amp_rnn_behind_whole(const amp_rnn *k, const amp_rnn_step *s)
+{
+  const dim3 grid(tiles(k->h, BACK_COLS), tiles(s->m, BACK_ROWS));
+  if (k->dtype == AMP_BFLOAT16) AMP_LAUNCH((behind_whole<1>), grid, BACK_WARPS * 32, 0, *k, *s);
+  else AMP_LAUNCH((behind_whole<0>), grid, BACK_WARPS * 32, 0, *k, *s);
+  return 0;
+}
+
+int amp_rnn_first_whole(const amp_rnn *k, const amp_rnn_step *s, char *dh0)
+{
+  const dim3 grid(tiles(k->r, BACK_COLS), tiles(s->done, BACK_ROWS));
+  if (k->dtype == AMP_BFLOAT16) AMP_LAUNCH((first_whole<1>), grid, BACK_WARPS * 32, 0, *k, *s, dh0);
+  else AMP_LAUNCH((first_whole<0>), grid, BACK_WARPS * 32, 0, *k, *s, dh0);
+  return 0;
+}

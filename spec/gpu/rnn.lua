@@ -1,0 +1,178 @@
+--- Recurrent nets and cells on the GPU against the CPU in float64 (on the same rounded operands): results, last states
+-- and the gradients of everything.
+--
+--     luajit spec/gpu/rnn.lua [small] [times]
+--
+-- from the top of the tree; `small` keeps to shapes that the emulator takes in a moment, `times` measures training
+-- steps of one layer as well. A line is printed for each case out of tolerance; errors are relative to the largest
+-- value of the reference. The last line counts; the exit code says whether all passed.
+local ffi = require 'ffi'
+local amp = require 'amp'
+local nn = amp.nn
+
+local small, times
+for _, word in ipairs(arg) do
+  small = small or word == 'small'
+  times = times or word == 'times'
+end
+if not amp.cuda.is_available() then
+  print('no GPU: ' .. amp.cuda.reason())
+  os.exit(1)
+end
+amp.set_default_device('cpu')
+
+local tolerance = { float64 = 1e-12, float32 = 2e-5, float16 = 6e-3, bfloat16 = 5e-2 }
+local passed, failed = 0, 0
+
+-- Values within -0.5..0.5 that dtype holds, in float64
+local function values(dtype, ...) return (amp.rand(...) - 0.5):to(dtype):to 'float64' end
+
+-- What a net or cell gives on a device: a list of names and of float64 tensors on the CPU. s: the case; data: its operands
+local function run(s, make, state, data, dtype, device)
+  local function there(t) return t:clone():to(dtype):to(device) end
+  local net = make():to(dtype):to(device)
+  net:load_state_dict(state)
+  local x, h, c = there(data.x):requires_grad_(true), there(data.h):requires_grad_(true), there(data.c):requires_grad_(true)
+  local lstm = s.kind:match '^LSTM' ~= nil
+  local out = {}
+  if s.cell then
+    local hn, cn = h, c
+    for t = 1, x:size(1) do
+      if lstm then hn, cn = net(x[t], { hn, cn }) else hn = net(x[t], hn) end
+      out[t] = hn
+    end
+    out = { amp.stack(out), hn, lstm and cn or nil }
+  else
+    local input = x
+    if s.lengths then input = nn.utils.rnn.pack_padded_sequence(x, s.lengths, { batch_first = s.first }) end
+    local y, last = net(input, lstm and { h, c } or h)
+    if s.lengths then y = y.data end
+    out = lstm and { y, last[1], last[2] } or { y, last }
+  end
+  local loss
+  for i, t in ipairs(out) do
+    if data.g[i] == nil then data.g[i] = values('float16', t:size()) end
+    if i == 1 or not s.results then
+      local part = (t * there(data.g[i])):to('float64'):sum()
+      loss = loss and loss + part or part
+    end
+  end
+  loss:backward()
+  local names, list = { 'y', 'hn', lstm and 'cn' or nil }, out
+  for name, p in net:named_parameters() do
+    names[#names + 1] = 'd' .. name
+    list[#list + 1] = p.grad
+  end
+  for i, t in ipairs { x, h, lstm and c or nil } do
+    names[#names + 1] = ({ 'dx', 'dh', 'dc' })[i]
+    list[#list + 1] = t.grad
+  end
+  for i, t in ipairs(list) do list[i] = t:detach():to('cpu'):to('float64') end
+  return names, list
+end
+
+local function describe(s, dtype)
+  local parts = { s.kind, dtype, ('T %d, B %s, %d -> %d'):format(s.t, s.b or '-', s.i, s.h) }
+  for _, word in ipairs { 'layers', 'bi', 'first', 'proj', 'nobias', 'results', 'relu' } do
+    if s[word] then parts[#parts + 1] = s[word] == true and word or word .. ' ' .. s[word] end
+  end
+  if s.lengths then parts[#parts + 1] = 'packed' end
+  return table.concat(parts, ', ')
+end
+
+local function case(s)
+  for _, dtype in ipairs(s.dtypes or { 'float16', 'bfloat16', 'float32' }) do
+    amp.manual_seed(7)
+    s.cell = s.kind:match 'Cell$' ~= nil
+    local o = { bias = not s.nobias, nonlinearity = s.relu and 'relu' or nil }
+    if not s.cell then
+      o.num_layers, o.bidirectional, o.batch_first, o.proj_size = s.layers or 1, s.bi or false, s.first or false, s.proj
+    end
+    local function make() return nn[s.kind](s.i, s.h, o) end
+    local state = make():to(dtype):to('float64'):state_dict()
+    local n, width = (s.layers or 1) * (s.bi and 2 or 1), s.proj or s.h
+    local data = { g = {} }
+    if s.cell then data.h, data.c = values(dtype, s.b, s.h), values(dtype, s.b, s.h)
+    else data.h, data.c = values(dtype, n, s.b, width), values(dtype, n, s.b, s.h) end
+    data.x = s.first and values(dtype, s.b, s.t, s.i) or values(dtype, s.t, s.b, s.i)
+    local names, want = run(s, make, state, data, 'float64', 'cpu')
+    local _, got = run(s, make, state, data, dtype, 'cuda')
+    local wrong = {}
+    for i, w in ipairs(want) do
+      local scale, err = w:abs():max():item(), (w - got[i]):abs():max():item()
+      if err ~= err or err > tolerance[dtype] * math.max(scale, 1e-3) then
+        wrong[#wrong + 1] = ('%s %.2g of %.2g'):format(names[i], err, scale)
+      end
+    end
+    if #wrong == 0 then passed = passed + 1
+    else
+      failed = failed + 1
+      print(describe(s, dtype) .. ': ' .. table.concat(wrong, ', '))
+    end
+    collectgarbage()
+  end
+end
+
+local every = { 'float16', 'bfloat16', 'float32', 'float64' }
+for _, kind in ipairs { 'LSTM', 'GRU', 'RNN' } do
+  -- sizes that a launch takes whole and sizes that it does not, rows beyond a tile, a sum beyond a pass of the warps
+  for _, z in ipairs { { 1, 1, 8, 8 }, { 4, 5, 16, 24 }, { 3, 35, 24, 40 }, { 3, 4, 13, 11 }, { 2, 3, 8, 264 } } do
+    case { kind = kind, t = z[1], b = z[2], i = z[3], h = z[4], dtypes = every }
+    case { kind = kind .. 'Cell', t = z[1], b = z[2], i = z[3], h = z[4], dtypes = every }
+  end
+  case { kind = kind, t = 4, b = 6, i = 16, h = 16, layers = 2, bi = true }
+  case { kind = kind, t = 4, b = 6, i = 16, h = 16, layers = 2, first = true, nobias = true }
+  case { kind = kind, t = 4, b = 6, i = 16, h = 16, results = true }
+  case { kind = kind, t = 5, b = 4, i = 16, h = 16, lengths = { 5, 4, 2, 2 } }
+  case { kind = kind, t = 5, b = 4, i = 8, h = 16, layers = 2, bi = true, first = true, lengths = { 5, 5, 3, 1 } }
+  case { kind = kind .. 'Cell', t = 3, b = 4, i = 16, h = 16, nobias = true, results = true }
+end
+case { kind = 'RNN', t = 4, b = 5, i = 16, h = 24, relu = true }
+case { kind = 'RNNCell', t = 4, b = 5, i = 16, h = 24, relu = true }
+case { kind = 'LSTM', t = 4, b = 5, i = 16, h = 24, proj = 8 }
+case { kind = 'LSTM', t = 4, b = 5, i = 16, h = 24, proj = 8, lengths = { 4, 4, 2, 1, 1 }, bi = true }
+if not small then
+  for _, kind in ipairs { 'LSTM', 'GRU', 'RNN' } do
+    case { kind = kind, t = 16, b = 64, i = 512, h = 512, layers = 2 }
+    case { kind = kind, t = 16, b = 33, i = 200, h = 1000, bi = true }
+    case { kind = kind, t = 6, b = 300, i = 512, h = 512 }
+    case { kind = kind .. 'Cell', t = 16, b = 64, i = 512, h = 512 }
+  end
+end
+
+-- -- Times ---------------------------------------------------------------------------
+
+if times then
+  ffi.cdef 'typedef struct { long s, ns; } amp_spec_time; int clock_gettime(int, amp_spec_time *);'
+  local clock = ffi.new 'amp_spec_time'
+  local function now()
+    ffi.C.clock_gettime(1, clock)
+    return tonumber(clock.s) + 1e-9 * tonumber(clock.ns)
+  end
+  for _, z in ipairs { { 64, 64, 512 }, { 64, 64, 1024 }, { 64, 128, 512 }, { 128, 16, 256 } } do
+    for _, kind in ipairs { 'LSTM', 'GRU', 'RNN' } do
+      for _, dtype in ipairs { 'float16', 'float32' } do
+        local net = nn[kind](z[3], z[3]):to(dtype):to 'cuda'
+        local x = amp.randn(z[1], z[2], z[3], { device = 'cuda' }):to(dtype):requires_grad_(true)
+        local g = amp.randn(z[1], z[2], z[3], { device = 'cuda' }):to(dtype)
+        local function forward() return (net(x)) end
+        local function step() forward():backward(g) end
+        local function ms(f)
+          for _ = 1, 3 do f() end
+          amp.cuda.synchronize()
+          local a = now()
+          for _ = 1, 20 do f() end
+          amp.cuda.synchronize()
+          return (now() - a) * 50
+        end
+        local run_forward, run_step = amp.capture(function(_) amp.no_grad(forward) end), amp.capture(function(_) step() end)
+        local one = amp.zeros(1, { device = 'cuda' })
+        print(('%-5s %-8s T %3d B %3d H %4d: forward %6.3f ms, step %6.3f ms'):format(kind, dtype, z[1], z[2], z[3],
+          ms(function() return run_forward(one) end), ms(function() return run_step(one) end)))
+      end
+    end
+  end
+end
+
+print(('%d passed, %d failed'):format(passed, failed))
+os.exit(failed == 0 and 0 or 1)
