@@ -167,13 +167,18 @@ end
 
 local function row(...) return string.format('| %-9s | %9s | %8s | %12s | %11s | %8s | %7s |', ...) end
 
+local function where_of(device)
+  if device:find '^cuda' then return string.format('%s (%s)', device, amp.cuda.get_device_properties(device).name) end
+  return string.format('%s with %d thread%s', device, amp.get_num_threads(), amp.get_num_threads() == 1 and '' or 's')
+end
+
 local function main()
   io.stdout:setvbuf 'line' -- in order with the progress bars where output goes to a file
   local o = options()
   local digits = amp.data.mnist(o.data)
-  print(string.format('%d digits to train, %d to test, on %s with %d thread%s', digits.train:size(), digits.test:size(),
-    o.device, amp.get_num_threads(), amp.get_num_threads() == 1 and '' or 's'))
-  local lines = {row('precision', 'test acc.', 'seconds', 'peak memory', 'casts/step', 'scale', 'skipped'),
+  local where = where_of(o.device)
+  print(string.format('%d digits to train, %d to test, on %s', digits.train:size(), digits.test:size(), where))
+  local lines = {'On ' .. where .. ':', row('precision', 'test acc.', 'seconds', 'peak memory', 'casts/step', 'scale', 'skipped'),
     '|-----------|-----------|----------|--------------|-------------|----------|---------|'}
   for _, precision in ipairs(o.precision) do
     local sum = {accuracy = 0, seconds = 0, peak = 0, casts = 0, scale = 0, skipped = 0}

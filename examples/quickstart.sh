@@ -127,20 +127,50 @@ for what in $want; do
   fi
 done
 
+# -- A GPU -------------------------------------------------------------------------
+gpu=no again=''
+if has nvidia-smi && nvidia-smi -L 2>/dev/null | grep -q '^GPU'; then
+  gpu=yes
+  if ! has nvcc && [ -z "${CUDACXX:-}" ]; then
+    for dir in "${CUDA_HOME:-/usr/local/cuda}" /usr/local/cuda /opt/cuda; do
+      if [ -x "$dir/bin/nvcc" ]; then CUDACXX="$dir/bin/nvcc"; export CUDACXX; break; fi
+    done
+  fi
+  if has nvcc || [ -n "${CUDACXX:-}" ]; then
+    # an earlier build may have looked for it in vain
+    if grep -qs '^CMAKE_CUDA_COMPILER:.*NOTFOUND' "$build/CMakeCache.txt"; then again=-UCMAKE_CUDA_COMPILER; fi
+  else
+    gpu=no
+    say 'a GPU is here, but no nvcc; going on with the CPU. Install the CUDA toolkit and run this again to use it'
+  fi
+fi
+
 # -- Build -----------------------------------------------------------------------
 if [ "$log" = /dev/null ]; then
   say "no permission to write in $build; copy the tree into a folder of your own"
   exit 1
 fi
+jobs=$(nproc 2>/dev/null || echo 2)
 generator=''
 if [ ! -e "$build/CMakeCache.txt" ] && has ninja; then generator='-G Ninja'; fi
+# what a user needs: not what only the specs do
+targets() { # those of the names given that this build has
+  cmake --build "$build" --target help 2>/dev/null | awk -v names=" $* " '
+    { sub(/^\.\.\. /, ""); sub(/[: ].*/, ""); if (index(names, " " $0 " ") && !seen[$0]++) print }'
+}
 say "building in $build (about a minute the first time)"
-# shellcheck disable=SC2086
-if ! cmake -S "$root" -B "$build" $generator -DCMAKE_BUILD_TYPE=Release >>"$log" 2>&1 ||
-   ! cmake --build "$build" --parallel "$(nproc 2>/dev/null || echo 2)" >>"$log" 2>&1; then
+# shellcheck disable=SC2086,SC2046
+if ! cmake -S "$root" -B "$build" $generator $again -DCMAKE_BUILD_TYPE=Release >>"$log" 2>&1 ||
+   ! cmake --build "$build" --parallel "$jobs" --target amp $(targets amp_onednn amp_lapack) >>"$log" 2>&1; then
   tail -n 30 "$log"
   say "the build failed; the whole log is $log"
   exit 1
+fi
+if [ "$gpu" = yes ]; then
+  say 'building the part for the GPU (some minutes the first time)'
+  if [ -z "$(targets amp_cuda)" ] || ! cmake --build "$build" --parallel "$jobs" --target amp_cuda >>"$log" 2>&1; then
+    say "it could not be built; going on with the CPU. The whole log is $log"
+  fi
 fi
 
 # -- Train -----------------------------------------------------------------------

@@ -18,7 +18,7 @@ enum { AMP_F_Q, AMP_F_K, AMP_F_V, AMP_F_OUT, AMP_F_G, AMP_F_DQ, AMP_F_DK, AMP_F_
 
 typedef struct amp_flash_side { /* a tensor; strides in elements, of rows and of the leading dimensions */
   char *p;
-  int64_t row, lead[AMP_FLASH_LEAD];
+  int64_t row, step, lead[AMP_FLASH_LEAD]; /* step: bytes from a row that a thread copies to its next */
 } amp_flash_side;
 
 typedef struct amp_flash {
@@ -63,6 +63,8 @@ template <class K> static int amp_flash_shared(K kernel, size_t n)
     AMP_LAUNCH((kernel), dim3((unsigned)(blocks)), AMP_FLASH_THREADS, shared, k);                \
   } while (0)
 
+template <int D> struct amp_tile { enum { PITCH = (D + 8) * 2, CHUNKS = D / 8, STEP = AMP_FLASH_THREADS / CHUNKS }; };
+
 #if AMP_MMA
 /* Where batch b of every side starts; what a kernel does not use costs nothing */
 __device__ __forceinline__ void amp_flash_starts(const amp_flash &k, unsigned b, int64_t (&at)[AMP_F_SIDES])
@@ -77,22 +79,30 @@ __device__ __forceinline__ void amp_flash_starts(const amp_flash &k, unsigned b,
   }
 }
 
-template <int D> struct amp_tile { enum { PITCH = (D + 8) * 2, CHUNKS = D / 8, STEP = AMP_FLASH_THREADS / CHUNKS }; };
-
-/* Rows r0 .. r0 + ROWS - 1 (of n, row `stride` apart, from p on) on their way into a tile; 0 outside */
-template <int D, int ROWS> __device__ __forceinline__ void amp_tile_load(amp_at to, const uint16_t *p, int64_t stride, int r0, int n, int size)
-{
-  typedef amp_tile<D> t;
-  const int r = (int)threadIdx.x / t::CHUNKS, c = (int)threadIdx.x % t::CHUNKS;
-  const bool inside = c * 8 < size;
-  const uint16_t *from = p + (int64_t)(r0 + r) * stride + c * 8;
-  to += r * t::PITCH + c * 16;
-#pragma unroll
-  for (int i = 0; i < ROWS / t::STEP; i++) {
-    bool there = inside && r0 + r + i * t::STEP < n;
-    amp_copy16(to + i * t::STEP * t::PITCH, there ? from + (int64_t)(i * t::STEP) * stride : p, there);
+/* The way of a thread's copies through a matrix, tile by tile */
+template <int D> struct amp_tile_way {
+  const char *p; /* this thread's piece of the next row it copies, */
+  int left;      /* and how many rows are left from there; none for columns beyond the head's size */
+  __device__ __forceinline__ amp_tile_way(const amp_flash_side &s, int64_t at, int r0, int n, int size)
+  {
+    typedef amp_tile<D> t;
+    const int r = r0 + (int)threadIdx.x / t::CHUNKS, c = (int)threadIdx.x % t::CHUNKS * 8;
+    p = s.p + 2 * (at + (int64_t)r * s.row + c);
+    left = c < size ? n - r : 0;
   }
-}
+  __device__ __forceinline__ static int place() { return (int)threadIdx.x / amp_tile<D>::CHUNKS * amp_tile<D>::PITCH + (int)threadIdx.x % amp_tile<D>::CHUNKS * 16; }
+  /* The next ROWS rows on their way into a tile (its address + place()); 0 for those that are not there */
+  template <int ROWS> __device__ __forceinline__ void load(amp_at to, const amp_flash_side &s)
+  {
+    typedef amp_tile<D> t;
+#pragma unroll
+    for (int i = 0; i < ROWS / t::STEP; i++) {
+      amp_copy16(to + i * t::STEP * t::PITCH, p, i * t::STEP < left);
+      p += s.step;
+    }
+    left -= ROWS;
+  }
+};
 
 /* A warp's 16 MT rows of C times `f` as 16-bit rows of a tile (its own), then to memory: rows r0.. of n */
 template <int D, int MT, bool BF> __device__ __forceinline__ void amp_tile_store(unsigned char *tile, const float (&c)[MT][D / 8][4], const float (&f)[MT][2],

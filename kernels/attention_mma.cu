@@ -33,16 +33,16 @@ template <int D, bool BF, bool ANY> __global__ void __launch_bounds__(AMP_FLASH_
   const int i0 = (k.tiles - 1 - (int)(blockIdx.x - b * (unsigned)k.tiles)) * QUERIES, w0 = i0 + w * 32;
   int64_t at[AMP_F_SIDES];
   amp_flash_starts(k, b, at);
-  const uint16_t *kp = (const uint16_t *)k.side[AMP_F_K].p + at[AMP_F_K], *vp = (const uint16_t *)k.side[AMP_F_V].p + at[AMP_F_V];
-  const int64_t krow = k.side[AMP_F_K].row, vrow = k.side[AMP_F_V].row;
   const int limit = k.causal ? min(k.keys, i0 + QUERIES) : k.keys;                     /* keys that the block meets, */
   const int reach = w0 >= k.length ? 0 : k.causal ? min(k.keys, w0 + 32) : k.keys;      /* and this warp */
   const float c = ANY ? 1.f : k.c;
 
-  amp_tile_load<D, QUERIES>(queries, (const uint16_t *)k.side[AMP_F_Q].p + at[AMP_F_Q], k.side[AMP_F_Q].row, i0, k.length, k.size);
+  const amp_at to = shared + amp_tile_way<D>::place();
+  amp_tile_way<D> qw(k.side[AMP_F_Q], at[AMP_F_Q], i0, k.length, k.size), kw(k.side[AMP_F_K], at[AMP_F_K], 0, limit, k.size), vw(k.side[AMP_F_V], at[AMP_F_V], 0, limit, k.size);
+  qw.template load<QUERIES>(queries + amp_tile_way<D>::place(), k.side[AMP_F_Q]);
   amp_copy_commit();
-  amp_tile_load<D, KEYS>(shared, kp, krow, 0, limit, k.size);
-  amp_tile_load<D, KEYS>(shared + P::TILE, vp, vrow, 0, limit, k.size);
+  kw.template load<KEYS>(to, k.side[AMP_F_K]);
+  vw.template load<KEYS>(to + P::TILE, k.side[AMP_F_V]);
   amp_copy_commit();
 
   unsigned q[2][P::HELD ? D / 16 : 1][4];
@@ -69,9 +69,8 @@ template <int D, bool BF, bool ANY> __global__ void __launch_bounds__(AMP_FLASH_
     amp_copy_wait<0>();
     __syncthreads(); /* the tile is there, and the one before has been read by all */
     if (j0 + KEYS < limit) {
-      amp_at next = shared + (stage ? 0 : P::STAGE);
-      amp_tile_load<D, KEYS>(next, kp, krow, j0 + KEYS, limit, k.size);
-      amp_tile_load<D, KEYS>(next + P::TILE, vp, vrow, j0 + KEYS, limit, k.size);
+      kw.template load<KEYS>(to + (stage ? 0 : P::STAGE), k.side[AMP_F_K]);
+      vw.template load<KEYS>(to + (stage ? 0 : P::STAGE) + P::TILE, k.side[AMP_F_V]);
       amp_copy_commit();
     }
     if (j0 >= reach) continue;
@@ -196,6 +195,7 @@ template <int D, bool BF, bool ANY> __global__ void __launch_bounds__(AMP_FLASH_
     }
   }
   if constexpr (P::HELD) { amp_copy_wait<0>(); __syncthreads(); } /* what lies where the result goes has been read */
+  amp_flash_starts(k, b, at); /* anew: in registers they would take room all the while */
   amp_tile_store<D, 2, BF>(memory + (P::HELD ? P::STAGE : 2 * P::STAGE) + w * 32 * PITCH, o, sum, (uint16_t *)k.side[AMP_F_OUT].p + at[AMP_F_OUT], k.side[AMP_F_OUT].row, w0,
                            k.length, k.size);
 #endif

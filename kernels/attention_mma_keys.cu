@@ -5,30 +5,32 @@
 **   dv += p g   dk += ds q          rows: keys, so p and ds are where products take them
 **
 ** A block has a tile of keys, a warp 16 MT rows of it, and meets the queries in
-** tiles; dk and dv stay in registers, and nothing is added by atomics. Queries that
-** are not there have lse +inf and weigh nothing; rows of keys that are not there are
-** computed and not stored.
+** tiles; dk and dv stay in registers, and nothing is added by atomics. Rows of keys
+** that are not there are computed and not stored.
 */
+#include <climits>
 #include "attention.cuh"
 
 namespace {
 
 template <int D> struct plan {
-  enum { MT = D > 64 ? 1 : 2, KEYS = 64 * MT, QUERIES = D > 64 ? 32 : 64, HELD = D <= 64, PITCH = amp_tile<D>::PITCH,
-         TILE = QUERIES * PITCH, STAGE = 2 * TILE + 2 * QUERIES * 4, SHARED = 2 * KEYS * PITCH + 2 * STAGE };
+  enum { MT = D > 64 ? 1 : 2, KEYS = 64 * MT, QUERIES = D > 64 ? 32 : 64, PITCH = amp_tile<D>::PITCH,
+         TILE = QUERIES * PITCH, CHUNKS = D > 64 ? 2 : 1, STAGE = 2 * TILE + 2 * QUERIES * 4, SHARED = 2 * KEYS * PITCH + 2 * STAGE,
+         HELD = D > 64 ? 0 : D / 16, HELD_V = D > 64 ? 0 : D / 32 }; /* how many of a row's fragments stay in registers: all but half the values' */
 };
 
-/* A tile of queries, of gradients and their two numbers each */
-template <int D> __device__ __forceinline__ void load(const amp_flash &k, amp_at to, const uint16_t *q, const uint16_t *g, const float *lse2, const float *delta, int i0)
-{
 #if AMP_MMA
+/* The next tile of queries, of gradients and their two numbers each; `numbers`: this thread's 16 bytes of these, if it has any */
+template <int D> __device__ __forceinline__ void load(const amp_flash &k, amp_at stage, amp_tile_way<D> &q, amp_tile_way<D> &g, const float *&numbers)
+{
   typedef plan<D> P;
-  amp_tile_load<D, P::QUERIES>(to, q, k.side[AMP_F_Q].row, i0, k.length, k.size);
-  amp_tile_load<D, P::QUERIES>(to + P::TILE, g, k.side[AMP_F_G].row, i0, k.length, k.size);
-  const int e = threadIdx.x * 4, n = e & (P::QUERIES - 1);
-  if (e < 2 * P::QUERIES) amp_copy16(to + 2 * P::TILE + e * 4, (e < P::QUERIES ? lse2 : delta) + i0 + n, true);
-#endif
+  const int place = amp_tile_way<D>::place();
+  q.template load<P::QUERIES>(stage + place, k.side[AMP_F_Q]);
+  g.template load<P::QUERIES>(stage + P::TILE + place, k.side[AMP_F_G]);
+  if (threadIdx.x < P::QUERIES / 2) amp_copy16(stage + 2 * P::TILE + threadIdx.x * 16, numbers, true);
+  numbers += P::QUERIES;
 }
+#endif
 
 template <int D, bool BF, bool ANY> __global__ void __launch_bounds__(AMP_FLASH_THREADS, 2) gradient_keys(const __grid_constant__ amp_flash k)
 {
@@ -43,25 +45,31 @@ template <int D, bool BF, bool ANY> __global__ void __launch_bounds__(AMP_FLASH_
   const int j0 = (int)(blockIdx.x - b * (unsigned)k.tiles) * P::KEYS, w0 = j0 + w * 16 * MT;
   int64_t at[AMP_F_SIDES];
   amp_flash_starts(k, b, at);
-  const uint16_t *qp = (const uint16_t *)k.side[AMP_F_Q].p + at[AMP_F_Q], *gp = (const uint16_t *)k.side[AMP_F_G].p + at[AMP_F_G];
-  const float *lse2 = k.lse2 + (int64_t)b * k.padded, *delta = k.delta + (int64_t)b * k.padded;
+  const float c = ANY ? 1.f : k.c;
   const int from = k.causal ? j0 & ~(P::QUERIES - 1) : 0;
 
-  amp_tile_load<D, P::KEYS>(keys, (const uint16_t *)k.side[AMP_F_K].p + at[AMP_F_K], k.side[AMP_F_K].row, j0, k.keys, k.size);
-  amp_tile_load<D, P::KEYS>(values, (const uint16_t *)k.side[AMP_F_V].p + at[AMP_F_V], k.side[AMP_F_V].row, j0, k.keys, k.size);
-  amp_copy_commit();
-  if (from < k.length) load<D>(k, shared, qp, gp, lse2, delta, from);
+  const int place = amp_tile_way<D>::place();
+  {
+    amp_tile_way<D> kw(k.side[AMP_F_K], at[AMP_F_K], j0, k.keys, k.size), vw(k.side[AMP_F_V], at[AMP_F_V], j0, k.keys, k.size);
+    kw.template load<P::KEYS>(keys + place, k.side[AMP_F_K]);
+    vw.template load<P::KEYS>(values + place, k.side[AMP_F_V]);
+    amp_copy_commit();
+  }
+  amp_tile_way<D> qw(k.side[AMP_F_Q], at[AMP_F_Q], from, k.length, k.size), gw(k.side[AMP_F_G], at[AMP_F_G], from, k.length, k.size);
+  const float *numbers = (threadIdx.x < P::QUERIES / 4 ? k.lse2 : k.delta) + (int64_t)b * k.padded + from + (threadIdx.x & (P::QUERIES / 4 - 1)) * 4;
+  if (from < k.length) load<D>(k, shared, qw, gw, numbers);
   amp_copy_commit();
 
-  unsigned kf[MT][P::HELD ? D / 16 : 1][4], vf[MT][P::HELD ? D / 16 : 1][4];
+  unsigned kf[MT][P::HELD + 1][4], vf[MT][P::HELD_V + 1][4];
   const amp_at ka = keys + w * 16 * MT * PITCH + amp_lane_a(lane, PITCH), va = ka + P::KEYS * PITCH;
   amp_copy_wait<1>();
   __syncthreads();
-  if constexpr (P::HELD) {
 #pragma unroll
-    for (int m = 0; m < MT; m++) {
+  for (int m = 0; m < MT; m++) {
 #pragma unroll
-      for (int d = 0; d < D / 16; d++) { amp_ldmatrix(kf[m][d], ka + m * 16 * PITCH + d * 32); amp_ldmatrix(vf[m][d], va + m * 16 * PITCH + d * 32); }
+    for (int d = 0; d < P::HELD; d++) {
+      amp_ldmatrix(kf[m][d], ka + m * 16 * PITCH + d * 32);
+      if (d < P::HELD_V) amp_ldmatrix(vf[m][d], va + m * 16 * PITCH + d * 32);
     }
   }
   float dk[MT][D / 8][4], dv[MT][D / 8][4];
@@ -78,14 +86,13 @@ template <int D, bool BF, bool ANY> __global__ void __launch_bounds__(AMP_FLASH_
     amp_copy_wait<0>();
     __syncthreads(); /* the tile is there, and the one before has been read by all */
     if (i0 + P::QUERIES < k.length) {
-      load<D>(k, shared + (stage ? 0 : P::STAGE), qp, gp, lse2, delta, i0 + P::QUERIES);
+      load<D>(k, shared + (stage ? 0 : P::STAGE), qw, gw, numbers);
       amp_copy_commit();
     }
     if (w0 >= k.keys || (k.causal && i0 + P::QUERIES <= w0)) continue;
     const amp_at tile = shared + (stage ? P::STAGE : 0), qb = tile + amp_lane_b(lane, PITCH), gb = qb + P::TILE, qt = tile + amp_lane_a(lane, PITCH), gt = qt + P::TILE;
-    const float *numbers = (const float *)(stages + (stage ? P::STAGE : 0) + 2 * P::TILE) + (lane & 3) * 2;
-    const bool edge = ANY || (k.causal && i0 < w0 + 16 * MT - 1);
-#pragma unroll
+    const float *two = (const float *)(stages + (stage ? P::STAGE : 0) + 2 * P::TILE) + (lane & 3) * 2;
+#pragma unroll P::CHUNKS
     for (int i = 0; i < P::QUERIES / 16; i++) { /* 16 queries */
       float s[MT][2][4], u[MT][2][4];
 #pragma unroll
@@ -100,46 +107,52 @@ template <int D, bool BF, bool ANY> __global__ void __launch_bounds__(AMP_FLASH_
         amp_ldmatrix(y, gb + i * 16 * PITCH + d * 32);
 #pragma unroll
         for (int m = 0; m < MT; m++) {
-          if constexpr (P::HELD) {
-            amp_mma<BF>(s[m][0], kf[m][d], x[0], x[1]);
-            amp_mma<BF>(s[m][1], kf[m][d], x[2], x[3]);
-            amp_mma<BF>(u[m][0], vf[m][d], y[0], y[1]);
-            amp_mma<BF>(u[m][1], vf[m][d], y[2], y[3]);
-          } else {
-            unsigned a[4];
-            amp_ldmatrix(a, ka + m * 16 * PITCH + d * 32);
-            amp_mma<BF>(s[m][0], a, x[0], x[1]);
-            amp_mma<BF>(s[m][1], a, x[2], x[3]);
-            amp_ldmatrix(a, va + m * 16 * PITCH + d * 32);
-            amp_mma<BF>(u[m][0], a, y[0], y[1]);
-            amp_mma<BF>(u[m][1], a, y[2], y[3]);
+          const int at_k = d < P::HELD ? d : P::HELD, at_v = d < P::HELD_V ? d : P::HELD_V;
+          if (d >= P::HELD) amp_ldmatrix(kf[m][at_k], ka + m * 16 * PITCH + d * 32);
+          amp_mma<BF>(s[m][0], kf[m][at_k], x[0], x[1]);
+          amp_mma<BF>(s[m][1], kf[m][at_k], x[2], x[3]);
+          if (d >= P::HELD_V) amp_ldmatrix(vf[m][at_v], va + m * 16 * PITCH + d * 32);
+          amp_mma<BF>(u[m][0], vf[m][at_v], y[0], y[1]);
+          amp_mma<BF>(u[m][1], vf[m][at_v], y[2], y[3]);
+        }
+      }
+      if constexpr (ANY) {
+#pragma unroll
+        for (int e = 0; e < MT * 8; e++) {
+          const int row = w0 + e / 8 * 16 + (e >> 1 & 1) * 8 + r, query = i0 + i * 16 + (e >> 2 & 1) * 8 + (lane & 3) * 2 + (e & 1);
+          float &v = s[e / 8][e >> 2 & 1][e & 3];
+          if (row < k.keys && query < k.length) v = amp_flash_masked(k, at[AMP_F_MASK], query, row, v);
+        }
+      }
+      /* s becomes p and u ds */
+#pragma unroll
+      for (int n = 0; n < 2; n++) {
+        const float2 l = *(const float2 *)(two + i * 16 + n * 8), t = *(const float2 *)(two + P::QUERIES + i * 16 + n * 8);
+#pragma unroll
+        for (int m = 0; m < MT; m++) {
+#pragma unroll
+          for (int e = 0; e < 4; e++) {
+            s[m][n][e] = amp_exp2(s[m][n][e] * c - (e & 1 ? l.y : l.x));
+            u[m][n][e] = s[m][n][e] * (u[m][n][e] * k.scale - (e & 1 ? t.y : t.x));
+            if (ANY && (e & 1 ? l.y : l.x) == INFINITY) u[m][n][e] = 0; /* a row without a key */
           }
+        }
+      }
+      if (i0 + i * 16 + 16 > k.length || (k.causal && i0 + i * 16 < w0 + 16 * MT - 1)) {
+        const int query = i0 + i * 16 + (lane & 3) * 2, room = k.length - query, ahead = k.causal ? w0 + r - query : INT_MIN / 2;
+#pragma unroll
+        for (int e = 0; e < MT * 8; e++) {
+          const int column = (e >> 2 & 1) * 8 + (e & 1);
+          if (column >= room || ahead + e / 8 * 16 + (e >> 1 & 1) * 8 > column) s[e / 8][e >> 2 & 1][e & 3] = u[e / 8][e >> 2 & 1][e & 3] = 0;
         }
       }
       unsigned p[MT][4], ds[MT][4];
 #pragma unroll
-      for (int n = 0; n < 2; n++) {
-        const float2 l = *(const float2 *)(numbers + i * 16 + n * 8), t = *(const float2 *)(numbers + P::QUERIES + i * 16 + n * 8);
+      for (int m = 0; m < MT; m++) {
 #pragma unroll
-        for (int m = 0; m < MT; m++) {
-          float weight[4], change[4];
-#pragma unroll
-          for (int e = 0; e < 4; e++) {
-            const float less = e & 1 ? l.y : l.x;
-            float v = s[m][n][e];
-            bool out = false;
-            if (edge) {
-              const int row = w0 + m * 16 + (e >> 1) * 8 + r, query = i0 + i * 16 + n * 8 + (lane & 3) * 2 + (e & 1);
-              out = k.causal && row > query;
-              if (ANY && row < k.keys && query < k.length) v = amp_flash_masked(k, at[AMP_F_MASK], query, row, v);
-            }
-            weight[e] = out ? 0.f : amp_exp2(ANY ? v - less : v * k.c - less);
-            change[e] = out ? 0.f : weight[e] * (u[m][n][e] * k.scale - (e & 1 ? t.y : t.x));
-          }
-          p[m][2 * n] = amp_pack<BF>(weight[0], weight[1]);
-          p[m][2 * n + 1] = amp_pack<BF>(weight[2], weight[3]);
-          ds[m][2 * n] = amp_pack<BF>(change[0], change[1]);
-          ds[m][2 * n + 1] = amp_pack<BF>(change[2], change[3]);
+        for (int h = 0; h < 4; h++) {
+          p[m][h] = amp_pack<BF>(s[m][h >> 1][(h & 1) * 2], s[m][h >> 1][(h & 1) * 2 + 1]);
+          ds[m][h] = amp_pack<BF>(u[m][h >> 1][(h & 1) * 2], u[m][h >> 1][(h & 1) * 2 + 1]);
         }
       }
 #pragma unroll
@@ -159,6 +172,7 @@ template <int D, bool BF, bool ANY> __global__ void __launch_bounds__(AMP_FLASH_
   }
 
   amp_copy_wait<0>();
+  amp_flash_starts(k, b, at); /* anew: in registers they would take room all the while */
   float one[MT][2];
 #pragma unroll
   for (int m = 0; m < MT; m++) one[m][0] = one[m][1] = 1;

@@ -13,7 +13,7 @@
 namespace {
 
 template <int D> struct plan {
-  enum { MT = D > 64 ? 1 : 2, QUERIES = 64 * MT, KEYS = D > 64 ? 32 : 64, PITCH = amp_tile<D>::PITCH, TILE = KEYS * PITCH, STAGE = 2 * TILE,
+  enum { MT = D > 64 ? 1 : 2, QUERIES = 64 * MT, KEYS = D > 64 ? 32 : 64, PITCH = amp_tile<D>::PITCH, TILE = KEYS * PITCH, CHUNKS = D > 64 ? 2 : 1, STAGE = 2 * TILE,
          SHARED = 2 * QUERIES * PITCH + 2 * STAGE };
 };
 
@@ -29,16 +29,19 @@ template <int D, bool BF, bool ANY> __global__ void __launch_bounds__(AMP_FLASH_
   const int i0 = (k.tiles - 1 - (int)(blockIdx.x - b * (unsigned)k.tiles)) * P::QUERIES, w0 = i0 + w * 16 * MT;
   int64_t at[AMP_F_SIDES];
   amp_flash_starts(k, b, at);
-  const uint16_t *kp = (const uint16_t *)k.side[AMP_F_K].p + at[AMP_F_K], *vp = (const uint16_t *)k.side[AMP_F_V].p + at[AMP_F_V];
-  const int64_t krow = k.side[AMP_F_K].row, vrow = k.side[AMP_F_V].row;
+  const float c = ANY ? 1.f : k.c;
   const int limit = k.causal ? min(k.keys, i0 + P::QUERIES) : k.keys;                    /* keys that the block meets, */
   const int reach = w0 >= k.length ? 0 : k.causal ? min(k.keys, w0 + 16 * MT) : k.keys;   /* and this warp */
 
-  amp_tile_load<D, P::QUERIES>(queries, (const uint16_t *)k.side[AMP_F_Q].p + at[AMP_F_Q], k.side[AMP_F_Q].row, i0, k.length, k.size);
-  amp_tile_load<D, P::QUERIES>(queries + P::QUERIES * PITCH, (const uint16_t *)k.side[AMP_F_G].p + at[AMP_F_G], k.side[AMP_F_G].row, i0, k.length, k.size);
+  const int place = amp_tile_way<D>::place();
+  const amp_at to = shared + place;
+  amp_tile_way<D> qw(k.side[AMP_F_Q], at[AMP_F_Q], i0, k.length, k.size), gw(k.side[AMP_F_G], at[AMP_F_G], i0, k.length, k.size);
+  amp_tile_way<D> kw(k.side[AMP_F_K], at[AMP_F_K], 0, limit, k.size), vw(k.side[AMP_F_V], at[AMP_F_V], 0, limit, k.size);
+  qw.template load<P::QUERIES>(queries + place, k.side[AMP_F_Q]);
+  gw.template load<P::QUERIES>(queries + P::QUERIES * PITCH + place, k.side[AMP_F_G]);
   amp_copy_commit();
-  amp_tile_load<D, P::KEYS>(shared, kp, krow, 0, limit, k.size);
-  amp_tile_load<D, P::KEYS>(shared + P::TILE, vp, vrow, 0, limit, k.size);
+  kw.template load<P::KEYS>(to, k.side[AMP_F_K]);
+  vw.template load<P::KEYS>(to + P::TILE, k.side[AMP_F_V]);
   amp_copy_commit();
 
   unsigned q[MT][D / 16][4], g[MT][D / 16][4];
@@ -70,15 +73,14 @@ template <int D, bool BF, bool ANY> __global__ void __launch_bounds__(AMP_FLASH_
     amp_copy_wait<0>();
     __syncthreads(); /* the tile is there, and the one before has been read by all */
     if (j0 + P::KEYS < limit) {
-      amp_at next = shared + (stage ? 0 : P::STAGE);
-      amp_tile_load<D, P::KEYS>(next, kp, krow, j0 + P::KEYS, limit, k.size);
-      amp_tile_load<D, P::KEYS>(next + P::TILE, vp, vrow, j0 + P::KEYS, limit, k.size);
+      kw.template load<P::KEYS>(to + (stage ? 0 : P::STAGE), k.side[AMP_F_K]);
+      vw.template load<P::KEYS>(to + (stage ? 0 : P::STAGE) + P::TILE, k.side[AMP_F_V]);
       amp_copy_commit();
     }
     if (j0 >= reach) continue;
     const amp_at tile = shared + (stage ? P::STAGE : 0), kb = tile + amp_lane_b(lane, PITCH), vb = kb + P::TILE, kt = tile + amp_lane_a(lane, PITCH);
-    const bool edge = ANY || j0 + P::KEYS > k.keys || (k.causal && j0 + P::KEYS - 1 > w0);
-#pragma unroll
+    const bool edge = j0 + P::KEYS > k.keys || (k.causal && j0 + P::KEYS - 1 > w0);
+#pragma unroll P::CHUNKS
     for (int j = 0; j < P::KEYS / 16; j++) { /* 16 keys */
       float s[MT][2][4], u[MT][2][4];
 #pragma unroll
@@ -99,27 +101,41 @@ template <int D, bool BF, bool ANY> __global__ void __launch_bounds__(AMP_FLASH_
           amp_mma<BF>(u[m][1], g[m][d], y[2], y[3]);
         }
       }
+      if constexpr (ANY) {
+#pragma unroll
+        for (int e = 0; e < MT * 8; e++) {
+          const int i = w0 + e / 8 * 16 + (e >> 1 & 1) * 8 + r, key = j0 + j * 16 + (e >> 2 & 1) * 8 + (lane & 3) * 2 + (e & 1);
+          float &v = s[e / 8][e >> 2 & 1][e & 3];
+          if (i < k.length && key < k.keys) v = amp_flash_masked(k, at[AMP_F_MASK], i, key, v);
+        }
+      }
+      /* u becomes ds */
+#pragma unroll
+      for (int m = 0; m < MT; m++) {
+#pragma unroll
+        for (int e = 0; e < 8; e++) {
+          const int h = e >> 1 & 1;
+          u[m][e >> 2][e & 3] = amp_exp2(s[m][e >> 2][e & 3] * c - less[m][h]) * (u[m][e >> 2][e & 3] * k.scale - delta[m][h]);
+          if (ANY && less[m][h] == INFINITY) u[m][e >> 2][e & 3] = 0; /* a row without a key */
+        }
+      }
+      if (edge) {
+#pragma unroll
+        for (int m = 0; m < MT; m++) {
+#pragma unroll
+          for (int h = 0; h < 2; h++) {
+            const int i = w0 + m * 16 + h * 8 + r, room = (k.causal ? min(k.keys, i + 1) : k.keys) - j0 - j * 16 - (lane & 3) * 2;
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+              if ((e >> 1) * 8 + (e & 1) >= room) u[m][e >> 1][h * 2 + (e & 1)] = 0;
+          }
+        }
+      }
       unsigned ds[MT][4];
 #pragma unroll
       for (int m = 0; m < MT; m++) {
 #pragma unroll
-        for (int n = 0; n < 2; n++) {
-          float change[4];
-#pragma unroll
-          for (int e = 0; e < 4; e++) {
-            float v = s[m][n][e];
-            bool out = false;
-            if (edge) {
-              const int i = w0 + m * 16 + (e >> 1) * 8 + r, key = j0 + j * 16 + n * 8 + (lane & 3) * 2 + (e & 1);
-              out = key >= k.keys || (k.causal && key > i);
-              if (ANY && !out && i < k.length) v = amp_flash_masked(k, at[AMP_F_MASK], i, key, v);
-            }
-            float weight = amp_exp2(ANY ? v - less[m][e >> 1] : v * k.c - less[m][e >> 1]);
-            change[e] = out ? 0.f : weight * (u[m][n][e] * k.scale - delta[m][e >> 1]);
-          }
-          ds[m][2 * n] = amp_pack<BF>(change[0], change[1]);
-          ds[m][2 * n + 1] = amp_pack<BF>(change[2], change[3]);
-        }
+        for (int h = 0; h < 4; h++) ds[m][h] = amp_pack<BF>(u[m][h >> 1][(h & 1) * 2], u[m][h >> 1][(h & 1) * 2 + 1]);
       }
 #pragma unroll
       for (int d = 0; d < D / 16; d++) {
@@ -135,6 +151,7 @@ template <int D, bool BF, bool ANY> __global__ void __launch_bounds__(AMP_FLASH_
   }
 
   amp_copy_wait<0>();
+  amp_flash_starts(k, b, at);
   float one[MT][2];
 #pragma unroll
   for (int m = 0; m < MT; m++) one[m][0] = one[m][1] = 1;

@@ -74,8 +74,11 @@ static inline void amp_copy16(amp_at to, const void *from, bool there) { emu_asy
 static inline void amp_copy_commit() { emu_async_commit(); }
 template <int LEFT> static inline void amp_copy_wait() { emu_async_wait(LEFT); }
 static inline float amp_exp2(float x) { return exp2f(x); }
-#elif AMP_MMA
+#else
 typedef unsigned amp_at;
+#endif
+
+#if !defined(AMP_EMULATED) && AMP_MMA
 __device__ __forceinline__ amp_at amp_at_of(void *p) { return (unsigned)__cvta_generic_to_shared(p); }
 
 template <bool BF> __device__ __forceinline__ unsigned amp_pack(float lo, float hi)

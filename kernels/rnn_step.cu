@@ -12,55 +12,38 @@
 **
 ** Large products are left to cublasLt (amp_rnn_takes).
 */
+#include "mma.cuh"
 #include "rnn.cuh"
 
 namespace {
 
-/* -- Tensor cores --------------------------------------------------------------------- */
+/* -- Operands ------------------------------------------------------------------------------ */
 
-#ifdef AMP_EMULATED
-static float mma_value(uint32_t w, int half, int bf) { uint16_t v = (uint16_t)(w >> 16 * half); return bf ? amp_bf2f(v) : amp_h2f(v); }
-#endif
-
-/* d (16 x 8) += a (16 x 16) b (16 x 8). With g = lane / 4, t = lane % 4: a holds rows g, g + 8 (values 2t, 2t + 1), then the
-** same rows 8 values on; b column g, values 2t, 2t + 1, then 8 on; d row g, columns 2t, 2t + 1, then row g + 8. (PTX ISA: mma.m16n8k16) */
-template <int BF> __device__ __forceinline__ void mma(float (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1)
-{
-#ifdef AMP_EMULATED
-  uint64_t a[2][32], b[32], mine[3] = { a0 | (uint64_t)a1 << 32, a2 | (uint64_t)a3 << 32, b0 | (uint64_t)b1 << 32 };
-  emu_exchange(mine, a[0], 8);
-  emu_exchange(mine + 1, a[1], 8);
-  emu_exchange(mine + 2, b, 8);
-  int lane = emu_lane();
-  for (int e = 0; e < 4; e++) {
-    int row = lane / 4 + (e / 2) * 8, col = lane % 4 * 2 + e % 2;
-    for (int k = 0; k < 16; k++) {
-      uint64_t x = a[k / 8][row % 8 * 4 + k % 8 / 2] >> (row / 8 * 32), y = b[col * 4 + k % 8 / 2] >> (k / 8 * 32);
-      d[e] += mma_value((uint32_t)x, k % 2, BF) * mma_value((uint32_t)y, k % 2, BF);
-    }
-  }
-#elif __CUDA_ARCH__ >= 800
-  if (BF) {
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
-  } else {
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
-  }
-#endif
-}
-
-/* 32 summed values: u, v: 8 of them of rows g and g + 8; w: of column g */
+/* d += 32 summed values: u, v: 8 of them of rows g and g + 8; w: of column g */
 template <int BF> __device__ __forceinline__ void mma32(float (&d)[4], const uint4 &u, const uint4 &v, const uint4 &w)
 {
-  mma<BF>(d, u.x, v.x, u.y, v.y, w.x, w.y);
-  mma<BF>(d, u.z, v.z, u.w, v.w, w.z, w.w);
+#if AMP_MMA
+  const unsigned low[4] = { u.x, v.x, u.y, v.y }, high[4] = { u.z, v.z, u.w, v.w };
+  amp_mma<BF != 0>(d, low, w.x, w.y);
+  amp_mma<BF != 0>(d, high, w.z, w.w);
+#endif
 }
 
 __device__ __forceinline__ uint4 eight(const char *row, int64_t k, bool there) /* values k .. k + 7 */
 {
   if (!there) return make_uint4(0, 0, 0, 0);
   return *(const uint4 *)(row + 2 * k);
+}
+
+/* Loads that are not waited for: of 16 bits as they lie, 0 where there is nothing */
+__device__ __forceinline__ uint16_t raw(const void *p, int64_t i, bool there) { return there ? ((const uint16_t *)p)[i] : (uint16_t)0; }
+__device__ __forceinline__ float wide(const void *p, int64_t i, bool there) { return there ? ((const float *)p)[i] : 0.f; }
+template <int BF> __device__ __forceinline__ float of_raw(uint16_t v) { return BF ? amp_bf2f(v) : amp_h2f(v); }
+
+/* where the state before lies */
+__device__ __forceinline__ const char *state_row(const amp_rnn &k, const amp_rnn_step &s, int64_t i)
+{
+  return i < s.old ? k.y + (s.before + i) * k.h * 2 : k.h0 + i * k.r * 2;
 }
 
 /* k, with what a kernel is made for as constants */
@@ -106,22 +89,24 @@ __device__ __forceinline__ void sum_gates(float (&acc)[2][N][4], const char *con
 /* G gates; a GRU's last gate keeps the input's part apart, as sum 3 */
 template <int BF, int G> __global__ void __launch_bounds__(WARPS * 32, 1) ahead_whole(const amp_rnn given, const amp_rnn_step s, int input)
 {
-  const amp_rnn k = known<BF>(given, G == 4 ? AMP_RNN_LSTM : G == 3 ? AMP_RNN_GRU : given.mode);
+  const amp_rnn k = known<BF>(given, G == 4 ? AMP_RNN_LSTM : G == 3 ? AMP_RNN_GRU : given.mode == AMP_RNN_RELU ? AMP_RNN_RELU : AMP_RNN_TANH);
   constexpr int N = G == 3 ? 4 : G;
   __shared__ float part[WARPS][N][ROWS * COLS];
   const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, g = lane >> 2, t = lane & 3;
   const int64_t first = (int64_t)blockIdx.y * ROWS;
   const int64_t i = first + threadIdx.x / COLS, j = (int64_t)blockIdx.x * COLS + threadIdx.x % COLS; /* what this thread finishes */
   const bool mine = i < s.m;
-  float acc[2][N][4], in[G], own[G], before = 0;
+  float acc[2][N][4];
   const char *row[4];
+  uint16_t x[G], bi[G], bh[G]; /* what it needs is under way meanwhile */
 #pragma unroll
   for (int q = 0; q < G; q++) {
-    in[q] = mine && k.bi ? amp_load<float>(k.bi, k.dtype, q * k.h + j) : 0.f;
-    own[q] = mine && k.bh ? amp_load<float>(k.bh, k.dtype, q * k.h + j) : 0.f;
-    if (mine && !input) in[q] += amp_load<float>(k.xg, k.dtype, (s.row + i) * k.g + q * k.h + j);
+    x[q] = raw(k.xg, (s.row + i) * k.g + q * k.h + j, mine && !input);
+    bi[q] = raw(k.bi, q * k.h + j, mine && k.bi != NULL);
+    bh[q] = raw(k.bh, q * k.h + j, mine && k.bh != NULL);
   }
-  if (mine) before = rnn_before<float>(k, s, i, j);
+  const uint16_t start = G == 1 ? (uint16_t)0 : G == 3 ? raw(state_row(k, s, i), j, mine) : raw(k.c0, i * k.h + j, mine && i >= s.old);
+  const float cell = wide(k.reserve, (s.before + i) * k.rs + 4 * k.h + j, G == 4 && mine && i < s.old);
 #pragma unroll
   for (int m = 0; m < 2; m++) {
 #pragma unroll
@@ -133,7 +118,7 @@ template <int BF, int G> __global__ void __launch_bounds__(WARPS * 32, 1) ahead_
 #pragma unroll
   for (int m = 0; m < 4; m++) {
     int64_t i = first + g + 8 * m;
-    row[m] = i >= s.m ? NULL : i < s.old ? k.y + (s.before + i) * k.h * 2 : k.h0 + i * k.r * 2;
+    row[m] = i >= s.m ? NULL : state_row(k, s, i);
   }
   sum_gates<BF, G, N>(acc, row, k.w, k.h, k.r, [](int q) { return q; });
   if (input) {
@@ -155,15 +140,20 @@ template <int BF, int G> __global__ void __launch_bounds__(WARPS * 32, 1) ahead_
   }
   __syncthreads();
   if (!mine) return;
-  float sum[N];
+  float sum[N], in[G];
 #pragma unroll
   for (int q = 0; q < N; q++) {
     sum[q] = 0;
 #pragma unroll
     for (int w = 0; w < WARPS; w++) sum[q] += part[w][q][threadIdx.x];
   }
+#pragma unroll
+  for (int q = 0; q < G; q++) {
+    in[q] = of_raw<BF>(x[q]) + of_raw<BF>(bi[q]);
+    sum[q] += of_raw<BF>(bh[q]);
+  }
   if (G == 3) in[2 % G] += sum[N - 1];
-  rnn_ahead<float>(k, s, i, j, before, [&](int q) { return in[q]; }, [&](int q) { return own[q] + sum[q]; });
+  rnn_ahead<float>(k, s, i, j, G == 4 && i < s.old ? cell : of_raw<BF>(start), [&](int q) { return in[q]; }, [&](int q) { return sum[q]; });
 }
 
 /* -- Backward ----------------------------------------------------------------------------- */
@@ -221,10 +211,21 @@ template <int BF> __global__ void __launch_bounds__(BACK_WARPS * 32, 1) behind_w
   const int64_t first = (int64_t)blockIdx.y * BACK_ROWS, col = (int64_t)blockIdx.x * BACK_COLS;
   const int64_t i = first + threadIdx.x / BACK_COLS, j = col + threadIdx.x % BACK_COLS;
   const bool mine = threadIdx.x < BACK_ROWS * BACK_COLS && i < s.m && j < k.h;
-  rnn_saved<float> saved = { 0, { 0, 0, 0, 0 }, 0, 0, 0 };
-  if (mine) saved = rnn_saved_at<float>(k, s, i, j);
-  float prod = sum_rows<BF>(k, s, first, col);
-  if (mine) rnn_behind<float>(k, s, i, j, saved, prod);
+  const bool lstm = k.mode == AMP_RNN_LSTM, gru = k.mode == AMP_RNN_GRU, later = i < s.done;
+  const int64_t e = i * k.h + j, at = (s.row + i) * k.rs + j;
+  /* what it needs is under way meanwhile */
+  float x[5], before = wide(k.reserve, i < s.old ? (s.before + i) * k.rs + 4 * k.h + j : k.rows * k.rs + e, mine && lstm);
+#pragma unroll
+  for (int q = 0; q < 5; q++) x[q] = wide(k.reserve, at + q * k.h, mine && q * k.h < k.rs);
+  const float passed = wide(lstm ? k.dc : k.carry, e, mine && later && (lstm || gru));
+  const uint16_t state = raw(state_row(k, s, i), j, mine && gru), gy = raw(k.gy, (s.row + i) * k.h + j, mine && k.gy != NULL);
+  const uint16_t gh = raw(k.gh, e, mine && !later && k.gh != NULL), gc = raw(k.gc, e, mine && !later && k.gc != NULL);
+  const float prod = sum_rows<BF>(k, s, first, col);
+  if (!mine) return;
+  rnn_saved<float> v = { gru ? of_raw<BF>(state) : before, { x[0], x[1], x[2], x[3] }, x[4], of_raw<BF>(gy) + of_raw<BF>(gh), of_raw<BF>(gc) };
+  if (lstm) v.dc += passed;
+  else v.grad += passed;
+  rnn_behind<float>(k, s, i, j, v, prod);
 }
 
 /* the gradient of the initial state */
@@ -242,6 +243,23 @@ template <int BF> __global__ void __launch_bounds__(BACK_WARPS * 32, 1) first_wh
 static bool aligned(const void *p) { return ((uintptr_t)p & 15) == 0; }
 static unsigned tiles(int64_t n, int64_t size) { return (unsigned)((n + size - 1) / size); }
 
+/* Was it made for cards with tensor cores, not translated at run time from what older ones take? */
+static bool translated()
+{
+#ifdef AMP_EMULATED
+  return true;
+#else
+  static int known; /* 1: yes, -1: no */
+  int is = __atomic_load_n(&known, __ATOMIC_RELAXED);
+  cudaFuncAttributes a;
+  if (is) return is > 0;
+  if (cudaFuncGetAttributes(&a, ahead_whole<0, 4>) != cudaSuccess) { cudaGetLastError(); return false; }
+  is = a.ptxVersion >= 80 ? 1 : -1;
+  __atomic_store_n(&known, is, __ATOMIC_RELAXED);
+  return is > 0;
+#endif
+}
+
 } // namespace
 
 /* 16-byte pieces of whole rows, and a product so small that re-reading it from the L2 cache takes less than a launch more */
@@ -249,9 +267,10 @@ bool amp_rnn_takes(const amp_rnn *k, bool backward, bool input)
 {
   const double most = 34e6;
   if (k->dtype != AMP_FLOAT16 && k->dtype != AMP_BFLOAT16) return false;
-  if (amp__cuda_here()->cc < 80 || k->h % 8 || k->r % 8 || (input && k->in % 8) || k->n > 4096 || k->g > 65535 * 32) return false;
+  if (amp__cuda_here()->cc < 80 || !translated() || k->h % 8 || k->r % 8 || (input && k->in % 8) || k->n > 4096 || k->g > 65535 * 32) return false;
   if (!aligned(k->h0) || !aligned(k->y) || !aligned(k->w) || (input && (!aligned(k->x) || !aligned(k->wx)))) return false;
   double size = (double)k->r + (input ? (double)k->in : 0), n = (double)k->n, g = (double)k->g, h = (double)k->h;
+  if (backward && ((k->gy && k->gydt != k->dtype) || (k->gh && k->ghdt != k->dtype) || (k->gc && k->gcdt != k->dtype))) return false;
   if (backward) return aligned(k->dg) && (k->dgh == NULL || aligned(k->dgh)) && 2 * g * (ceil(n / BACK_ROWS) * (double)k->r + ceil((double)k->r / BACK_COLS) * n) <= most;
   return 2 * size * (ceil(n / ROWS) * g + h / COLS * n) <= most;
 }

@@ -232,6 +232,31 @@ describe('GradManager', function()
     end)
     H.close(x.grad, { 48 })
   end)
+  it('what an inner manager leaves has no history once the outermost backward is through: nothing keeps itself alive', function()
+    local w = amp.tensor { 2, 3 }
+    local function penalty(held)
+      local x = amp.randn(2)
+      local inner, outer = amp.GradManager():attach { x }, amp.GradManager():attach { w }
+      outer:record(function()
+        inner:record(function() inner:backward(((x * w) ^ 2):sum()) end)
+        assert.is_truthy(x.grad.requires_grad)
+        outer:backward((x.grad * x.grad):sum())
+      end)
+      w.grad = nil
+      if held then return x end
+    end
+    local x = penalty(true)
+    assert.is_false(x.grad.requires_grad)
+    H.close(x.grad, (2 * x * w * w):tolist())
+    local function live()
+      for _ = 1, 20 do penalty() end
+      collectgarbage()
+      collectgarbage()
+      return amp.memory('cpu').live
+    end
+    local before = live()
+    assert.equal(before, live())
+  end)
   it('recording twice at once, other options and wrong arguments are named', function()
     local w = amp.ones(1)
     local gm = amp.GradManager():attach { w }

@@ -104,6 +104,17 @@ describe('recipe', function()
     assert.equal('float16', r.dtype)
     assert.is_true(r.scale < 65536, text)
   end)
+  it('recipe: times default and mixed precision, and says what memory they took', function()
+    local r, text = run('recipe', '--device', 'cpu', '--steps', '4', '--size', '64', '--batch', '16')
+    assert.is_true(math.abs(r.default.loss - r.mixed.loss) < 0.01 * r.default.loss, text)
+    for _, name in ipairs { 'default', 'mixed' } do assert.is_true(r[name].seconds > 0 and r[name].bytes > 3 * 4 * 64 * 64, text) end
+    local messages = {}
+    for message, seconds, bytes in text:gmatch '(%u[%l ]+precision:)\nTotal execution time = ([%d.]+) sec\nMax memory used by tensors = (%d+) bytes' do
+      messages[#messages + 1] = message
+      assert.is_true(tonumber(seconds) >= 0 and tonumber(bytes) > 0, text)
+    end
+    assert.same({ 'Default precision:', 'Mixed precision:' }, messages)
+  end)
   it('gears: the three gears reach the same losses', function()
     local _, text = run('gears')
     local losses = {}

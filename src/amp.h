@@ -168,6 +168,7 @@ typedef struct amp_memory_stats { /* bytes, of one device */
   int64_t pace, pace_large;  /* rw: bytes in smaller and in large blocks from which on S->attention asks for a pace */
   int64_t high;   /* most live bytes since a backward ended */
   int64_t swing;  /* rw: largest fall of live bytes from there to a backward's end, less what collectors freed */
+  int64_t rest;   /* rw: a GPU's least large bytes at the end of a backward; growth beyond asks for a pace there, which -1 says, and sets them anew */
   int64_t allocations, failures;
   int64_t kept;   /* of the cached bytes, those that captured steps keep */
 } amp_memory_stats;

@@ -11,20 +11,16 @@
 ** up cost faults and make a program look as if it leaked. Large blocks begin at different offsets in a page: tensors
 ** walked side by side at the same offset fall on the same sets of the caches and wait for each other's stores.
 **
-** A thread's lists take what that thread frees, whoever allocated it; what is
-** too much for them, and everything when the thread ends, goes to shared lists
-** under a mutex. Freeing takes no other lock and calls no device, so it is
-** legal in finalizers, at exit and during capture. Counters of small things are
-** kept by thread and added to amp_memory's in steps of 64 KiB. Under
-** AddressSanitizer nothing is cached. Storages are in amp_storage.c.
-**
-** A device's block belongs to the stream it was asked in and is reused there. What other streams worked on, too, is
-** `late` when it is freed: at the next lack a mark is set into those streams, and it comes back once they passed it.
+** A thread's lists take what that thread frees, whoever allocated it; what is too much for them, and everything when
+** the thread ends, goes to shared lists under a mutex. Freeing takes no other lock and calls no device, so it is legal
+** in finalizers, at exit and during capture. Counters of small things are kept by thread and added to amp_memory's in
+** steps of 64 KiB. Under AddressSanitizer nothing is cached. Storages are in amp_storage.c. A device's block belongs
+** to the stream it was asked in; if others worked on it, too, it is late when it is freed (amp_late.c).
 */
 #include <pthread.h>
 #include <stdlib.h>
 #include <sys/mman.h>
-#include "amp_core.h"
+#include "amp_late.h"
 #include "amp_tape.h"
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -41,7 +37,7 @@ enum {
   CLASSES = 1 + 42 * 8,                   /* up to 256 TiB */
   HUGE_PAGE = 2 << 20, HUGE_MIN = 1 << 20,
   CHUNK = 32 << 20, CHUNK_AFTER = 1 << 20, CHUNK_MAX = 8 << 20,
-  INDICES = 16, BATCH = 64 << 10,
+  INDICES = 16, BATCH = 64 << 10, TROUGH_MIN = 32 << 20,
   FALLOW_MAX = 64 << 10, FALLOW = 16, OLDEST_MAX = 4 << 20  /* of captured steps */
 };
 #define BLOCK_MAX ((size_t)1 << 47)
@@ -76,10 +72,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static obj *shared_obj[OBJ_CLASSES];
 static piece *pool[AMP_DEVICE_COUNT][INDICES][CLASSES];
 static piece *side[INDICES][AMP_STREAMS][CLASSES]; /* of a GPU's streams from 1 on */
-static piece *late[INDICES];
-typedef struct group { struct group *next; void *mark; piece *list; } group;
-static group *marked[INDICES], **last_marked[INDICES]; /* late blocks in the order of their marks */
-static pthread_mutex_t late_lock = PTHREAD_MUTEX_INITIALIZER; /* of `marked`; taken before `lock` */
+static piece *late[INDICES];                   /* amp_late.h */
 static amp_pool *own[INDICES];                 /* open for a captured step */
 static amp_memory_stats stats[AMP_DEVICE_COUNT][INDICES] = {
   [0 ... AMP_DEVICE_COUNT - 1] = { [0 ... INDICES - 1] = { .pace = PACE_DEFAULT, .pace_large = 4 * PACE_DEFAULT } } };
@@ -144,6 +137,14 @@ void amp__memory_trough(void)
       int64_t now = __atomic_load_n(&m->live, __ATOMIC_RELAXED);
       if (top - now > __atomic_load_n(&m->swing, __ATOMIC_RELAXED)) __atomic_store_n(&m->swing, top - now, __ATOMIC_RELAXED);
       __atomic_store_n(&m->high, now, __ATOMIC_RELAXED);
+      if (d == AMP_CPU || amp__S == NULL) continue;
+      /* now the tape holds nothing, and the host is ahead of a GPU that has much to do: a collection costs it nothing */
+      int64_t large = __atomic_load_n(&m->large, __ATOMIC_RELAXED), rest = __atomic_load_n(&m->rest, __ATOMIC_RELAXED);
+      if (rest == 0 || large < rest) __atomic_store_n(&m->rest, rest = large, __ATOMIC_RELAXED);
+      if (large - rest < TROUGH_MIN || large - rest < __atomic_load_n(&m->swing, __ATOMIC_RELAXED) / 8) continue;
+      if (large < __atomic_load_n(&m->pace_large, __ATOMIC_RELAXED)) __atomic_store_n(&m->pace_large, large, __ATOMIC_RELAXED);
+      __atomic_store_n(&m->rest, -1, __ATOMIC_RELAXED);
+      amp__S->attention |= AMP_A_PACE;
     }
 }
 
@@ -502,63 +503,36 @@ static void mark_idle(void)
 
 /* -- Blocks that several streams worked on --------------------------------------------- */
 
-/* Marks for what was freed since the last time; what was passed comes back. Calls the device, waits for nothing. */
-static void settle(int device, int index)
+void *amp__late_take(int index, uint32_t *streams)
 {
-  const amp_stream_ops *o = amp__devices[device].streams;
-  if (o == NULL || !amp__streamed) return;
-  pthread_mutex_lock(&late_lock);
-  group *g = __atomic_load_n(&late[index], __ATOMIC_RELAXED) ? malloc(sizeof *g) : NULL;
-  if (g) {
-    uint32_t streams = 0;
-    pthread_mutex_lock(&lock);
-    *g = (group){ NULL, NULL, late[index] };
-    late[index] = NULL;
-    pthread_mutex_unlock(&lock);
-    piece *end = NULL;
-    for (piece *p = g->list; p; p = p->next) {
-      streams |= atomic_load_explicit(&p->b.streams, memory_order_relaxed);
-      end = p;
-    }
-    if (end && (g->mark = o->mark(index, streams))) {
-      if (marked[index] == NULL) last_marked[index] = &marked[index];
-      *last_marked[index] = g;
-      last_marked[index] = &g->next;
-    } else {
-      pthread_mutex_lock(&lock);
-      if (end) {
-        end->next = late[index];
-        late[index] = g->list;
-      }
-      pthread_mutex_unlock(&lock);
-      free(g);
-    }
-  }
-  while ((g = marked[index]) && o->reached(index, g->mark)) {
-    marked[index] = g->next;
-    pthread_mutex_lock(&lock);
-    for (piece *p = g->list, *next; p; p = next) {
-      next = p->next;
-      atomic_store_explicit(&p->b.streams, (uint32_t)1 << p->stream, memory_order_relaxed);
-      put_back(p);
-    }
-    pthread_mutex_unlock(&lock);
-    free(g);
-  }
-  pthread_mutex_unlock(&late_lock);
+  if (__atomic_load_n(&late[index], __ATOMIC_RELAXED) == NULL) return NULL;
+  pthread_mutex_lock(&lock);
+  piece *list = late[index];
+  late[index] = NULL;
+  pthread_mutex_unlock(&lock);
+  for (piece *p = list; p; p = p->next) *streams |= atomic_load_explicit(&p->b.streams, memory_order_relaxed);
+  return list;
 }
 
-/* The same, waiting until everything is back, unless a step is being captured. */
-static void settle_all(int device)
+void amp__late_return(int index, void *list)
 {
-  const amp_stream_ops *o = device > AMP_CPU ? amp__devices[device].streams : NULL;
-  if (o == NULL || !amp__streamed || __atomic_load_n(&amp__capturing, __ATOMIC_RELAXED)) return;
-  for (int i = 0; i < INDICES; i++) {
-    settle(device, i);
-    if (__atomic_load_n(&marked[i], __ATOMIC_RELAXED) == NULL) continue;
-    for (int s = 0; s < AMP_STREAMS; s++) o->wait(i, s);
-    settle(device, i);
+  piece *end = list;
+  while (end->next) end = end->next;
+  pthread_mutex_lock(&lock);
+  end->next = late[index];
+  late[index] = list;
+  pthread_mutex_unlock(&lock);
+}
+
+void amp__late_over(void *list)
+{
+  pthread_mutex_lock(&lock);
+  for (piece *p = list, *next; p; p = next) {
+    next = p->next;
+    atomic_store_explicit(&p->b.streams, (uint32_t)1 << p->stream, memory_order_relaxed);
+    put_back(p);
   }
+  pthread_mutex_unlock(&lock);
 }
 
 void amp_empty_cache(int device)
@@ -568,7 +542,7 @@ void amp_empty_cache(int device)
   if (mine) give_back(mine);
   for (int d = 0; d < AMP_DEVICE_COUNT; d++) {
     if (device >= 0 && d != device) continue;
-    settle_all(d);
+    amp__late_settle_all(d);
     if (amp__devices[d].host_trim) amp__devices[d].host_trim();
   }
   pthread_mutex_lock(&lock);
@@ -726,7 +700,7 @@ amp_block *amp__block_new(int device, int index, size_t bytes)
   if (CACHING || device != AMP_CPU) {
     p = pool_take(device, index, cls, stream);
     if (p == NULL && device != AMP_CPU && amp_unlikely(amp__streamed)) {
-      settle(device, index);
+      amp__late_settle(device, index);
       p = pool_take(device, index, cls, stream);
     }
     if (p) {

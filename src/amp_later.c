@@ -9,7 +9,7 @@
 **   sum of a_t^T b_t = [a_1; a_2; ...]^T [b_1; b_2; ...]
 **
 ** Only gradients that nobody looks at meanwhile are put off: of leaves without hooks,
-** reached directly or through their cast. The engine owns the list and flushes it.
+** reached directly or through their cast, while nobody searches for what is not finite. The engine owns the list and flushes it.
 */
 #include <stdlib.h>
 #include "amp_bwd.h"
@@ -134,7 +134,7 @@ int amp__later(amp_bwd *b, int nparts, amp_tensor *const *part, int n, const amp
   amp_tensor *leaf[WANTS];
   int count = 0, rc;
   amp_want wanted[WANTS];
-  if (b->later == NULL || n > WANTS || nparts > PARTS || amp_unlikely(amp__observing())) return 0;
+  if (b->later == NULL || n > WANTS || nparts > PARTS || amp_unlikely(amp__observe_each())) return 0;
   for (int i = 0; i < n; i++) {
     if (!NEED(b, want[i].input)) continue;
     if ((leaf[count] = leaf_of(b, want[i].input)) == NULL) return 0;

@@ -15,6 +15,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include "amp_compose.h"
+#include "amp_tape.h"
 
 enum { MOST = 1 << 18 }; /* spans that wait at most, 40 MB */
 
@@ -262,6 +263,13 @@ static bool finite_unscaled(struct amp_watch *w, const amp_bwd *b, int i)
   free(gin);
   S->err = err;
   return ok;
+}
+
+/* Are a derivative's results looked at before they are sent on? */
+bool amp__observe_each(void)
+{
+  struct amp_watch *w = amp__S->priv->watch;
+  return amp__observing() && w && (w->o.flags & AMP_O_FINITE);
 }
 
 void amp__observe_gradients(const amp_bwd *b)

@@ -26,6 +26,7 @@ void amp__dead_push(int64_t id);   /* an id whose node or leaf is gone (amp_grad
 typedef struct amp_later amp_later; /* products put off to the end of a backward (amp_later.c) */
 int amp__later_flush(amp_later *l);
 void amp__later_free(amp_later *l);
+bool amp__observe_each(void);      /* amp_observe.c: gradients are looked at where they are made */
 int64_t amp__new_id(void);         /* of the current state */
 
 #endif

@@ -2926,12 +2926,19 @@ function Tensor:char() end
 ---@param dim any
 function Tensor:chunk(n, dim) end
 
+---t:copy_(u): u's values, broadcast, in t's dtype. t:copy_(u, {non_blocking = true}) only queues a copy between
+---pinned memory and a GPU, as `to` does.
+---@param u any
+---@param given any
+function Tensor:copy_(u, given) end
+
 ---On the CPU.
 function Tensor:cpu() end
 
----On a GPU: the given one (from 1), else the first.
+---On a GPU: the given one (from 1), else the first. t:cuda(), t:cuda(2), t:cuda{non_blocking = true}
 ---@param index any
-function Tensor:cuda(index) end
+---@param given any
+function Tensor:cuda(index, given) end
 
 ---Address of the first element (a cdata pointer of the dtype's C type, uint16_t for 16-bit floats).
 function Tensor:data_ptr() end
@@ -2979,6 +2986,9 @@ function Tensor:is_contiguous(options) end
 ---Whether the dtype is float64, float32, float16 or bfloat16.
 function Tensor:is_floating_point() end
 
+---Whether the tensor lies in pinned memory; false without a GPU.
+function Tensor:is_pinned() end
+
 ---The only element, as a Lua number (booleans as true or false).
 function Tensor:item() end
 
@@ -3002,6 +3012,10 @@ function Tensor:nelement() end
 
 ---Number of elements.
 function Tensor:numel() end
+
+---A copy in pinned memory, which a GPU copies from and to while the program goes on; without history. The tensor itself
+---if it is pinned, or where there is no GPU. Pinning costs; make it once and fill it again, or leave it to a DataLoader.
+function Tensor:pin_memory() end
 
 ---fn(grad) is called when the tensor's gradient is complete; what it gives replaces it.
 ---The tensor keeps fn, and fn what it mentions: a hook that mentions its own tensor keeps both
@@ -3064,7 +3078,9 @@ function Tensor:tensordot() end
 function Tensor:tile(...) end
 
 ---Another dtype, device or layout; the tensor itself where nothing changes.
----t:to('cuda'), t:to('float16'), t:to(u), t:to{dtype =, device =, memory_format =, copy =}
+---t:to('cuda'), t:to('float16'), t:to(u), t:to{dtype =, device =, memory_format =, copy =, non_blocking =}
+---With non_blocking a copy between pinned memory and a GPU is only queued: the CPU's side may be written, or read, after
+---the stream has come that far (amp.cuda.synchronize, an event). A copy to the CPU then lies in pinned memory.
 ---@param a any
 ---@param b any
 ---@param c any
@@ -3337,6 +3353,63 @@ function Class:text(tag, text, step) end
 end
 
 do
+---@class amp.cuda.Event
+local Class = {}
+
+---Milliseconds of the GPU from this event to another one; both with timing, and reached.
+---@param other any
+---@return number # 
+function Class:elapsed_time(other) end
+
+---Whether all that was before the mark is done; true for one that was never recorded.
+function Class:query() end
+
+---Set the mark behind what a stream has been given so far; again: it is moved.
+---@param stream? any default: the one in use
+---@return any # Event itself
+function Class:record(stream) end
+
+---Wait until all that was before the mark is done.
+function Class:synchronize() end
+
+---What a stream is given from now on comes after the mark; the program does not wait.
+---@param stream? any default: the one in use
+function Class:wait(stream) end
+
+end
+
+do
+---@class amp.cuda.Stream
+local Class = {}
+
+---Whether it has done all it was given.
+function Class:query() end
+
+---A mark behind what it has been given so far.
+---@param event? any to set; default: a new one
+---@return any # Event
+function Class:record_event(event) end
+
+---Wait until it has done all it was given.
+function Class:synchronize() end
+
+---What it is given from now on comes after the event; the program does not wait.
+---@param event any
+function Class:wait_event(event) end
+
+---What it is given from now on comes after all that another stream has been given.
+---@param other any
+function Class:wait_stream(other) end
+
+---Run fn(...) with what it gives the GPU going to this stream; all as before afterwards, after an error too. Backward
+---goes to the stream in use where it is called.
+---@param fn function
+---@return any # fn's results
+function Class:with(fn, ...) end
+
+end
+
+do
 ---@class amp.data.DataLoader
 local Class = {}
 
@@ -3553,6 +3626,25 @@ function Class:register_forward_pre_hook(fn) end
 ---@param name any
 ---@param tensor any
 function Class:register_parameter(name, tensor) end
+
+end
+
+do
+---@class amp.nn.InstanceNorm: amp.nn.Module
+local Class = {}
+
+---relu(self(x)), or relu(self(x) + residual): with their values and gradients. On a GPU it is one op, which spares the
+---trips to memory between them.
+---@param x amp.Tensor N x C x ...
+---@param residual? amp.Tensor what is added before ReLU, broadcast as in `+`
+---@return amp.Tensor # 
+function Class:forward_relu(x, residual) end
+
+---Parameters and running statistics as they were at first.
+function Class:reset_parameters() end
+
+---Running statistics as they were at first.
+function Class:reset_running_stats() end
 
 end
 
@@ -7273,7 +7365,7 @@ function amp.Function(def) end
 ---    gm:record(function() gm:backward(loss_of(net(x), y)) end)
 ---Tensors are held weakly, in attach order; one that does not require grad is tracked while a
 ---recording lasts. backward ends its recording. A manager that records inside another's
----recording leaves gradients with history, so the outer one gives second derivatives.
+---recording leaves gradients with history, so the outer one gives second derivatives; its backward ends that history.
 ---@class amp.GradManager.module
 ---@overload fun(...): amp.GradManager
 amp.GradManager = {}
@@ -7467,19 +7559,33 @@ function amp.ctc_loss(log_probs, targets, input_lengths, target_lengths, ...) en
 
 amp.cuda = {}
 
----A mark in a stream, to be waited for or timed.
----@param device? string default 'cuda'
-function amp.cuda.Event(device) end
+---Marks in a GPU's streams.
+---A new event: it belongs to the GPU it is first recorded on.
+---@param options? table|string {enable_timing (false), device}; or a device
+---@return amp.cuda.Event
+function amp.cuda.Event(options) end
 
----A new stream of a GPU.
+---Streams of a GPU: queues whose work is done in order, beside each other.
+---
+---A GPU has up to 16; the one that is in use without any of this is number 0. Memory needs no care: a tensor may be
+---freed while another stream still works on it. Values do: who reads in one stream what another writes makes it wait
+---(wait_stream, wait_event).
+---A new stream of a GPU. There are 15 beside the default one; the sixteenth that is made is the first again.
 ---@param device? string default 'cuda'
+---@return amp.cuda.Stream
 function amp.cuda.Stream(device) end
 
 ---The stream that a GPU's work goes to.
 ---@param device? string default 'cuda'
+---@return any # Stream
 function amp.cuda.current_stream(device) end
 
----Whether runs must repeat bit by bit: no candidates are timed, no sums depend on the order of threads.
+---The stream that a GPU starts with.
+---@param device? string default 'cuda'
+---@return any # Stream
+function amp.cuda.default_stream(device) end
+
+---The GPUs' part of amp.use_deterministic: no candidates are timed, no sums depend on the order of threads.
 ---@param value? boolean nil only asks
 ---@return boolean # what it was
 function amp.cuda.deterministic(value) end
@@ -7504,7 +7610,7 @@ function amp.cuda.max_memory_allocated(device) end
 
 ---Bytes on a GPU.
 ---@param device? string default 'cuda'
----@return table # {live, cached, peak, allocations, failures}
+---@return table # {live (in tensors), cached, kept (of the cached ones, those of captured steps), peak, free, total (of the card), others (the driver's, libraries', other programs'), allocations, failures}
 function amp.cuda.memory_stats(device) end
 
 ---Why there is no GPU, or what the plug-in says of itself.
@@ -7514,6 +7620,12 @@ function amp.cuda.reason() end
 ---Count the most bytes anew from now on.
 ---@param device any
 function amp.cuda.reset_max_memory_allocated(device) end
+
+---Run fn(...) with what it gives the GPU going to a stream: stream:with(fn, ...).
+---@param stream any
+---@param fn function
+---@return any # fn's results
+function amp.cuda.stream(stream, fn, ...) end
 
 ---Wait until a GPU has done all it was given. Without a GPU nothing is to be waited for;
 ---one asked for by name has to be there.
@@ -7550,7 +7662,7 @@ amp.data = {}
 ---batches while the caller trains (data/workers.lua); the order of batches and their contents are the same.
 ---Make a loader.
 ---@param dataset table with size() and batch(indices) or get(i)
----@param options? table batch_size (1), shuffle (false), drop_last (false: the last batch may be smaller), workers (0: processes that gather batches; datasets of tensors and text, whose batches are cheap, are not given to any), prefetch (0: batches gathered ahead; with workers at least two for each), transform (function of a batch's tensors that gives those to hand out, run in the caller's process), pin_memory (false; checked, and without effect: batches lie in ordinary memory)
+---@param options? table batch_size (1), shuffle (false), drop_last (false: the last batch may be smaller), workers (0: processes that gather batches; datasets of tensors and text, whose batches are cheap, are not given to any), prefetch (0: batches gathered ahead; with workers at least two for each), transform (function of a batch's tensors that gives those to hand out, run in the caller's process), pin_memory (false: batches lie in ordinary memory; pinned, a GPU copies them while the program goes on; without a GPU it has no effect), device (where batches are handed out, such as 'cuda': the next one is copied there while the step computes; a transform gets them there)
 ---@return amp.data.DataLoader
 function amp.data.DataLoader(dataset, options) end
 
@@ -7761,7 +7873,7 @@ function amp.init_trainer(trainer) end
 
 ---Make models and optimizers ready for an opt_level.
 ---@param models any a module or a list
----@param optimizers any an optimizer, a list, or nil
+---@param optimizers any an optimizer, a list, or nil (models alone may be followed by the options at once)
 ---@param given? table {enabled = true, opt_level = 'O1', cast_model_type, keep_batchnorm_fp32, master_weights, loss_scale, cast_model_outputs, num_losses = 1, verbosity = 1, min_loss_scale, max_loss_scale = 2^24, keep_fp32}
 ---@return any # models and optimizers, in the shape they were given in
 function amp.initialize(models, optimizers, given) end
@@ -7827,6 +7939,10 @@ function amp.io.save_npz(path, tensors) end
 
 ---@param device? string default: the default device
 function amp.is_autocast_enabled(device) end
+
+---Whether runs repeat bit by bit (amp.use_deterministic).
+---@return boolean # 
+function amp.is_deterministic() end
 
 ---Whether ops are recorded for backward now.
 function amp.is_grad_enabled() end
@@ -8046,7 +8162,7 @@ function amp.nn.BCELoss(options) end
 ---@return amp.nn.Module
 function amp.nn.BCEWithLogitsLoss(options) end
 
----Normalisation of channels: BatchNorm1d/2d/3d, SyncBatchNorm, InstanceNorm1d/2d/3d.
+---Normalisation of channels: BatchNorm1d/2d/3d, SyncBatchNorm, InstanceNorm (any rank), InstanceNorm1d/2d/3d.
 ---Those over the last dimensions or groups of channels are in nn/layernorm.lua.
 ---nn.BatchNorm2d(num_features, {eps = 1e-5, momentum = 0.1, affine = true, track_running_stats = true})
 ---In training each channel is normalised by the batch's mean and variance, which
@@ -8060,7 +8176,7 @@ function amp.nn.BCEWithLogitsLoss(options) end
 ---@return amp.nn.BatchNorm1d
 function amp.nn.BatchNorm1d(num_features, eps, momentum, affine, track_running_stats) end
 
----Normalisation of channels: BatchNorm1d/2d/3d, SyncBatchNorm, InstanceNorm1d/2d/3d.
+---Normalisation of channels: BatchNorm1d/2d/3d, SyncBatchNorm, InstanceNorm (any rank), InstanceNorm1d/2d/3d.
 ---Those over the last dimensions or groups of channels are in nn/layernorm.lua.
 ---nn.BatchNorm2d(num_features, {eps = 1e-5, momentum = 0.1, affine = true, track_running_stats = true})
 ---In training each channel is normalised by the batch's mean and variance, which
@@ -8074,7 +8190,7 @@ function amp.nn.BatchNorm1d(num_features, eps, momentum, affine, track_running_s
 ---@return amp.nn.BatchNorm2d
 function amp.nn.BatchNorm2d(num_features, eps, momentum, affine, track_running_stats) end
 
----Normalisation of channels: BatchNorm1d/2d/3d, SyncBatchNorm, InstanceNorm1d/2d/3d.
+---Normalisation of channels: BatchNorm1d/2d/3d, SyncBatchNorm, InstanceNorm (any rank), InstanceNorm1d/2d/3d.
 ---Those over the last dimensions or groups of channels are in nn/layernorm.lua.
 ---nn.BatchNorm2d(num_features, {eps = 1e-5, momentum = 0.1, affine = true, track_running_stats = true})
 ---In training each channel is normalised by the batch's mean and variance, which
@@ -8468,11 +8584,26 @@ function amp.nn.HuberLoss(options) end
 ---@return amp.nn.Identity
 function amp.nn.Identity() end
 
----Normalisation of channels: BatchNorm1d/2d/3d, SyncBatchNorm, InstanceNorm1d/2d/3d.
+---Normalisation of channels: BatchNorm1d/2d/3d, SyncBatchNorm, InstanceNorm (any rank), InstanceNorm1d/2d/3d.
 ---Those over the last dimensions or groups of channels are in nn/layernorm.lua.
 ---nn.InstanceNorm2d(num_features, {eps = 1e-5, momentum = 0.1, affine = false, track_running_stats = false})
 ---Each channel of each sample is normalised by its own mean and variance; with
----track_running_stats, in evaluation, by the running ones. A single sample may come without N.
+---track_running_stats, in evaluation, by the running ones. A single sample may come without N, except
+---to nn.InstanceNorm, which takes data of any rank.
+---@param num_features any
+---@param eps? number
+---@param momentum? number
+---@param affine? boolean
+---@param track_running_stats? boolean
+---@return amp.nn.InstanceNorm
+function amp.nn.InstanceNorm(num_features, eps, momentum, affine, track_running_stats) end
+
+---Normalisation of channels: BatchNorm1d/2d/3d, SyncBatchNorm, InstanceNorm (any rank), InstanceNorm1d/2d/3d.
+---Those over the last dimensions or groups of channels are in nn/layernorm.lua.
+---nn.InstanceNorm2d(num_features, {eps = 1e-5, momentum = 0.1, affine = false, track_running_stats = false})
+---Each channel of each sample is normalised by its own mean and variance; with
+---track_running_stats, in evaluation, by the running ones. A single sample may come without N, except
+---to nn.InstanceNorm, which takes data of any rank.
 ---@param num_features any
 ---@param eps? number
 ---@param momentum? number
@@ -8481,11 +8612,12 @@ function amp.nn.Identity() end
 ---@return amp.nn.InstanceNorm1d
 function amp.nn.InstanceNorm1d(num_features, eps, momentum, affine, track_running_stats) end
 
----Normalisation of channels: BatchNorm1d/2d/3d, SyncBatchNorm, InstanceNorm1d/2d/3d.
+---Normalisation of channels: BatchNorm1d/2d/3d, SyncBatchNorm, InstanceNorm (any rank), InstanceNorm1d/2d/3d.
 ---Those over the last dimensions or groups of channels are in nn/layernorm.lua.
 ---nn.InstanceNorm2d(num_features, {eps = 1e-5, momentum = 0.1, affine = false, track_running_stats = false})
 ---Each channel of each sample is normalised by its own mean and variance; with
----track_running_stats, in evaluation, by the running ones. A single sample may come without N.
+---track_running_stats, in evaluation, by the running ones. A single sample may come without N, except
+---to nn.InstanceNorm, which takes data of any rank.
 ---@param num_features any
 ---@param eps? number
 ---@param momentum? number
@@ -8494,11 +8626,12 @@ function amp.nn.InstanceNorm1d(num_features, eps, momentum, affine, track_runnin
 ---@return amp.nn.InstanceNorm2d
 function amp.nn.InstanceNorm2d(num_features, eps, momentum, affine, track_running_stats) end
 
----Normalisation of channels: BatchNorm1d/2d/3d, SyncBatchNorm, InstanceNorm1d/2d/3d.
+---Normalisation of channels: BatchNorm1d/2d/3d, SyncBatchNorm, InstanceNorm (any rank), InstanceNorm1d/2d/3d.
 ---Those over the last dimensions or groups of channels are in nn/layernorm.lua.
 ---nn.InstanceNorm2d(num_features, {eps = 1e-5, momentum = 0.1, affine = false, track_running_stats = false})
 ---Each channel of each sample is normalised by its own mean and variance; with
----track_running_stats, in evaluation, by the running ones. A single sample may come without N.
+---track_running_stats, in evaluation, by the running ones. A single sample may come without N, except
+---to nn.InstanceNorm, which takes data of any rank.
 ---@param num_features any
 ---@param eps? number
 ---@param momentum? number
@@ -8939,7 +9072,7 @@ function amp.nn.Softshrink(lambd) end
 ---@return amp.nn.Module
 function amp.nn.Softsign() end
 
----Normalisation of channels: BatchNorm1d/2d/3d, SyncBatchNorm, InstanceNorm1d/2d/3d.
+---Normalisation of channels: BatchNorm1d/2d/3d, SyncBatchNorm, InstanceNorm (any rank), InstanceNorm1d/2d/3d.
 ---Those over the last dimensions or groups of channels are in nn/layernorm.lua.
 ---nn.BatchNorm2d(num_features, {eps = 1e-5, momentum = 0.1, affine = true, track_running_stats = true})
 ---In training each channel is normalised by the batch's mean and variance, which
@@ -9412,6 +9545,7 @@ function amp.optim.lr_scheduler.ChainedScheduler(opt, options) end
 ---    scale_mode = 'cycle', cycle_momentum = true, base_momentum = 0.8, max_momentum = 0.9})
 ---  ReduceLROnPlateau(opt, {mode = 'min', factor = 0.1, patience = 10, threshold = 1e-4,
 ---    threshold_mode = 'rel', cooldown = 0, min_lr = 0, eps = 1e-8})   and `sched:step(metric)`
+---Options may stand in their places too, in PyTorch's order: StepLR(opt, 30, 0.5), SequentialLR(opt, {a, b}, {30}).
 ---Rates are closed forms of the step count, so a resumed run repeats them exactly. Schedules stepped
 ---one after the other on one optimizer multiply, and a rate edited by hand is gone on from, except
 ---under OneCycleLR, CyclicLR, CosineAnnealingWarmRestarts, LambdaLR and SequentialLR, which set what they say.
@@ -9419,7 +9553,7 @@ function amp.optim.lr_scheduler.ChainedScheduler(opt, options) end
 ---  scaler:step(opt); local skipped = scaler:found_inf(opt); scaler:update()
 ---  if not skipped then sched:step() end
 ---@param opt any
----@param options? {options?: any}
+---@param options? {...?: any}
 ---@return amp.optim.Schedule
 function amp.optim.lr_scheduler.ConstantLR(opt, options) end
 
@@ -9438,6 +9572,7 @@ function amp.optim.lr_scheduler.ConstantLR(opt, options) end
 ---    scale_mode = 'cycle', cycle_momentum = true, base_momentum = 0.8, max_momentum = 0.9})
 ---  ReduceLROnPlateau(opt, {mode = 'min', factor = 0.1, patience = 10, threshold = 1e-4,
 ---    threshold_mode = 'rel', cooldown = 0, min_lr = 0, eps = 1e-8})   and `sched:step(metric)`
+---Options may stand in their places too, in PyTorch's order: StepLR(opt, 30, 0.5), SequentialLR(opt, {a, b}, {30}).
 ---Rates are closed forms of the step count, so a resumed run repeats them exactly. Schedules stepped
 ---one after the other on one optimizer multiply, and a rate edited by hand is gone on from, except
 ---under OneCycleLR, CyclicLR, CosineAnnealingWarmRestarts, LambdaLR and SequentialLR, which set what they say.
@@ -9445,7 +9580,7 @@ function amp.optim.lr_scheduler.ConstantLR(opt, options) end
 ---  scaler:step(opt); local skipped = scaler:found_inf(opt); scaler:update()
 ---  if not skipped then sched:step() end
 ---@param opt any
----@param options? {options?: any}
+---@param options? {...?: any}
 ---@return amp.optim.Schedule
 function amp.optim.lr_scheduler.CosineAnnealingLR(opt, options) end
 
@@ -9464,6 +9599,7 @@ function amp.optim.lr_scheduler.CosineAnnealingLR(opt, options) end
 ---    scale_mode = 'cycle', cycle_momentum = true, base_momentum = 0.8, max_momentum = 0.9})
 ---  ReduceLROnPlateau(opt, {mode = 'min', factor = 0.1, patience = 10, threshold = 1e-4,
 ---    threshold_mode = 'rel', cooldown = 0, min_lr = 0, eps = 1e-8})   and `sched:step(metric)`
+---Options may stand in their places too, in PyTorch's order: StepLR(opt, 30, 0.5), SequentialLR(opt, {a, b}, {30}).
 ---Rates are closed forms of the step count, so a resumed run repeats them exactly. Schedules stepped
 ---one after the other on one optimizer multiply, and a rate edited by hand is gone on from, except
 ---under OneCycleLR, CyclicLR, CosineAnnealingWarmRestarts, LambdaLR and SequentialLR, which set what they say.
@@ -9471,7 +9607,7 @@ function amp.optim.lr_scheduler.CosineAnnealingLR(opt, options) end
 ---  scaler:step(opt); local skipped = scaler:found_inf(opt); scaler:update()
 ---  if not skipped then sched:step() end
 ---@param opt any
----@param options? {options?: any}
+---@param options? {...?: any}
 ---@return amp.optim.Schedule
 function amp.optim.lr_scheduler.CosineAnnealingWarmRestarts(opt, options) end
 
@@ -9490,6 +9626,7 @@ function amp.optim.lr_scheduler.CosineAnnealingWarmRestarts(opt, options) end
 ---    scale_mode = 'cycle', cycle_momentum = true, base_momentum = 0.8, max_momentum = 0.9})
 ---  ReduceLROnPlateau(opt, {mode = 'min', factor = 0.1, patience = 10, threshold = 1e-4,
 ---    threshold_mode = 'rel', cooldown = 0, min_lr = 0, eps = 1e-8})   and `sched:step(metric)`
+---Options may stand in their places too, in PyTorch's order: StepLR(opt, 30, 0.5), SequentialLR(opt, {a, b}, {30}).
 ---Rates are closed forms of the step count, so a resumed run repeats them exactly. Schedules stepped
 ---one after the other on one optimizer multiply, and a rate edited by hand is gone on from, except
 ---under OneCycleLR, CyclicLR, CosineAnnealingWarmRestarts, LambdaLR and SequentialLR, which set what they say.
@@ -9497,7 +9634,7 @@ function amp.optim.lr_scheduler.CosineAnnealingWarmRestarts(opt, options) end
 ---  scaler:step(opt); local skipped = scaler:found_inf(opt); scaler:update()
 ---  if not skipped then sched:step() end
 ---@param opt any
----@param options? {options?: any}
+---@param options? {...?: any}
 ---@return amp.optim.Schedule
 function amp.optim.lr_scheduler.CyclicLR(opt, options) end
 
@@ -9516,6 +9653,7 @@ function amp.optim.lr_scheduler.CyclicLR(opt, options) end
 ---    scale_mode = 'cycle', cycle_momentum = true, base_momentum = 0.8, max_momentum = 0.9})
 ---  ReduceLROnPlateau(opt, {mode = 'min', factor = 0.1, patience = 10, threshold = 1e-4,
 ---    threshold_mode = 'rel', cooldown = 0, min_lr = 0, eps = 1e-8})   and `sched:step(metric)`
+---Options may stand in their places too, in PyTorch's order: StepLR(opt, 30, 0.5), SequentialLR(opt, {a, b}, {30}).
 ---Rates are closed forms of the step count, so a resumed run repeats them exactly. Schedules stepped
 ---one after the other on one optimizer multiply, and a rate edited by hand is gone on from, except
 ---under OneCycleLR, CyclicLR, CosineAnnealingWarmRestarts, LambdaLR and SequentialLR, which set what they say.
@@ -9523,7 +9661,7 @@ function amp.optim.lr_scheduler.CyclicLR(opt, options) end
 ---  scaler:step(opt); local skipped = scaler:found_inf(opt); scaler:update()
 ---  if not skipped then sched:step() end
 ---@param opt any
----@param options? {options?: any}
+---@param options? {...?: any}
 ---@return amp.optim.Schedule
 function amp.optim.lr_scheduler.ExponentialLR(opt, options) end
 
@@ -9542,6 +9680,7 @@ function amp.optim.lr_scheduler.ExponentialLR(opt, options) end
 ---    scale_mode = 'cycle', cycle_momentum = true, base_momentum = 0.8, max_momentum = 0.9})
 ---  ReduceLROnPlateau(opt, {mode = 'min', factor = 0.1, patience = 10, threshold = 1e-4,
 ---    threshold_mode = 'rel', cooldown = 0, min_lr = 0, eps = 1e-8})   and `sched:step(metric)`
+---Options may stand in their places too, in PyTorch's order: StepLR(opt, 30, 0.5), SequentialLR(opt, {a, b}, {30}).
 ---Rates are closed forms of the step count, so a resumed run repeats them exactly. Schedules stepped
 ---one after the other on one optimizer multiply, and a rate edited by hand is gone on from, except
 ---under OneCycleLR, CyclicLR, CosineAnnealingWarmRestarts, LambdaLR and SequentialLR, which set what they say.
@@ -9549,7 +9688,7 @@ function amp.optim.lr_scheduler.ExponentialLR(opt, options) end
 ---  scaler:step(opt); local skipped = scaler:found_inf(opt); scaler:update()
 ---  if not skipped then sched:step() end
 ---@param opt any
----@param options? {options?: any}
+---@param options? {...?: any}
 ---@return amp.optim.Schedule
 function amp.optim.lr_scheduler.LambdaLR(opt, options) end
 
@@ -9568,6 +9707,7 @@ function amp.optim.lr_scheduler.LambdaLR(opt, options) end
 ---    scale_mode = 'cycle', cycle_momentum = true, base_momentum = 0.8, max_momentum = 0.9})
 ---  ReduceLROnPlateau(opt, {mode = 'min', factor = 0.1, patience = 10, threshold = 1e-4,
 ---    threshold_mode = 'rel', cooldown = 0, min_lr = 0, eps = 1e-8})   and `sched:step(metric)`
+---Options may stand in their places too, in PyTorch's order: StepLR(opt, 30, 0.5), SequentialLR(opt, {a, b}, {30}).
 ---Rates are closed forms of the step count, so a resumed run repeats them exactly. Schedules stepped
 ---one after the other on one optimizer multiply, and a rate edited by hand is gone on from, except
 ---under OneCycleLR, CyclicLR, CosineAnnealingWarmRestarts, LambdaLR and SequentialLR, which set what they say.
@@ -9575,7 +9715,7 @@ function amp.optim.lr_scheduler.LambdaLR(opt, options) end
 ---  scaler:step(opt); local skipped = scaler:found_inf(opt); scaler:update()
 ---  if not skipped then sched:step() end
 ---@param opt any
----@param options? {options?: any}
+---@param options? {...?: any}
 ---@return amp.optim.Schedule
 function amp.optim.lr_scheduler.LinearLR(opt, options) end
 
@@ -9594,6 +9734,7 @@ function amp.optim.lr_scheduler.LinearLR(opt, options) end
 ---    scale_mode = 'cycle', cycle_momentum = true, base_momentum = 0.8, max_momentum = 0.9})
 ---  ReduceLROnPlateau(opt, {mode = 'min', factor = 0.1, patience = 10, threshold = 1e-4,
 ---    threshold_mode = 'rel', cooldown = 0, min_lr = 0, eps = 1e-8})   and `sched:step(metric)`
+---Options may stand in their places too, in PyTorch's order: StepLR(opt, 30, 0.5), SequentialLR(opt, {a, b}, {30}).
 ---Rates are closed forms of the step count, so a resumed run repeats them exactly. Schedules stepped
 ---one after the other on one optimizer multiply, and a rate edited by hand is gone on from, except
 ---under OneCycleLR, CyclicLR, CosineAnnealingWarmRestarts, LambdaLR and SequentialLR, which set what they say.
@@ -9601,7 +9742,7 @@ function amp.optim.lr_scheduler.LinearLR(opt, options) end
 ---  scaler:step(opt); local skipped = scaler:found_inf(opt); scaler:update()
 ---  if not skipped then sched:step() end
 ---@param opt any
----@param options? {options?: any}
+---@param options? {...?: any}
 ---@return amp.optim.Schedule
 function amp.optim.lr_scheduler.MultiStepLR(opt, options) end
 
@@ -9620,6 +9761,7 @@ function amp.optim.lr_scheduler.MultiStepLR(opt, options) end
 ---    scale_mode = 'cycle', cycle_momentum = true, base_momentum = 0.8, max_momentum = 0.9})
 ---  ReduceLROnPlateau(opt, {mode = 'min', factor = 0.1, patience = 10, threshold = 1e-4,
 ---    threshold_mode = 'rel', cooldown = 0, min_lr = 0, eps = 1e-8})   and `sched:step(metric)`
+---Options may stand in their places too, in PyTorch's order: StepLR(opt, 30, 0.5), SequentialLR(opt, {a, b}, {30}).
 ---Rates are closed forms of the step count, so a resumed run repeats them exactly. Schedules stepped
 ---one after the other on one optimizer multiply, and a rate edited by hand is gone on from, except
 ---under OneCycleLR, CyclicLR, CosineAnnealingWarmRestarts, LambdaLR and SequentialLR, which set what they say.
@@ -9627,7 +9769,7 @@ function amp.optim.lr_scheduler.MultiStepLR(opt, options) end
 ---  scaler:step(opt); local skipped = scaler:found_inf(opt); scaler:update()
 ---  if not skipped then sched:step() end
 ---@param opt any
----@param options? {options?: any}
+---@param options? {...?: any}
 ---@return amp.optim.Schedule
 function amp.optim.lr_scheduler.MultiplicativeLR(opt, options) end
 
@@ -9646,6 +9788,7 @@ function amp.optim.lr_scheduler.MultiplicativeLR(opt, options) end
 ---    scale_mode = 'cycle', cycle_momentum = true, base_momentum = 0.8, max_momentum = 0.9})
 ---  ReduceLROnPlateau(opt, {mode = 'min', factor = 0.1, patience = 10, threshold = 1e-4,
 ---    threshold_mode = 'rel', cooldown = 0, min_lr = 0, eps = 1e-8})   and `sched:step(metric)`
+---Options may stand in their places too, in PyTorch's order: StepLR(opt, 30, 0.5), SequentialLR(opt, {a, b}, {30}).
 ---Rates are closed forms of the step count, so a resumed run repeats them exactly. Schedules stepped
 ---one after the other on one optimizer multiply, and a rate edited by hand is gone on from, except
 ---under OneCycleLR, CyclicLR, CosineAnnealingWarmRestarts, LambdaLR and SequentialLR, which set what they say.
@@ -9653,7 +9796,7 @@ function amp.optim.lr_scheduler.MultiplicativeLR(opt, options) end
 ---  scaler:step(opt); local skipped = scaler:found_inf(opt); scaler:update()
 ---  if not skipped then sched:step() end
 ---@param opt any
----@param options? {options?: any}
+---@param options? {...?: any}
 ---@return amp.optim.Schedule
 function amp.optim.lr_scheduler.OneCycleLR(opt, options) end
 
@@ -9672,6 +9815,7 @@ function amp.optim.lr_scheduler.OneCycleLR(opt, options) end
 ---    scale_mode = 'cycle', cycle_momentum = true, base_momentum = 0.8, max_momentum = 0.9})
 ---  ReduceLROnPlateau(opt, {mode = 'min', factor = 0.1, patience = 10, threshold = 1e-4,
 ---    threshold_mode = 'rel', cooldown = 0, min_lr = 0, eps = 1e-8})   and `sched:step(metric)`
+---Options may stand in their places too, in PyTorch's order: StepLR(opt, 30, 0.5), SequentialLR(opt, {a, b}, {30}).
 ---Rates are closed forms of the step count, so a resumed run repeats them exactly. Schedules stepped
 ---one after the other on one optimizer multiply, and a rate edited by hand is gone on from, except
 ---under OneCycleLR, CyclicLR, CosineAnnealingWarmRestarts, LambdaLR and SequentialLR, which set what they say.
@@ -9679,14 +9823,14 @@ function amp.optim.lr_scheduler.OneCycleLR(opt, options) end
 ---  scaler:step(opt); local skipped = scaler:found_inf(opt); scaler:update()
 ---  if not skipped then sched:step() end
 ---@param opt any
----@param options? {options?: any}
+---@param options? {...?: any}
 ---@return amp.optim.Schedule
 function amp.optim.lr_scheduler.PolynomialLR(opt, options) end
 
 ---ReduceLROnPlateau: smaller rates when a metric stops to improve.
 ---Called by amp.optim.lr_scheduler with its module table.
 ---@param opt any
----@param options? {options?: any}
+---@param options? {...?: any}
 ---@return amp.optim.Schedule
 function amp.optim.lr_scheduler.ReduceLROnPlateau(opt, options) end
 
@@ -9705,6 +9849,7 @@ function amp.optim.lr_scheduler.ReduceLROnPlateau(opt, options) end
 ---    scale_mode = 'cycle', cycle_momentum = true, base_momentum = 0.8, max_momentum = 0.9})
 ---  ReduceLROnPlateau(opt, {mode = 'min', factor = 0.1, patience = 10, threshold = 1e-4,
 ---    threshold_mode = 'rel', cooldown = 0, min_lr = 0, eps = 1e-8})   and `sched:step(metric)`
+---Options may stand in their places too, in PyTorch's order: StepLR(opt, 30, 0.5), SequentialLR(opt, {a, b}, {30}).
 ---Rates are closed forms of the step count, so a resumed run repeats them exactly. Schedules stepped
 ---one after the other on one optimizer multiply, and a rate edited by hand is gone on from, except
 ---under OneCycleLR, CyclicLR, CosineAnnealingWarmRestarts, LambdaLR and SequentialLR, which set what they say.
@@ -9712,7 +9857,7 @@ function amp.optim.lr_scheduler.ReduceLROnPlateau(opt, options) end
 ---  scaler:step(opt); local skipped = scaler:found_inf(opt); scaler:update()
 ---  if not skipped then sched:step() end
 ---@param opt any
----@param options? {options?: any}
+---@param options? {...?: any}
 ---@return amp.optim.Schedule
 function amp.optim.lr_scheduler.SequentialLR(opt, options) end
 
@@ -9731,6 +9876,7 @@ function amp.optim.lr_scheduler.SequentialLR(opt, options) end
 ---    scale_mode = 'cycle', cycle_momentum = true, base_momentum = 0.8, max_momentum = 0.9})
 ---  ReduceLROnPlateau(opt, {mode = 'min', factor = 0.1, patience = 10, threshold = 1e-4,
 ---    threshold_mode = 'rel', cooldown = 0, min_lr = 0, eps = 1e-8})   and `sched:step(metric)`
+---Options may stand in their places too, in PyTorch's order: StepLR(opt, 30, 0.5), SequentialLR(opt, {a, b}, {30}).
 ---Rates are closed forms of the step count, so a resumed run repeats them exactly. Schedules stepped
 ---one after the other on one optimizer multiply, and a rate edited by hand is gone on from, except
 ---under OneCycleLR, CyclicLR, CosineAnnealingWarmRestarts, LambdaLR and SequentialLR, which set what they say.
@@ -9738,7 +9884,7 @@ function amp.optim.lr_scheduler.SequentialLR(opt, options) end
 ---  scaler:step(opt); local skipped = scaler:found_inf(opt); scaler:update()
 ---  if not skipped then sched:step() end
 ---@param opt any
----@param options? {options?: any}
+---@param options? {...?: any}
 ---@return amp.optim.Schedule
 function amp.optim.lr_scheduler.StepLR(opt, options) end
 
@@ -9956,6 +10102,12 @@ function amp.unscale(trainer) end
 ---@param t any
 ---@param dim any
 function amp.unstack(t, dim) end
+
+---Make runs repeat bit by bit: same program, same seed, same machine, same results. On a GPU, sums then don't depend on the
+---order in which threads come, and ways of doing a product are not chosen by timing; that costs speed. On the CPU runs repeat
+---anyhow, for the same number of threads. For the whole process, and devices found later.
+---@param on? boolean default true
+function amp.use_deterministic(on) end
 
 ---The version, and where the Lua files and the library were found.
 ---@return string # version

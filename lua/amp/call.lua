@@ -82,6 +82,7 @@ local function pace()
     m.pace = live - big + math.min(swing, 64 * MB) + math.max(small, (live - big) / 4)
     m.pace_large = big + swing + math.max(large, live / 4)
     m.swing = 0
+    if m.rest == -1 then m.rest = big end
   end
 end
 

@@ -10,6 +10,7 @@ local core = require 'amp.ffi'
 local call = require 'amp.call'
 local capturing = require 'amp.capturing'
 local err = require 'amp.error'
+local scope = require 'amp.scope'
 local util = require 'amp.util'
 local C, S, ref_t = core.C, core.S, core.ref_t
 local istype = ffi.istype
@@ -143,7 +144,7 @@ return function(fn)
     local n = (calls[k] or 0) + 1
     calls[k] = n
     if n <= WARM then return fn(...) end
-    if not graphs[k] then graphs[k] = record(fn, args, index) end
+    if not graphs[k] then graphs[k] = scope.lasting(record, fn, args, index) end -- an open scope's end would free what the graph is made of
     return graphs[k]:run(args)
   end
 end

@@ -24,15 +24,9 @@ function M.reason()
   return why ~= nil and ffi.string(why) or ''
 end
 
--- Code of a GPU that is there: 256 + its index from 0.
-local function gpu(op, device)
-  if type(device) == 'number' then device = 'cuda:' .. device end
-  local code = types.device(device or 'cuda', op)
-  if code < 256 then err.throw_code('device', op, "a GPU is expected, got '%s'", device) end
-  return code
-end
+local function gpu(op, device) return types.gpu(device, op) end -- index from 0
 
-local function stats(op, device) return C.amp_memory(CUDA, gpu(op, device) % 256) end
+local function stats(op, device) return C.amp_memory(CUDA, gpu(op, device)) end
 
 local bytes = ffi.typeof 'int64_t[2]'
 
@@ -43,7 +37,7 @@ local bytes = ffi.typeof 'int64_t[2]'
 function M.memory_stats(device)
   local m = stats('cuda.memory_stats', device)
   local b = bytes()
-  call.check(C.amp_device_memory(S, CUDA, gpu('cuda.memory_stats', device) % 256, b, b + 1), 'cuda.memory_stats')
+  call.check(C.amp_device_memory(S, CUDA, gpu('cuda.memory_stats', device), b, b + 1), 'cuda.memory_stats')
   local live, cached, free, total = tonumber(m.live), tonumber(m.cached), tonumber(b[0]), tonumber(b[1])
   return { live = live, cached = cached, kept = tonumber(m.kept), peak = tonumber(m.peak), free = free, total = total,
     others = math.max(total - free - live - cached, 0), allocations = tonumber(m.allocations), failures = tonumber(m.failures) }
@@ -64,7 +58,7 @@ end
 -- @tparam ?string device default: the first
 function M.synchronize(device)
   if device == nil and not M.is_available() then return end
-  call.check(C.amp_synchronize(S, CUDA, gpu('cuda.synchronize', device) % 256), 'cuda.synchronize')
+  call.check(C.amp_synchronize(S, CUDA, gpu('cuda.synchronize', device)), 'cuda.synchronize')
 end
 
 local properties_t = ffi.typeof 'amp_device_properties'
@@ -73,8 +67,8 @@ local properties_t = ffi.typeof 'amp_device_properties'
 -- @tparam ?string device default 'cuda'
 -- @treturn table {name, total_memory (bytes), major, minor (compute capability), multi_processor_count}
 function M.get_device_properties(device)
-  local code, p = gpu('cuda.get_device_properties', device), properties_t()
-  call.check(C.amp_device_get_properties(S, CUDA, code % 256, p), 'cuda.get_device_properties')
+  local index, p = gpu('cuda.get_device_properties', device), properties_t()
+  call.check(C.amp_device_get_properties(S, CUDA, index, p), 'cuda.get_device_properties')
   return { name = ffi.string(p.name), total_memory = tonumber(p.total_memory), major = p.major, minor = p.minor,
     multi_processor_count = p.multi_processor_count }
 end
@@ -102,45 +96,25 @@ function M.deterministic(value) return switch('deterministic', value) end
 -- @treturn string
 function M.version_of(name) return ffi.string(C.amp_device_library(CUDA, name)) end
 
+M.Stream = require 'amp.cuda_stream'
+M.Event = require 'amp.cuda_event'
+local Stream = M.Stream.class
+
 --- The stream that a GPU's work goes to.
 -- @tparam ?string device default 'cuda'
 -- @treturn Stream
-function M.current_stream(device)
-  gpu('cuda.current_stream', device)
-  return require('amp.cuda_stream').current(device, 'cuda.current_stream')
-end
+function M.current_stream(device) return Stream._current(types.gpu(device, 'cuda.current_stream'), 'cuda.current_stream') end
 
 --- The stream that a GPU starts with.
 -- @tparam ?string device default 'cuda'
 -- @treturn Stream
-function M.default_stream(device)
-  gpu('cuda.default_stream', device)
-  return require('amp.cuda_stream').default(device, 'cuda.default_stream')
-end
-
---- A new stream of a GPU. There are 15 beside the default one; the sixteenth that is made is the first again.
--- @tparam ?string device default 'cuda'
--- @treturn Stream with synchronize, query, wait_event, wait_stream, record_event, with
-function M.Stream(device) return require('amp.cuda_stream').new(gpu('cuda.Stream', device) % 256, 'cuda.Stream') end
+function M.default_stream(device) return Stream._default(types.gpu(device, 'cuda.default_stream')) end
 
 --- Run fn(...) with what it gives the GPU going to a stream: stream:with(fn, ...).
 -- @tparam Stream stream
 -- @tparam function fn
 -- @return fn's results
--- @usage
--- local side = amp.cuda.Stream()
--- side:wait_stream(amp.cuda.current_stream())   -- what is queued so far comes first
--- local y = amp.cuda.stream(side, function() return x:matmul(w) end)
--- amp.cuda.current_stream():wait_stream(side)   -- before y is used here
-function M.stream(stream, fn, ...) return require('amp.cuda_stream').check(stream, 'cuda.stream'):with(fn, ...) end
-
---- A mark in a stream, to be waited for or timed.
--- @tparam ?table|string options {enable_timing (false), device}; or a device
--- @treturn Event with record, wait, query, synchronize, elapsed_time
-function M.Event(options)
-  gpu('cuda.Event', type(options) == 'string' and options or type(options) == 'table' and options.device or nil)
-  return require('amp.cuda_event').new(options, function(device) return gpu('cuda.Event', device) % 256 end)
-end
+function M.stream(stream, fn, ...) return Stream._check(stream, 'cuda.stream'):with(fn, ...) end
 
 --- Give cached blocks back to the driver. Nothing to do without a GPU.
 function M.empty_cache()

@@ -29,10 +29,26 @@ local function made(e, index, op)
   return e.handle
 end
 
+--- A new event: it belongs to the GPU it is first recorded on.
+-- @tparam ?table|string options {enable_timing (false), device}; or a device
+-- @usage
+-- local from, to = amp.cuda.Event { enable_timing = true }, amp.cuda.Event { enable_timing = true }
+-- from:record() work() to:record():synchronize() print(from:elapsed_time(to))
+local function new(_, given)
+  local op = 'cuda.Event'
+  if type(given) == 'string' then given = { device = given } end
+  local o = options.read(op, given, { 'enable_timing', 'device' }, { enable_timing = false })
+  options.boolean(op, 'enable_timing', o.enable_timing)
+  local index = types.gpu(o.device, op)
+  local e = setmetatable({ timing = o.enable_timing }, Event)
+  if o.device ~= nil then made(e, index, op) end
+  return e
+end
+
 local function stream_of(e, stream, op)
-  local Stream = require 'amp.cuda_stream'
-  if stream == nil then return Stream.current(e.index and types.device_string(CUDA, e.index) or 'cuda', op) end
-  return Stream.check(stream, op)
+  local Stream = require('amp.cuda_stream').class
+  if stream == nil then return Stream._current(e.index or 0, op) end
+  return Stream._check(stream, op)
 end
 
 --- Set the mark behind what a stream has been given so far; again: it is moved.
@@ -90,21 +106,4 @@ function Event:__tostring()
   return ('cuda.Event (%s%s)'):format(self.index and types.device_string(CUDA, self.index) or 'not recorded', self.timing and ', timing' or '')
 end
 
-local M = { class = Event }
-
---- A new event: it belongs to the GPU it is first recorded on.
--- @tparam ?table|string given {enable_timing (false), device}; or a device
--- @usage
--- local from, to = amp.cuda.Event { enable_timing = true }, amp.cuda.Event { enable_timing = true }
--- from:record() work() to:record() to:synchronize() print(from:elapsed_time(to))
-function M.new(given, index)
-  local op = 'cuda.Event'
-  if type(given) == 'string' then given = { device = given } end
-  local o = options.read(op, given, { 'enable_timing', 'device' }, { enable_timing = false })
-  options.boolean(op, 'enable_timing', o.enable_timing)
-  local e = setmetatable({ timing = o.enable_timing }, Event)
-  if o.device ~= nil then made(e, index(o.device), op) end
-  return e
-end
-
-return M
+return setmetatable({ class = Event }, { __call = new })

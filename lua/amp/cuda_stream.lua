@@ -16,33 +16,33 @@ local Stream = {}
 Stream.__index = Stream
 
 local CUDA = 1
-local M = { class = Stream }
 
 local function object(index, number)
   return setmetatable({ index = index, number = number, device = types.device_string(CUDA, index) }, Stream)
 end
 
---- The stream given, or an error.
-function M.check(s, op)
+-- The stream given, or an error.
+local function check(s, op)
   if getmetatable(s) ~= Stream then err.throw(op, 'a stream is expected (amp.cuda.Stream()), got %s', util.show(s)) end
   return s
 end
+Stream._check = check
 
-local function gpu(device, op) return types.device(device or 'cuda', op) % 256 end
-
---- A new stream; the sixteenth of a GPU is its first one again.
-function M.new(index, op)
-  return object(index, call.check(C.amp_stream_new(S, CUDA, index), op))
+--- A new stream of a GPU. There are 15 beside the default one; the sixteenth that is made is the first again.
+-- @tparam ?string device default 'cuda'
+-- @usage
+-- local side = amp.cuda.Stream()
+-- side:wait_stream(amp.cuda.current_stream())   -- what is queued so far comes first
+-- local y = side:with(function() return x:matmul(w) end)
+-- amp.cuda.current_stream():wait_stream(side)   -- before y is used here
+local function new(_, device)
+  local index = types.gpu(device, 'cuda.Stream')
+  return object(index, call.check(C.amp_stream_new(S, CUDA, index), 'cuda.Stream'))
 end
 
---- The one in use.
-function M.current(device, op)
-  local index = gpu(device, op)
-  return object(index, call.check(C.amp_stream_use(S, CUDA, index, -1), op))
-end
-
---- The one a GPU starts with.
-function M.default(device, op) return object(gpu(device, op), 0) end
+-- The one in use on a GPU, and the one it starts with.
+function Stream._current(index, op) return object(index, call.check(C.amp_stream_use(S, CUDA, index, -1), op)) end
+function Stream._default(index) return object(index, 0) end
 
 local kind = region.kind(function(rec)
   rec.outer = C.amp_stream_use(S, CUDA, rec.index, rec.number)
@@ -57,7 +57,7 @@ end)
 -- @return fn's results
 function Stream:with(fn, ...)
   local op = 'cuda.Stream:with'
-  M.check(self, op)
+  check(self, op)
   local m = getmetatable(fn)
   if type(fn) ~= 'function' and not (type(m) == 'table' and m.__call) then err.throw(op, 'a function is expected, got %s', util.show(fn)) end
   return region.run(kind, { index = self.index, number = self.number }, fn, ...)
@@ -65,14 +65,14 @@ end
 
 --- Wait until it has done all it was given.
 function Stream:synchronize()
-  M.check(self, 'cuda.Stream:synchronize')
+  check(self, 'cuda.Stream:synchronize')
   call.check(C.amp_stream_synchronize(S, CUDA, self.index, self.number), 'cuda.Stream:synchronize')
   return self
 end
 
 --- Whether it has done all it was given.
 function Stream:query()
-  M.check(self, 'cuda.Stream:query')
+  check(self, 'cuda.Stream:query')
   return call.check(C.amp_stream_query(S, CUDA, self.index, self.number), 'cuda.Stream:query') == 1
 end
 
@@ -86,26 +86,26 @@ end
 -- @treturn Event
 function Stream:record_event(event)
   local op = 'cuda.Stream:record_event'
-  M.check(self, op)
-  event = event == nil and require('amp.cuda_event').new() or event_check(event, op)
+  check(self, op)
+  event = event == nil and require 'amp.cuda_event'() or event_check(event, op)
   return event:record(self)
 end
 
 --- What it is given from now on comes after the event; the program does not wait.
 function Stream:wait_event(event)
-  M.check(self, 'cuda.Stream:wait_event')
+  check(self, 'cuda.Stream:wait_event')
   event_check(event, 'cuda.Stream:wait_event'):wait(self)
   return self
 end
 
 --- What it is given from now on comes after all that another stream has been given.
 function Stream:wait_stream(other)
-  M.check(self, 'cuda.Stream:wait_stream')
-  M.check(other, 'cuda.Stream:wait_stream')
+  check(self, 'cuda.Stream:wait_stream')
+  check(other, 'cuda.Stream:wait_stream')
   return self:wait_event(other:record_event())
 end
 
 function Stream.__eq(a, b) return a.index == b.index and a.number == b.number end
 function Stream:__tostring() return ('cuda.Stream (%s, number %d)'):format(self.device, self.number) end
 
-return M
+return setmetatable({ class = Stream }, { __call = new })

@@ -3,7 +3,7 @@
 --     gm:record(function() gm:backward(loss_of(net(x), y)) end)
 -- Tensors are held weakly, in attach order; one that does not require grad is tracked while a
 -- recording lasts. backward ends its recording. A manager that records inside another's
--- recording leaves gradients with history, so the outer one gives second derivatives.
+-- recording leaves gradients with history, so the outer one gives second derivatives; its backward ends that history.
 -- @module amp.manager
 local ffi = require 'ffi'
 local core = require 'amp.ffi'
@@ -118,7 +118,7 @@ local function record(managers, fn, ...)
   end
   levels = levels + 1
   local rec = { managers = managers, inner = 1 }
-  for _, gm in ipairs(managers) do gm._recording, gm._level = rec, levels end
+  for _, gm in ipairs(managers) do gm._recording, gm._level, gm._inner = rec, levels, nil end
   if fn ~= nil then return region.run(kind, rec, fn, ...) end
   for _, gm in ipairs(managers) do enter(gm) end
 end
@@ -267,6 +267,17 @@ end
 -- Backward after record(fn) returned: plain tensors are tracked once more.
 local again = region.kind(function(rec) enter(rec.gm) end, function(rec) exit(rec.gm) end)
 
+-- Gradients that inner managers left lose the history that the outermost backward went through: it holds the tensors,
+-- which hold their gradients, so that none of them would ever be freed.
+local function forget_history(managers)
+  for gm in pairs(managers) do
+    each(gm, function(_, t)
+      local g = t.grad
+      if g ~= nil and band(C.amp_tensor_flags(g), TRACKED) ~= 0 then t.grad = g:detach() end
+    end)
+  end
+end
+
 --- Add dy * dy/dt to the gradient of every attached tensor t that y depends on; the recording ends.
 -- @param y a tensor or a list; several values start with ones
 -- @tparam ?table o {dy = gradient of the same shape, a number, or a list of them}
@@ -279,7 +290,13 @@ function Manager:backward(y, o)
   if state ~= 'recording' and state ~= 'recorded' then err.throw_code('autograd', op, 'no recorded history: %s', reasons[state]) end
   local roots, grads = roots_of(op, y, o.dy)
   local outer = false
-  for gm in pairs(active) do outer = outer or gm._level < self._level end
+  for gm in pairs(active) do
+    if gm._level < self._level then
+      outer = true
+      gm._inner = gm._inner or {}
+      gm._inner[self] = true
+    end
+  end
   local flags = ACCUMULATE + (outer and CREATE_GRAPH or 0)
   local rec = self._recording
   local function go()
@@ -295,6 +312,8 @@ function Manager:backward(y, o)
     ok, e = pcall(region.run, again, { gm = self }, go)
   end
   if not ok then error(e, 0) end
+  if not outer and self._inner then forget_history(self._inner) end
+  self._inner = nil
   return self
 end
 

@@ -90,6 +90,16 @@ function M.device(device, op)
   return code
 end
 
+--- Index (from 0) of a GPU that is there.
+-- @tparam ?string|number device default the first; a number counts from 1
+-- @tparam ?string op for the message
+function M.gpu(device, op)
+  if type(device) == 'number' then device = 'cuda:' .. device end
+  local code = M.device(device or 'cuda', op)
+  if code < 256 then err.throw_code('device', op, "a GPU is expected, got '%s'", device) end
+  return code % 256
+end
+
 --- Default dtype's and device's numbers.
 function M.default_dtype() return S.default_dtype end
 function M.default_device() return S.default_device * 256 + S.default_device_index end

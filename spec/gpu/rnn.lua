@@ -131,6 +131,9 @@ case { kind = 'RNN', t = 4, b = 5, i = 16, h = 24, relu = true }
 case { kind = 'RNNCell', t = 4, b = 5, i = 16, h = 24, relu = true }
 case { kind = 'LSTM', t = 4, b = 5, i = 16, h = 24, proj = 8 }
 case { kind = 'LSTM', t = 4, b = 5, i = 16, h = 24, proj = 8, lengths = { 4, 4, 2, 1, 1 }, bi = true }
+-- sums beyond one turn of the loop
+case { kind = 'LSTM', t = 2, b = 2, i = 8, h = 520, dtypes = { 'float16' } }
+case { kind = 'LSTMCell', t = 2, b = 2, i = 520, h = 24, dtypes = { 'bfloat16' } }
 if not small then
   for _, kind in ipairs { 'LSTM', 'GRU', 'RNN' } do
     case { kind = kind, t = 16, b = 64, i = 512, h = 512, layers = 2 }

@@ -215,7 +215,7 @@ int amp__cuda_reached(int index, void *p)
   mark *m = p;
   if (amp__cuda_devices[index].capture) return 0;
   for (int i = 0; i < m->n; i++)
-    if (cudaEventQuery(m->e[i]) != cudaSuccess) { cudaGetLastError(); return 0; }
+    if (cudaEventQuery(m->e[i]) == cudaErrorNotReady) { cudaGetLastError(); return 0; } /* (another error: others will say so) */
   pthread_mutex_lock(&lock);
   m->next = idle[index];
   idle[index] = m;

@@ -1,6 +1,7 @@
 -- One GPU benchmark in a process of its own, so that the peak of memory is its own:
 --   luajit case.lua NAME fp32|fp16|bf16 eager|captured [size=N ...] [device=cuda] [seconds=0.15] [reps=5] [warm=0.3]
 --   luajit case.lua probe          what the card copies and multiplies
+-- --profile: where the time of an eager step goes, instead.
 -- NAME: mlp, resnet, gpt2, lstm, cell (cases.lua has their sizes). Prints `ok`, milliseconds a step, MiB and the
 -- fastest and slowest run, or `failed` and why, separated by tabs.
 local amp = require 'amp'
@@ -14,6 +15,8 @@ local name, precision, mode = words[1], words[2], words[3] or 'eager'
 local device = o.device or 'cuda'
 local clock = { device = device, seconds = o.seconds, reps = o.reps, warm = o.warm, whole = mode == 'captured' }
 o.seconds, o.reps, o.warm = nil, nil, nil
+local profile = o.profile
+o.profile = nil
 
 -- Bytes a second of copies (read and written), FLOP/s of 16-bit and of float32 products of square matrices.
 local function probe()
@@ -42,7 +45,14 @@ local function run()
   if device:find '^cuda' and not amp.cuda.is_available() then error(amp.cuda.reason(), 0) end
   amp.manual_seed(1)
   o.precision, o.device, o.captured = precision, device, mode == 'captured'
-  local ms, mib, t = timing.time(cases[name](o), clock)
+  local step = cases[name](o)
+  if profile then
+    for _ = 1, 3 do step() end
+    timing.wait(device)
+    print((amp.profile(step)))
+    os.exit(0)
+  end
+  local ms, mib, t = timing.time(step, clock)
   return ms, mib, t[1], t[#t]
 end
 

@@ -4,7 +4,8 @@
 -- rows: those whose name has one of the texts. Each of `rounds` rounds runs ours eager, PyTorch's eager forms (default and
 -- fused optimizer), ours captured, PyTorch's captured (or compiled) form, every time `reps` runs of `seconds`; what
 -- counts is the median of the rounds, and PyTorch's best form. Ours are a process each; PyTorch's share one, emptied between
--- (--fresh: a new one each row). After `limit` seconds no further row begins. --tiny: small sizes, to try the command.
+-- (--fresh: a new one each row). The most MiB are counted after the warm-up, of captured steps from the start, since a graph
+-- takes its memory when it is captured. After `limit` seconds no further row begins. --tiny: small sizes, to try the command.
 local amp = require 'amp'
 local here = arg[0]:match '^(.*)/' or '.'
 local timing = dofile(here .. '/timing.lua')
@@ -65,7 +66,9 @@ local function theirs(words)
   if not peer then return nil, why end
   if peer.dead then start() end
   if not peer then return nil, why end
-  return peer:ask(('%s device=%s%s'):format(words, theirs_device, clock))
+  local answer, fault = peer:ask(('%s device=%s%s'):format(words, theirs_device, clock))
+  if not answer and theirs_device:find '^cuda' then start() end -- what failed may have spoilt its context
+  return answer, fault
 end
 
 -- -- The card ------------------------------------------------------------------------
@@ -98,10 +101,10 @@ tsv:write(table.concat({ 'workload', 'mode', 'kernels', 'gflop', 'mb', 'floor_ms
 
 -- -- Rows ----------------------------------------------------------------------------
 
-local format = '%-24s %-8s | %9s %9s | %9s %9s %-8s | %6s %6s %-3s | %7s %7s %-3s'
+local format = '%-24s %-8s | %9s %9s | %9s %6s %9s %9s %-8s | %6s %6s %-3s | %7s %7s %-3s'
 print()
-print(format:format('workload', 'mode', 'predicted', 'floor', 'ours', 'theirs', 'form', 'ratio', 'target', 'met', 'MiB', 'theirs', 'met'))
-print(('-'):rep(126))
+print(format:format('workload', 'mode', 'predicted', 'floor', 'ours', 'x pred', 'default', 'best', 'form', 'ratio', 'target', 'met', 'MiB', 'theirs', 'met'))
+print(('-'):rep(143))
 
 local function collect(into, answer, fault)
   if not answer then
@@ -144,7 +147,9 @@ local function line(r, mode, got)
   if own and mib and mib > 0 then memory = own <= mib end
   judge(held)
   judge(memory)
-  print(format:format(r.name, mode, number(predicted[mode], 4), number(floor, 4), number(mine, 4), number(best, 4), form, number(ratio, 2),
+  print(format:format(r.name, mode, number(predicted[mode], 4), number(floor, 4), number(mine, 4),
+    number(mine and mine / predicted[mode], 2),
+    number(got.default and got.default[1] and timing.median(got.default[1]), 4), number(best, 4), form, number(ratio, 2),
     number(r[mode].target, 2), said(held), number(own, 0), number(mib, 0), said(memory)))
   io.stdout:flush()
   tsv:write(table.concat({ r.name, mode, work.kernels, number(work.flops / 1e9, 3), number(work.bytes / 1e6, 3), number(floor, 5),
@@ -162,7 +167,8 @@ for _, r in ipairs(rows) do
     else
       if o.fresh and peer then start() end
       local got = { eager = { ours = {} }, captured = { ours = {} } }
-      for _ = 1, rounds do
+      for round = 1, rounds do
+        if round > 1 and amp.clock() - began > limit then break end
         for _, mode in ipairs { 'eager', 'captured' } do
           local g, sizes = got[mode], sizes_of(r)
           collect(g.ours, ours(('%s %s %s %s'):format(r.case, r.precision, mode, sizes)))

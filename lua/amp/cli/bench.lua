@@ -4,6 +4,7 @@
 -- Exit status 1 if a claim did not hold or did not run.
 -- @module amp.cli.bench
 local core = require 'amp.ffi'
+local cuda = require 'amp.cuda'
 local util = require 'amp.util'
 
 -- in the order of their length; `needs`: what a claim can't run without
@@ -17,6 +18,7 @@ local claims = {
   { name = 'digits', what = 'an epoch of the digit classifier', needs = 'data' },
   { name = 'memory', what = 'memory over 20,000 steps is flat' },
   { name = 'ops', what = 'all ops, four sizes each (minutes)', needs = 'ops.tsv', slow = true },
+  { name = 'gpu', file = 'gpu/targets', arguments = 'python=none out=/dev/null', what = 'training steps on the GPU (minutes)', needs = 'gpu', slow = true },
   { name = 'autocast_off', what = 'autocast that is off costs 6 instructions (needs valgrind and the build folder)', needs = 'build', slow = true },
 }
 
@@ -46,6 +48,10 @@ end
 local function missing(c, here, data, build)
   if c.needs == 'data' and not exists(data .. '/train-images-idx3-ubyte.gz') then return 'its data set is not installed' end
   if c.needs == 'ops.tsv' and not exists(here .. 'ops.tsv') then return 'ops.tsv is not installed' end
+  if c.needs == 'gpu' then
+    if not cuda.is_available() then return 'there is no GPU: ' .. cuda.reason() end
+    if not exists(here .. c.file .. '.lua') then return 'it is in the source tree only' end
+  end
   if c.needs == 'build' and not exists(build .. '/CMakeCache.txt') then return 'it counts instructions in the build folder, which is not here' end
 end
 
@@ -64,7 +70,8 @@ end
 
 local function run(c, here, environment)
   local interpreter = _G.arg and _G.arg[-1] or 'luajit'
-  local p = io.popen(('%s %s %s %s 2>&1; echo "status $?"'):format(environment, quote(interpreter), c.flags or '', quote(here .. (c.file or c.name) .. '.lua')))
+  local p = io.popen(('%s %s %s %s %s 2>&1; echo "status $?"'):format(environment, quote(interpreter), c.flags or '',
+    quote(here .. (c.file or c.name) .. '.lua'), c.arguments or ''))
   local good = true
   for line in p:lines() do
     local status = line:match '^status (%d+)$'
@@ -117,6 +124,7 @@ return function(...)
   local environment = ('LUA_PATH=%s AMP_LIBRARY=%s AMP_BENCH_DATA=%s AMP_BUILD_DIR=%s'):format(
     quote(('%s?.lua;%s?/init.lua;%s?.lua;;'):format(lua, lua, here)), quote(library), quote(data), quote(build))
   local failed = 0
+  print(cuda.is_available() and 'card: ' .. cuda.get_device_properties().name or 'no card: ' .. cuda.reason())
   for _, c in ipairs(chosen) do
     print('== ' .. c.name .. ': ' .. c.what)
     io.stdout:flush()

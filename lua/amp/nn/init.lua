@@ -22,7 +22,7 @@ local groups = {
   pad = {'ZeroPad1d', 'ZeroPad2d', 'ZeroPad3d', 'ConstantPad1d', 'ConstantPad2d', 'ConstantPad3d', 'ReflectionPad1d',
     'ReflectionPad2d', 'ReflectionPad3d', 'ReplicationPad1d', 'ReplicationPad2d', 'ReplicationPad3d',
     'CircularPad1d', 'CircularPad2d', 'CircularPad3d'},
-  norm = {'BatchNorm1d', 'BatchNorm2d', 'BatchNorm3d', 'SyncBatchNorm', 'InstanceNorm1d', 'InstanceNorm2d', 'InstanceNorm3d'},
+  norm = {'BatchNorm1d', 'BatchNorm2d', 'BatchNorm3d', 'SyncBatchNorm', 'InstanceNorm', 'InstanceNorm1d', 'InstanceNorm2d', 'InstanceNorm3d'},
   layernorm = {'LayerNorm', 'RMSNorm', 'GroupNorm', 'LocalResponseNorm'},
   distance = {'CosineSimilarity', 'PairwiseDistance'},
   dropout = {'Dropout', 'Dropout1d', 'Dropout2d', 'Dropout3d', 'AlphaDropout', 'FeatureAlphaDropout'},

@@ -1,4 +1,4 @@
---- Normalisation of channels: BatchNorm1d/2d/3d, SyncBatchNorm, InstanceNorm1d/2d/3d.
+--- Normalisation of channels: BatchNorm1d/2d/3d, SyncBatchNorm, InstanceNorm (any rank), InstanceNorm1d/2d/3d.
 -- Those over the last dimensions or groups of channels are in nn/layernorm.lua.
 local amp = require 'amp'
 local options = require 'amp.options'
@@ -218,10 +218,13 @@ end
 
 local InstanceNorm = Norm:extend('nn.InstanceNorm')
 InstanceNorm.usually_affine, InstanceNorm.usually_tracks = false, false
+InstanceNorm.rank, InstanceNorm.dims = 0, setmetatable({}, {__index = function(_, d) return d >= 3 end})
+InstanceNorm.expected = 'N x C x ... with data to normalise'
 
 --- nn.InstanceNorm2d(num_features, {eps = 1e-5, momentum = 0.1, affine = false, track_running_stats = false})
 -- Each channel of each sample is normalised by its own mean and variance; with
--- track_running_stats, in evaluation, by the running ones. A single sample may come without N.
+-- track_running_stats, in evaluation, by the running ones. A single sample may come without N, except
+-- to nn.InstanceNorm, which takes data of any rank.
 function InstanceNorm:init(...)
   make(self, {eps = 1e-5, momentum = 0.1, affine = false, track_running_stats = false}, ...)
   if self.momentum == false then raise(self.__name, 'momentum must be a number, got false') end
@@ -247,6 +250,7 @@ end
 
 return {
   BatchNorm1d = BatchNorm1d, BatchNorm2d = BatchNorm2d, BatchNorm3d = BatchNorm3d, SyncBatchNorm = SyncBatchNorm,
+  InstanceNorm = InstanceNorm,
   InstanceNorm1d = instance('nn.InstanceNorm1d', 3, 'N x C x L or C x L'),
   InstanceNorm2d = instance('nn.InstanceNorm2d', 4, 'N x C x H x W or C x H x W'),
   InstanceNorm3d = instance('nn.InstanceNorm3d', 5, 'N x C x D x H x W or C x D x H x W'),
