@@ -16,18 +16,18 @@ namespace {
 
 enum { QUERIES = 128 };
 
-template <int D> struct plan {
-  enum { KEYS = D > 64 ? 32 : 64, HELD = D <= 64, /* queries stay in registers, and their tile is the second stage */
-         TILE = KEYS * amp_tile<D>::PITCH, STAGE = 2 * TILE, SHARED = HELD ? 2 * STAGE : 2 * STAGE + QUERIES * amp_tile<D>::PITCH };
+template <int D, bool ANY = false> struct plan {
+  enum { KEYS = D > 64 ? 32 : 64, ALL = D <= 64, HELD = D <= 64 ? D / 16 : ANY ? 0 : 2, /* parts of the queries stay in registers; if all do, their tile is the second stage */
+         TILE = KEYS * amp_tile<D>::PITCH, STAGE = 2 * TILE, SHARED = ALL ? 2 * STAGE : 2 * STAGE + QUERIES * amp_tile<D>::PITCH };
 };
 
 template <int D, bool BF, bool ANY> __global__ void __launch_bounds__(AMP_FLASH_THREADS, 2) attend_mma(const __grid_constant__ amp_flash k)
 {
 #if AMP_MMA
-  typedef plan<D> P;
+  typedef plan<D, ANY> P;
   enum { PITCH = amp_tile<D>::PITCH, KEYS = P::KEYS };
   AMP_SHARED(unsigned char, memory);
-  const amp_at shared = amp_at_of(memory), queries = shared + (P::HELD ? P::STAGE : 2 * P::STAGE);
+  const amp_at shared = amp_at_of(memory), queries = shared + (P::ALL ? P::STAGE : 2 * P::STAGE);
   const int lane = threadIdx.x & 31, r = lane >> 2, w = threadIdx.x >> 5;
   const unsigned b = blockIdx.x / (unsigned)k.tiles;
   const int i0 = (k.tiles - 1 - (int)(blockIdx.x - b * (unsigned)k.tiles)) * QUERIES, w0 = i0 + w * 32;
@@ -45,16 +45,14 @@ template <int D, bool BF, bool ANY> __global__ void __launch_bounds__(AMP_FLASH_
   vw.template load<KEYS>(to + P::TILE, k.side[AMP_F_V]);
   amp_copy_commit();
 
-  unsigned q[2][P::HELD ? D / 16 : 1][4];
+  unsigned q[2][P::HELD + 1][4];
   const amp_at qa = queries + w * 32 * PITCH + amp_lane_a(lane, PITCH);
   amp_copy_wait<1>();
   __syncthreads();
-  if constexpr (P::HELD) {
 #pragma unroll
-    for (int m = 0; m < 2; m++) {
+  for (int m = 0; m < 2; m++) {
 #pragma unroll
-      for (int d = 0; d < D / 16; d++) amp_ldmatrix(q[m][d], qa + m * 16 * PITCH + d * 32);
-    }
+    for (int d = 0; d < P::HELD; d++) amp_ldmatrix(q[m][d], qa + m * 16 * PITCH + d * 32);
   }
   float o[2][D / 8][4], top[2][2], sum[2][2];
 #pragma unroll
@@ -85,10 +83,10 @@ template <int D, bool BF, bool ANY> __global__ void __launch_bounds__(AMP_FLASH_
     }
 #pragma unroll
     for (int d = 0; d < D / 16; d++) {
-      unsigned a[2][4];
-      if constexpr (!P::HELD) {
-        amp_ldmatrix(a[0], qa + d * 32);
-        amp_ldmatrix(a[1], qa + 16 * PITCH + d * 32);
+      const int at_q = d < P::HELD ? d : P::HELD;
+      if (d >= P::HELD) {
+        amp_ldmatrix(q[0][at_q], qa + d * 32);
+        amp_ldmatrix(q[1][at_q], qa + 16 * PITCH + d * 32);
       }
 #pragma unroll
       for (int j = 0; j < KEYS / 16; j++) {
@@ -96,8 +94,8 @@ template <int D, bool BF, bool ANY> __global__ void __launch_bounds__(AMP_FLASH_
         amp_ldmatrix(x, ka + j * 16 * PITCH + d * 32);
 #pragma unroll
         for (int m = 0; m < 2; m++) {
-          amp_mma<BF>(s[m][2 * j], P::HELD ? q[m][P::HELD ? d : 0] : a[m], x[0], x[1]);
-          amp_mma<BF>(s[m][2 * j + 1], P::HELD ? q[m][P::HELD ? d : 0] : a[m], x[2], x[3]);
+          amp_mma<BF>(s[m][2 * j], q[m][at_q], x[0], x[1]);
+          amp_mma<BF>(s[m][2 * j + 1], q[m][at_q], x[2], x[3]);
         }
       }
     }
@@ -194,9 +192,9 @@ template <int D, bool BF, bool ANY> __global__ void __launch_bounds__(AMP_FLASH_
       if ((lane & 3) == 0 && i < k.length) k.lse[(int64_t)b * k.length + i] = l == 0 ? -INFINITY : top[m][h] * c * 0.693147181f + logf(l);
     }
   }
-  if constexpr (P::HELD) { amp_copy_wait<0>(); __syncthreads(); } /* what lies where the result goes has been read */
+  if constexpr (P::ALL) { amp_copy_wait<0>(); __syncthreads(); } /* what lies where the result goes has been read */
   amp_flash_starts(k, b, at); /* anew: in registers they would take room all the while */
-  amp_tile_store<D, 2, BF>(memory + (P::HELD ? P::STAGE : 2 * P::STAGE) + w * 32 * PITCH, o, sum, (uint16_t *)k.side[AMP_F_OUT].p + at[AMP_F_OUT], k.side[AMP_F_OUT].row, w0,
+  amp_tile_store<D, 2, BF>(memory + (P::ALL ? P::STAGE : 2 * P::STAGE) + w * 32 * PITCH, o, sum, (uint16_t *)k.side[AMP_F_OUT].p + at[AMP_F_OUT], k.side[AMP_F_OUT].row, w0,
                            k.length, k.size);
 #endif
 }
@@ -211,12 +209,13 @@ int amp_flash_launch(const amp_flash *k)
     return 0;
   });
 }
-bool amp_flash_translated(void)
+int amp_flash_translated(void)
 {
 #ifdef AMP_EMULATED
-  return true;
+  return 1;
 #else
   cudaFuncAttributes a;
-  return cudaFuncGetAttributes(&a, attend_mma<64, true, false>) == cudaSuccess ? a.ptxVersion >= 80 : (cudaGetLastError(), false);
+  if (cudaFuncGetAttributes(&a, attend_mma<64, true, false>) != cudaSuccess) { cudaGetLastError(); return -1; }
+  return a.ptxVersion >= 80;
 #endif
 }

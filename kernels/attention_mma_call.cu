@@ -74,7 +74,9 @@ bool taken(const amp_tensor *q, const amp_tensor *k, const amp_tensor *v)
   if (batch == 0 || length == 0 || tiles * 128 > INT32_MAX / 2 || batch > INT32_MAX / (tiles * 128)) return false;
   int yes = __atomic_load_n(&known[d->index], __ATOMIC_RELAXED);
   if (yes == 0) {
-    yes = d->cc >= 80 && d->shared >= 72 << 10 && amp_flash_translated() ? 2 : 1;
+    int made = d->cc >= 80 && d->shared >= 74 << 10 ? amp_flash_translated() : 0;
+    if (made < 0) return false;
+    yes = made ? 2 : 1;
     __atomic_store_n(&known[d->index], (signed char)yes, __ATOMIC_RELAXED);
   }
   return yes == 2;

@@ -15,8 +15,8 @@ namespace {
 
 template <int D> struct plan {
   enum { MT = D > 64 ? 1 : 2, KEYS = 64 * MT, QUERIES = D > 64 ? 32 : 64, PITCH = amp_tile<D>::PITCH,
-         TILE = QUERIES * PITCH, CHUNKS = D > 64 ? 2 : 1, STAGE = 2 * TILE + 2 * QUERIES * 4, SHARED = 2 * KEYS * PITCH + 2 * STAGE,
-         HELD = D > 64 ? 0 : D / 16, HELD_V = D > 64 ? 0 : D / 32 }; /* how many of a row's fragments stay in registers: all but half the values' */
+         TILE = QUERIES * PITCH, PARTS = D > 64 ? 2 : 1, STAGE = 2 * TILE + 2 * QUERIES * 4, SHARED = 2 * KEYS * PITCH + 2 * STAGE,
+         HELD = D / 16, HELD_V = D > 64 ? 0 : D / 32 }; /* how many of a row's fragments stay in registers */
 };
 
 #if AMP_MMA
@@ -36,7 +36,7 @@ template <int D, bool BF, bool ANY> __global__ void __launch_bounds__(AMP_FLASH_
 {
 #if AMP_MMA
   typedef plan<D> P;
-  enum { PITCH = P::PITCH, MT = P::MT };
+  enum { PITCH = P::PITCH, MT = P::MT, N = 2 * P::PARTS };
   AMP_SHARED(unsigned char, memory);
   unsigned char *const stages = memory + 2 * P::KEYS * PITCH;
   const amp_at keys = amp_at_of(memory), values = keys + P::KEYS * PITCH, shared = values + P::KEYS * PITCH;
@@ -92,42 +92,54 @@ template <int D, bool BF, bool ANY> __global__ void __launch_bounds__(AMP_FLASH_
     if (w0 >= k.keys || (k.causal && i0 + P::QUERIES <= w0)) continue;
     const amp_at tile = shared + (stage ? P::STAGE : 0), qb = tile + amp_lane_b(lane, PITCH), gb = qb + P::TILE, qt = tile + amp_lane_a(lane, PITCH), gt = qt + P::TILE;
     const float *two = (const float *)(stages + (stage ? P::STAGE : 0) + 2 * P::TILE) + (lane & 3) * 2;
-#pragma unroll P::CHUNKS
-    for (int i = 0; i < P::QUERIES / 16; i++) { /* 16 queries */
-      float s[MT][2][4], u[MT][2][4];
+#pragma unroll 1
+    for (int i = 0; i < P::QUERIES; i += N * 8) { /* N fragments of 8 queries */
+      if (k.causal && i0 + i + N * 8 <= w0) continue;
+      float s[MT][N][4], u[MT][N][4];
 #pragma unroll
       for (int m = 0; m < MT; m++) {
 #pragma unroll
-        for (int e = 0; e < 4; e++) s[m][0][e] = s[m][1][e] = u[m][0][e] = u[m][1][e] = 0;
+        for (int n = 0; n < N; n++) {
+#pragma unroll
+          for (int e = 0; e < 4; e++) s[m][n][e] = u[m][n][e] = 0;
+        }
       }
 #pragma unroll
       for (int d = 0; d < D / 16; d++) {
-        unsigned x[4], y[4];
-        amp_ldmatrix(x, qb + i * 16 * PITCH + d * 32);
-        amp_ldmatrix(y, gb + i * 16 * PITCH + d * 32);
+        const int at_k = d < P::HELD ? d : P::HELD, at_v = d < P::HELD_V ? d : P::HELD_V;
 #pragma unroll
         for (int m = 0; m < MT; m++) {
-          const int at_k = d < P::HELD ? d : P::HELD, at_v = d < P::HELD_V ? d : P::HELD_V;
           if (d >= P::HELD) amp_ldmatrix(kf[m][at_k], ka + m * 16 * PITCH + d * 32);
-          amp_mma<BF>(s[m][0], kf[m][at_k], x[0], x[1]);
-          amp_mma<BF>(s[m][1], kf[m][at_k], x[2], x[3]);
           if (d >= P::HELD_V) amp_ldmatrix(vf[m][at_v], va + m * 16 * PITCH + d * 32);
-          amp_mma<BF>(u[m][0], vf[m][at_v], y[0], y[1]);
-          amp_mma<BF>(u[m][1], vf[m][at_v], y[2], y[3]);
+        }
+#pragma unroll
+        for (int n = 0; n < N; n += 2) {
+          unsigned x[4], y[4];
+          amp_ldmatrix(x, qb + (i + n * 8) * PITCH + d * 32);
+          amp_ldmatrix(y, gb + (i + n * 8) * PITCH + d * 32);
+#pragma unroll
+          for (int m = 0; m < MT; m++) {
+            amp_mma<BF>(s[m][n], kf[m][at_k], x[0], x[1]);
+            amp_mma<BF>(s[m][n + 1], kf[m][at_k], x[2], x[3]);
+            amp_mma<BF>(u[m][n], vf[m][at_v], y[0], y[1]);
+            amp_mma<BF>(u[m][n + 1], vf[m][at_v], y[2], y[3]);
+          }
         }
       }
       if constexpr (ANY) {
 #pragma unroll
-        for (int e = 0; e < MT * 8; e++) {
-          const int row = w0 + e / 8 * 16 + (e >> 1 & 1) * 8 + r, query = i0 + i * 16 + (e >> 2 & 1) * 8 + (lane & 3) * 2 + (e & 1);
-          float &v = s[e / 8][e >> 2 & 1][e & 3];
-          if (row < k.keys && query < k.length) v = amp_flash_masked(k, at[AMP_F_MASK], query, row, v);
+        for (int m = 0; m < MT; m++) {
+#pragma unroll
+          for (int e = 0; e < N * 4; e++) {
+            const int row = w0 + m * 16 + (e >> 1 & 1) * 8 + r, query = i0 + i + e / 4 * 8 + (lane & 3) * 2 + (e & 1);
+            if (row < k.keys && query < k.length) s[m][e / 4][e & 3] = amp_flash_masked(k, at[AMP_F_MASK], query, row, s[m][e / 4][e & 3]);
+          }
         }
       }
       /* s becomes p and u ds */
 #pragma unroll
-      for (int n = 0; n < 2; n++) {
-        const float2 l = *(const float2 *)(two + i * 16 + n * 8), t = *(const float2 *)(two + P::QUERIES + i * 16 + n * 8);
+      for (int n = 0; n < N; n++) {
+        const float2 l = *(const float2 *)(two + i + n * 8), t = *(const float2 *)(two + P::QUERIES + i + n * 8);
 #pragma unroll
         for (int m = 0; m < MT; m++) {
 #pragma unroll
@@ -138,34 +150,41 @@ template <int D, bool BF, bool ANY> __global__ void __launch_bounds__(AMP_FLASH_
           }
         }
       }
-      if (i0 + i * 16 + 16 > k.length || (k.causal && i0 + i * 16 < w0 + 16 * MT - 1)) {
-        const int query = i0 + i * 16 + (lane & 3) * 2, room = k.length - query, ahead = k.causal ? w0 + r - query : INT_MIN / 2;
-#pragma unroll
-        for (int e = 0; e < MT * 8; e++) {
-          const int column = (e >> 2 & 1) * 8 + (e & 1);
-          if (column >= room || ahead + e / 8 * 16 + (e >> 1 & 1) * 8 > column) s[e / 8][e >> 2 & 1][e & 3] = u[e / 8][e >> 2 & 1][e & 3] = 0;
-        }
-      }
-      unsigned p[MT][4], ds[MT][4];
-#pragma unroll
-      for (int m = 0; m < MT; m++) {
-#pragma unroll
-        for (int h = 0; h < 4; h++) {
-          p[m][h] = amp_pack<BF>(s[m][h >> 1][(h & 1) * 2], s[m][h >> 1][(h & 1) * 2 + 1]);
-          ds[m][h] = amp_pack<BF>(u[m][h >> 1][(h & 1) * 2], u[m][h >> 1][(h & 1) * 2 + 1]);
-        }
-      }
-#pragma unroll
-      for (int d = 0; d < D / 16; d++) {
-        unsigned x[4], y[4];
-        amp_ldmatrix_turned(y, gt + i * 16 * PITCH + d * 32);
-        amp_ldmatrix_turned(x, qt + i * 16 * PITCH + d * 32);
+      if (i0 + i + N * 8 > k.length || (k.causal && i0 + i < w0 + 16 * MT - 1)) {
+        const int query = i0 + i + (lane & 3) * 2, room = k.length - query, ahead = k.causal ? w0 + r - query : INT_MIN / 2;
 #pragma unroll
         for (int m = 0; m < MT; m++) {
-          amp_mma<BF>(dv[m][2 * d], p[m], y[0], y[1]);
-          amp_mma<BF>(dv[m][2 * d + 1], p[m], y[2], y[3]);
-          amp_mma<BF>(dk[m][2 * d], ds[m], x[0], x[1]);
-          amp_mma<BF>(dk[m][2 * d + 1], ds[m], x[2], x[3]);
+#pragma unroll
+          for (int e = 0; e < N * 4; e++) {
+            const int column = e / 4 * 8 + (e & 1);
+            if (column >= room || ahead + m * 16 + (e >> 1 & 1) * 8 > column) s[m][e / 4][e & 3] = u[m][e / 4][e & 3] = 0;
+          }
+        }
+      }
+#pragma unroll
+      for (int j = 0; j < N / 2; j++) { /* 16 queries */
+        unsigned p[MT][4], ds[MT][4];
+#pragma unroll
+        for (int m = 0; m < MT; m++) {
+#pragma unroll
+          for (int h = 0; h < 4; h++) {
+            const int n = 2 * j + (h >> 1), e = (h & 1) * 2;
+            p[m][h] = amp_pack<BF>(s[m][n][e], s[m][n][e + 1]);
+            ds[m][h] = amp_pack<BF>(u[m][n][e], u[m][n][e + 1]);
+          }
+        }
+#pragma unroll
+        for (int d = 0; d < D / 16; d++) {
+          unsigned x[4], y[4];
+          amp_ldmatrix_turned(y, gt + (i + j * 16) * PITCH + d * 32);
+          amp_ldmatrix_turned(x, qt + (i + j * 16) * PITCH + d * 32);
+#pragma unroll
+          for (int m = 0; m < MT; m++) {
+            amp_mma<BF>(dv[m][2 * d], p[m], y[0], y[1]);
+            amp_mma<BF>(dv[m][2 * d + 1], p[m], y[2], y[3]);
+            amp_mma<BF>(dk[m][2 * d], ds[m], x[0], x[1]);
+            amp_mma<BF>(dk[m][2 * d + 1], ds[m], x[2], x[3]);
+          }
         }
       }
     }

@@ -82,6 +82,7 @@ template <int D, bool BF, bool ANY> __global__ void __launch_bounds__(AMP_FLASH_
     const bool edge = j0 + P::KEYS > k.keys || (k.causal && j0 + P::KEYS - 1 > w0);
 #pragma unroll P::CHUNKS
     for (int j = 0; j < P::KEYS / 16; j++) { /* 16 keys */
+      if (P::CHUNKS == 1 && j0 + j * 16 >= reach) break;
       float s[MT][2][4], u[MT][2][4];
 #pragma unroll
       for (int m = 0; m < MT; m++) {

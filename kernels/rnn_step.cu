@@ -14,6 +14,9 @@
 */
 #include "mma.cuh"
 #include "rnn.cuh"
+#include "../src/cuda/cuda_gemm.h"
+
+extern "C" { int amp__cuda_rnn = 1; }
 
 namespace {
 
@@ -265,7 +268,8 @@ static bool translated()
 /* 16-byte pieces of whole rows, and a product so small that re-reading it from the L2 cache takes less than a launch more */
 bool amp_rnn_takes(const amp_rnn *k, bool backward, bool input)
 {
-  const double most = 34e6;
+  const double most = amp__cuda_rnn > 1 ? INFINITY : 34e6; /* bytes read */
+  if (!amp__cuda_rnn) return false;
   if (k->dtype != AMP_FLOAT16 && k->dtype != AMP_BFLOAT16) return false;
   if (amp__cuda_here()->cc < 80 || !translated() || k->h % 8 || k->r % 8 || (input && k->in % 8) || k->n > 4096 || k->g > 65535 * 32) return false;
   if (!aligned(k->h0) || !aligned(k->y) || !aligned(k->w) || (input && (!aligned(k->x) || !aligned(k->wx)))) return false;

@@ -63,6 +63,33 @@ end
 same(1, amp.ones(12, 1024, 1024, { device = 'cuda' }):max():item(), 'values')
 ]], 'AMP_EMULATED_MEMORY=64')
 
+  case('collects in the middle of a backward, too, and goes on', [[
+collectgarbage 'stop'
+local function run(garbage)
+  local x = amp.ones(3, 1024, 1024, { device = 'cuda', requires_grad = true }) -- 12 MiB
+  local y = (x * 2):exp()                            -- 12 MiB, saved, and 12 of garbage; backward needs 24 more
+  local s = y:sum()
+  if garbage then assert(amp.empty(4, 1024, 1024, { device = 'cuda' })) end
+  s:backward()
+  return x.grad[1][1][1]:item()
+end
+local want = run(false)
+collectgarbage()
+amp.cuda.empty_cache()
+local failures = amp.cuda.memory_stats().failures
+same(want, run(true), 'gradient')
+assert(amp.cuda.memory_stats().failures > failures, 'there was enough memory')
+-- too much for good is an error, and everything goes on
+collectgarbage()
+local held = amp.empty(7, 1024, 1024, { device = 'cuda' })
+fails(function() run(false) end, 'no memory for 12.0 MiB')
+collectgarbage()
+assert(held)
+held = nil
+collectgarbage()
+same(want, run(false), 'gradient after it')
+]], 'AMP_EMULATED_MEMORY=64')
+
   case('frees what waits for other streams before it gives up', [[
 local side = amp.cuda.Stream()
 for i = 1, 6 do

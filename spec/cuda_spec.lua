@@ -197,6 +197,40 @@ for name, f in pairs { mse = function(x) return F.mse_loss(x, y) end, none = fun
 end
 ]])
 
+  case('attention of 16-bit floats reads views, agrees with the CPU, and gives the same bits captured', [[
+for _, dtype in ipairs { 'float16', 'bfloat16' } do
+  amp.manual_seed(3)
+  local proj = nn.Linear(32, 3 * 2 * 40):to(dtype)
+  local function attend(p, x)
+    local h = p(x):view { 2, 70, 3, 2, 40 }:unbind(3)
+    for i = 1, 3 do h[i] = h[i]:transpose(2, 3) end
+    return F.scaled_dot_product_attention(h[1], h[2], h[3], { is_causal = true })
+  end
+  local x = amp.randn(2, 70, 32):to(dtype)
+  local function run(device, captured)
+    local p = nn.Linear(32, 3 * 2 * 40):to(dtype):to(device)
+    p:load_state_dict(proj:state_dict())
+    local opt = optim.SGD(p:parameters(), { lr = 1e-3 })
+    local step = function(v)
+      local y = attend(p, v)
+      y:float():square():sum():backward()
+      opt:step():clear_grad()
+      return y
+    end
+    if captured then step = amp.capture(step) end
+    local y
+    for _ = 1, 3 do y = step(x:to(device)) end
+    return { y:detach():cpu():float(), p.weight:detach():cpu():float() }
+  end
+  local want, a, b = run('cpu'), run('cuda'), run('cuda', true)
+  for i = 1, 2 do
+    assert(amp.equal(a[i], b[i]), dtype .. ': captured')
+    local off, most = (a[i] - want[i]):abs():max():item(), want[i]:abs():max():item()
+    assert(off <= (dtype == 'float16' and 5e-3 or 4e-2) * most, ('%s result %d: off by %g of %g'):format(dtype, i, off, most))
+  end
+end
+]])
+
   case('one launch checks many gradients', [[
 for _, bad in ipairs { 0, 1, 2, 3 } do
   local p = {}
@@ -241,5 +275,87 @@ amp.cuda.tf32(true)
 same(true, amp.cuda.tf32(false), 'tf32')
 fails(function() amp.cuda.tf32(3) end, 'true or false')
 same(1, amp.cuda.device_count(), 'count')
+]])
+end)
+
+describe('a graph of branches', function()
+  -- the emulator runs the nodes of a graph in any order that their dependencies allow, another one at each replay
+  case('gives what eager steps give, bit by bit: batch norm, attention, layer norm, cells, slices', [[
+local BN, LN, GRU = nn.Module:extend 'BN', nn.Module:extend 'LN', nn.Module:extend 'GRU'
+function BN:init()
+  self.a, self.b, self.c, self.d = nn.Conv2d(2, 4, 3, { padding = 1 }), nn.BatchNorm2d(4), nn.Conv2d(4, 4, 1), nn.Linear(4, 3)
+end
+function BN:forward(x) return self.d((self.b:forward_relu(self.a(x)) + self.c(self.a(x))):mean { 3, 4 }) end
+function LN:init() self.n, self.q, self.o = nn.LayerNorm(8), nn.Linear(8, 24), nn.Linear(8, 3) end
+function LN:forward(x)
+  local q = self.q(self.n(x)):view(2, 6, 3, 2, 4):unbind(3)
+  for i = 1, 3 do q[i] = q[i]:transpose(2, 3) end
+  local y = F.scaled_dot_product_attention(q[1], q[2], q[3], { is_causal = true })
+  return self.o(x + F.dropout(y:transpose(2, 3):reshape(2, 6, 8), 0.2, true)):view(-1, 3)
+end
+function GRU:init() self.c, self.o = nn.LSTMCell(8, 8), nn.Linear(8, 3) end
+function GRU:forward(x)
+  local h, c, out = amp.zeros(2, 8, { device = 'cuda' }), amp.zeros(2, 8, { device = 'cuda' }), {}
+  for t = 1, 6 do
+    h, c = self.c(x:select(2, t), { h, c })
+    out[t] = h
+  end
+  return self.o(amp.stack(out)):view(-1, 3)
+end
+local shapes = { { 2, 2, 5, 5 }, { 2, 6, 8 }, { 2, 6, 8 } }
+for i, Net in ipairs { BN, LN, GRU } do
+  local function run(captured)
+    amp.manual_seed(1)
+    local net = Net():to 'cuda'
+    local opt = optim.SGD(net:parameters(), { lr = 0.05, momentum = 0.9 })
+    local scaler = amp.GradScaler { init_scale = 256, growth_interval = 2 }
+    local region = amp.autocast.wrap(function(x)
+      local y = net(x)
+      return F.cross_entropy(y, amp.ones(y:size(1), { dtype = 'int64', device = 'cuda' }))
+    end, { dtype = 'float16' })
+    local function step(x)
+      local loss = region(x)
+      scaler:scale(loss):backward()
+      scaler:step(opt)
+      scaler:update()
+      opt:clear_grad()
+      return loss
+    end
+    if captured then step = amp.capture(step) end
+    local out = {}
+    amp.manual_seed(9)
+    for k = 1, 7 do out[k] = step(randn(unpack(shapes[i]))):item() end
+    for _, p in ipairs(net:parameters()) do out[#out + 1] = p:sum():item() end
+    for _, b in ipairs(net:buffers()) do out[#out + 1] = b:float():sum():item() end
+    return out
+  end
+  local a, b = run(false), run(true)
+  assert(#a == #b and a[1] ~= a[7])
+  for k = 1, #a do same(a[k], b[k], i .. '.' .. k) end
+end
+]])
+end)
+
+describe('16-bit results of linear with odd rows', function()
+  case('begin each row at 16 bytes, and are otherwise as any', [[
+amp.manual_seed(4)
+local w0, x0, y = amp.randn(515, 16):mul(0.1):half(), amp.randn(3, 5, 16):half(), amp.randint(1, 516, { 15 }, { dtype = 'int64' })
+local function run(device, bias)
+  local w, x = w0:clone():to(device):requires_grad_(), x0:clone():to(device):requires_grad_()
+  local b = bias and amp.ones(515):half():to(device):requires_grad_() or nil
+  local l = F.linear(x, w, b)
+  F.cross_entropy(l:view(-1, 515), y:to(device)):backward()
+  return { l, w.grad, x.grad, b and b.grad, l * 2 + 1, l:transpose(1, 2), l:reshape(-1), l:clone() }, l
+end
+for _, bias in ipairs { false, true } do
+  local a, b, l = run('cpu', bias), run('cuda', bias)
+  l = b[1]
+  assert(l:stride(2) == 520 and l:stride(1) == 5 * 520 and not l:is_contiguous())
+  for i = 1, 8 do
+    if a[i] then assert((a[i]:float() - b[i]:cpu():float()):abs():max():item() <= 1e-3 * a[i]:float():abs():max():item(), 'result ' .. i) end
+  end
+end
+assert(F.linear(x0:cuda(), w0:narrow(1, 1, 512):cuda()):is_contiguous())
+assert(F.linear(x0:float():cuda(), w0:float():cuda()):is_contiguous())
 ]])
 end)

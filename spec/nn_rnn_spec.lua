@@ -268,6 +268,26 @@ describe('a cell that runs for many steps', function()
     assert.is_nil(cell.weight_hh.grad)
   end)
 
+  it('has them in a GradManager, and at what the weights were made of', function()
+    local cell, x = made()
+    local gm = amp.GradManager():attach { cell.weight_ih, cell.bias_hh }
+    gm:record(function() gm:backward(loop(cell, x):sum()) end)
+    local want, got = reference(), grads(cell)
+    same({ weight_ih = want.weight_ih, bias_hh = want.bias_hh }, got, 1)
+    assert.is_nil(got.weight_hh)
+    local low = {}
+    for _, name in ipairs { 'weight_ih', 'weight_hh', 'bias_ih', 'bias_hh' } do low[#low + 1] = cell[name]:float() end
+    local h, c = amp.zeros(2, 4), amp.zeros(2, 4)
+    for t = 1, 5 do h, c = amp.lstm_cell(x[t]:float(), { h, c }, unpack(low)) end
+    local sum = h:sum()
+    local casts = amp.grad(sum, { low[2], cell.weight_ih, low[4] }, { retain_graph = true })
+    local leaves = amp.grad(sum, { cell.weight_hh, cell.weight_ih, cell.bias_hh })
+    for k = 1, 3 do
+      assert.is_true(leaves[k]:abs():sum():item() > 0)
+      H.close(casts[k]:float(), leaves[k]:float(), 64)
+    end
+  end)
+
   it('adds up over backwards, over cells with the same weights, and with a weight that is used elsewhere', function()
     local cell, x = made()
     local y = loop(cell, x)

@@ -197,3 +197,61 @@ describe('schedules that multiply', function()
     H.fails_here(function() sched:load_state_dict { schedulers = {} } end, '2 schedulers', '0')
   end)
 end)
+
+describe('16-bit results are rounded once', function()
+  local eps = { float16 = 2 ^ -10, bfloat16 = 2 ^ -7 }
+  -- fn on 16-bit values against the same in float64, and its gradients
+  local function same(name, fn, ...)
+    for dtype, ulp in pairs(eps) do
+      local low, wide = {}, {}
+      for i, v in ipairs { ... } do
+        low[i] = amp.tensor(v, { dtype = dtype })
+        wide[i] = low[i]:double()
+        low[i].requires_grad, wide[i].requires_grad = true, true
+      end
+      local y, want = fn(unpack(low)), fn(unpack(wide))
+      assert.equal(dtype, y.dtype)
+      local function close(a, b, what)
+        local text = ('%s, %s, %s: %s, expected %s'):format(name, dtype, what, tostring(a), tostring(b))
+        assert.is_true(a:detach():double():allclose(b:detach():to(dtype):double(), { rtol = 2 * ulp, atol = 1e-7 }), text)
+      end
+      close(y, want, 'result')
+      y:sum():backward()
+      want:sum():backward()
+      for i = 1, #low do close(low[i].grad, wide[i].grad, 'gradient ' .. i) end
+    end
+  end
+  it('where squares overflow or vanish on the way', function()
+    same('std', amp.std, { 300, -400, 500 })
+    same('std of rows', function(x) return x:std { dim = 2, keepdim = true } end, { { 300, -400, 500 }, { 1, 2, 3 } })
+    for _, name in ipairs { 'atan', 'asinh', 'softsign' } do same(name, amp[name], { 300, -500, 2, 0.5, -1e-3 }) end
+    same('acosh', amp.acosh, { 300, 2, 1.5 })
+    same('atan2', amp.atan2, { 300, 1e-4, 2, -1e3 }, { 300, 1e-4, -3, 20 })
+  end)
+  it('where close values are subtracted', function()
+    same('logaddexp', amp.logaddexp, { 300, 1, -2 }, { 299, 2, -2 })
+    same('glu', amp.glu, { 2, 300, -9, -12 })
+    for dtype, ulp in pairs(eps) do
+      local x = amp.tensor({ 0.05, -0.2, 3 }, { dtype = dtype })
+      assert.is_true(amp.tanhshrink(x):double():allclose(amp.tanhshrink(x:double()), { rtol = ulp, atol = 0 }))
+    end
+  end)
+  it('the farthest coordinate gets the gradient though the distance was rounded', function()
+    local far = { { 0.66243, -0.28849 }, { -0.34514, -0.95772 } }
+    same('cdist', function(a, b) return amp.cdist(a, b, { p = math.huge }) end, far, { { -0.82813, -0.71875 }, { 2.20313, 0.32812 } })
+    same('pdist', function(a) return amp.pdist(a, { p = math.huge }) end, { { 0.66243, -0.28849 }, { -0.34514, 1.5514 }, { 2.3437, 0.0123 } })
+  end)
+end)
+
+describe('derivatives at corners', function()
+  it('are 0 where atan2 has no direction and where a hinge bends', function()
+    local function leaf(v) return amp.tensor(v, { requires_grad = true }) end
+    local a, b = leaf { 0, 0, 3 }, leaf { 0, -1, 4 }
+    amp.atan2(a, b):sum():backward()
+    H.close(a.grad, { 0, -1, 4 / 25 })
+    H.close(b.grad, { 0, 0, -3 / 25 })
+    local x = leaf { 1, 0.5, 2 }
+    amp.hinge_embedding_loss(x, -amp.ones(3), { reduction = 'sum' }):backward()
+    H.close(x.grad, { 0, -1, 0 })
+  end)
+end)

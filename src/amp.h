@@ -168,9 +168,9 @@ typedef struct amp_memory_stats { /* bytes, of one device */
   int64_t pace, pace_large;  /* rw: bytes in smaller and in large blocks from which on S->attention asks for a pace */
   int64_t high;   /* most live bytes since a backward ended */
   int64_t swing;  /* rw: largest fall of live bytes from there to a backward's end, less what collectors freed */
-  int64_t rest;   /* rw: a GPU's least large bytes at the end of a backward; growth beyond asks for a pace there, which -1 says, and sets them anew */
   int64_t allocations, failures;
   int64_t kept;   /* of the cached bytes, those that captured steps keep */
+  int64_t rest;   /* rw: a GPU's least large bytes at the end of a backward; growth beyond asks for a pace there, which -1 says, and sets them anew */
 } amp_memory_stats;
 
 /* What the library knows of an op: its row. */
@@ -199,7 +199,8 @@ enum amp_op_flag {
   AMP_F_NODIFF_OUT1 = 256, /* results after the first carry no gradient */
   AMP_F_ONLY_INPLACE = 512, /* exists as name_ alone */
   AMP_F_AUX = 1024,    /* results after the first are for backward alone */
-  AMP_F_WIDENS = 2048  /* a GPU's kernel takes 16-bit inputs where autocast wants float32, and gives what it would of their casts */
+  AMP_F_WIDENS = 2048, /* a GPU's kernel takes 16-bit inputs where autocast wants float32, and gives what it would of their casts */
+  AMP_F_GRAD_ANY = 4096 /* a GPU's kernel of the derivative takes a gradient of any float dtype: none is cast for it */
 };
 
 enum amp_call_flag { /* added to an op's number */
@@ -349,9 +350,10 @@ enum amp_backward_flag {
   AMP_B_CREATE_GRAPH = 1, AMP_B_RETAIN_GRAPH = 2,
   AMP_B_ACCUMULATE = 4,   /* into leaves; else results are asked for one by one */
   AMP_B_ALLOW_UNUSED = 8,
-  AMP_B_STOP = 16         /* gradients go no further back than the inputs */
+  AMP_B_STOP = 16,        /* gradients go no further back than the inputs */
+  AMP_B_COLLECT = 32      /* where memory is short, stop with AMP_R_MEMORY, once for each op, instead of failing */
 };
-enum amp_request_kind { AMP_R_NONE, AMP_R_FUNCTION, AMP_R_HOOK };
+enum amp_request_kind { AMP_R_NONE, AMP_R_FUNCTION, AMP_R_HOOK, AMP_R_MEMORY /* give some back, then run again */ };
 
 typedef struct amp_engine { /* head of a running backward; read it between steps */
   int32_t request;     /* enum amp_request_kind, what Lua is asked for */

@@ -23,7 +23,10 @@ int amp__bwd_copy(amp_bwd *b) {
   return rc;
 }
 
-BWD(cast, G(b))
+int amp__bwd_cast(amp_bwd *b) {
+  if (b->any_dtype && amp__is_float(G(b)->dtype) && SHAPE(b, 0)->ndim == G(b)->ndim) return GIN(b, 0, G(b));
+  return GIN(b, 0, amp__xto(b, 0, G(b)));
+}
 BWD(clone, G(b))
 BWD(to_device, G(b))
 

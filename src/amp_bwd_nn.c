@@ -53,11 +53,11 @@ static int linear_back(amp_bwd *b, amp_tensor *g, amp_tensor *bias) {
   int rc = 0;
   if (NEED(b, 0)) rc = GIN(b, 0, amp__xto(b, 0, X2(matmul, g, IN(b, 1))));
   if (rc == 0 && NEED(b, 1)) {
-    if (!b->create_graph && g && g->device != AMP_CPU && IN(b, 0)->ndim > 1) {
+    if (!b->create_graph && NEED(b, 2) && !bias && g && g->device != AMP_CPU && IN(b, 0)->ndim > 1) {
       amp_tensor *out[AMP_MAX_OUT] = { NULL }, *in[2] = { g, IN(b, 0) };
       if ((rc = amp__xs(AMP_OP_linear_weight, NULL, 2, in, out)) < 0) return rc;
       rc = GIN(b, 1, amp__xto(b, 1, out[0]));
-      if (!bias) bias = out[1];
+      bias = out[1];
     } else rc = GIN(b, 1, amp__xto(b, 1, X2(matmul, transposed(rows(g)), rows(IN(b, 0)))));
   }
   if (rc == 0 && NEED(b, 2)) rc = GIN(b, 2, amp__xto(b, 2, bias ? bias : g));

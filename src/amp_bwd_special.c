@@ -1,12 +1,17 @@
 /*
 ** amp_bwd_special.c: derivatives of the rarer elementwise functions, of settings-
 ** bearing activations and of two-tensor functions, in the order of amp_ops.def.
-** All in recorded ops; where a function is in pieces, so is its derivative.
+** All in recorded ops; where a function is in pieces, so is its derivative. For
+** 16-bit values they are computed in float32: squares of x overflow long before
+** the derivative does, and differences of rounded values are mostly rounding.
 */
 #include "amp_bwd.h"
 
-#define X IN(b, 0)
-#define Y OUT(b, 0)
+static amp_tensor *wide(amp_tensor *t) { return t && amp__is_half(t->dtype) ? amp__xcast(t, AMP_FLOAT32) : t; }
+#define X wide(IN(b, 0))
+#define Y wide(OUT(b, 0))
+#undef G
+#define G(b) wide((b)->g[0])
 
 static amp_tensor *mul(amp_tensor *a, amp_tensor *b) { return X2(mul, a, b); }
 static amp_tensor *sq(amp_tensor *a) { return X2(mul, a, a); }
@@ -26,12 +31,17 @@ int amp__bwd_##name(amp_bwd *b) { \
   if (rc == 0 && NEED(b, 1)) rc = GIN(b, 1, amp__xto(b, 1, second)); \
   return rc; \
 }
-#define A IN(b, 0)
-#define B IN(b, 1)
+#define A wide(IN(b, 0))
+#define B wide(IN(b, 1))
 BOTH(fmod, G(b), X1(neg, mul(G(b), X1(trunc, X2(div, A, B)))))
 BOTH(hypot, mul(G(b), X2(div, A, Y)), mul(G(b), X2(div, B, Y)))
-static amp_tensor *norm2(amp_bwd *b) { amp_tensor *x = A, *y = B; return X2(add, sq(x), sq(y)); }
-BOTH(atan2, mul(G(b), X2(div, B, norm2(b))), X1(neg, mul(G(b), X2(div, A, norm2(b)))))
+/* part / (input^2 + other^2); 0 at the origin, which has no direction */
+static amp_tensor *turn(amp_bwd *b, amp_tensor *part) {
+  amp_tensor *x = A, *y = B, *n = X2(add, sq(x), sq(y)), *zero = XN(eq, n, 0);
+  return amp__xmask_not(zero, X2(div, part, amp__xfill(zero, n, 1)));
+}
+BOTH(atan2, mul(G(b), turn(b, B)), X1(neg, mul(G(b), turn(b, A))))
+/* e^(a - result); the result of two infinities of one sign stands on halves */
 BOTH(logaddexp, mul(G(b), X1(exp, X2(sub, A, Y))), mul(G(b), X1(exp, X2(sub, B, Y))))
 static amp_tensor *log_or_zero(amp_bwd *b) { /* 0 where input is 0 and the logarithm is not finite */
   amp_tensor *x = A, *y = B;

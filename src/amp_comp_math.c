@@ -13,11 +13,18 @@ static amp_tensor *limited(amp_tensor *x, double lo, double hi, bool has_lo, boo
 int amp__comp_clamp_min(amp_call *c) { return amp__ret(c, 0, limited(c->in[0], c->a[0].f, 0, true, false)); }
 int amp__comp_clamp_max(amp_call *c) { return amp__ret(c, 0, limited(c->in[0], 0, c->a[0].f, false, true)); }
 int amp__comp_relu6(amp_call *c) { return amp__ret(c, 0, limited(c->in[0], 0, 6, true, true)); }
-int amp__comp_tanhshrink(amp_call *c) { return amp__ret(c, 0, X2(sub, c->in[0], X1(tanh, c->in[0]))); }
 
-/* In float32 for 16 bits; at 0 the quotient is taken at 1, so that no NaN gets into derivatives. */
+/* float32 for 16 bits: where more than one op follows, results are rounded once */
+static amp_tensor *wide(amp_tensor *x) { return x && amp__is_half(x->dtype) ? amp__xcast(x, AMP_FLOAT32) : x; }
+
+int amp__comp_tanhshrink(amp_call *c) {
+  amp_tensor *x = wide(c->in[0]);
+  return amp__ret(c, 0, amp__xcast(X2(sub, x, X1(tanh, x)), c->in[0]->dtype));
+}
+
+/* At 0 the quotient is taken at 1, so that no NaN gets into derivatives. */
 int amp__comp_sinc(amp_call *c) {
-  amp_tensor *x = amp__is_half(c->in[0]->dtype) ? amp__xcast(c->in[0], AMP_FLOAT32) : c->in[0];
+  amp_tensor *x = wide(c->in[0]);
   amp_tensor *zero = XN(eq, x, 0), *z = XN(mul, amp__xfill(zero, x, 1), 3.14159265358979323846);
   return amp__ret(c, 0, amp__xcast(amp__xfill(zero, X2(div, X1(sin, z), z), 1), c->in[0]->dtype));
 }
@@ -50,7 +57,8 @@ int amp__comp_glu(amp_call *c) {
   d = (int)c->a[0].i;
   if (x->size[d] % 2) return amp__fail(AMP_E_SHAPE, "dimension %d has size %lld, which can't be halved", d + 1, (long long)x->size[d]);
   int64_t h = x->size[d] / 2;
-  return amp__ret(c, 0, X2(mul, amp__xnarrow(x, d, 0, h), X1(sigmoid, amp__xnarrow(x, d, h, h))));
+  amp_tensor *y = X2(mul, wide(amp__xnarrow(x, d, 0, h)), X1(sigmoid, wide(amp__xnarrow(x, d, h, h))));
+  return amp__ret(c, 0, amp__xcast(y, x->dtype));
 }
 
 int amp__comp_prelu(amp_call *c) {

@@ -481,6 +481,7 @@ struct amp_bwd {
   amp_tensor **gin;             /* [nin], NULL: none */
   bool create_graph;
   bool may_alias;               /* gin[0] may be a tensor that others hold: only a derivative reads it */
+  bool any_dtype;               /* gin[0] may have any float dtype: its only reader takes it so */
   bool takes_part;              /* instead of gin[0] a view's derivative may give the gradient of some elements of input 0: */
   amp_tensor *part;             /* of these strides, as if the input were contiguous */
   int64_t part_stride[AMP_MAX_DIM], part_offset;

@@ -28,6 +28,8 @@ typedef struct engine {
   amp_engine head;
   int flags;
   bool only;                    /* targets given: nothing else is reached */
+  bool inner;                   /* a target is no leaf */
+  bool again, collected;        /* the derivative is to be tried once more when memory was given back; it is the second time */
   entry *map; int cap, count;   /* open addressing; entries move when it grows: look up by key */
   amp_node **heap; int nheap, capheap;
   amp_tensor **leaves; int nleaves, capleaves; /* hooked ones, in order of arrival */
@@ -205,6 +207,8 @@ static int into_leaf(engine *e, amp_tensor *leaf, amp_tensor *g, bool may_keep)
   return 0;
 }
 
+static int give_leaf(void *e, amp_tensor *leaf, amp_tensor *g) { return into_leaf(e, leaf, g, true); }
+
 /* Where the gradient of the output that an edge leads to is gathered. *cell NULL: nobody wants it. The node is queued. */
 static int gathered(engine *e, const amp_edge *to, amp_tensor ***cell)
 {
@@ -296,7 +300,7 @@ static int send_part(engine *e, const amp_node *n, const amp_bwd *b)
 }
 
 /* Make g fit the argument it is the gradient of: a broadcast one is summed, another dtype cast. Borrowed from the pool. */
-static amp_tensor *fit(const amp_node *n, int i, amp_tensor *g)
+static amp_tensor *fit(const amp_node *n, int i, amp_tensor *g, bool any_dtype)
 {
   const amp_shape *s = amp__shape_of(n, i);
   bool same = g->ndim == s->ndim && memcmp(g->size, s->size, sizeof(int64_t) * s->ndim) == 0;
@@ -315,7 +319,7 @@ static amp_tensor *fit(const amp_node *n, int i, amp_tensor *g)
     amp__sl_list(&a, s->ndim, s->size);
     if ((g = amp__x(AMP_OP_sum_to, &a, 1, &g)) == NULL) return NULL;
   }
-  return g->dtype == s->dtype ? g : amp__xcast(g, s->dtype);
+  return g->dtype == s->dtype || (any_dtype && amp__is_float(g->dtype)) ? g : amp__xcast(g, s->dtype);
 }
 
 /* -- One node ------------------------------------------------------------------------ */
@@ -352,7 +356,7 @@ static int run_slices(engine *e, amp_node *n, amp_tensor *g)
   if ((rc = amp__ops[s->fn->op].bwd ? amp__ops[s->fn->op].bwd(&b) : 0) < 0) goto out;
   for (int i = 1; i < n->nin && rc == 0; i++) {
     if (gin[i] == NULL) continue;
-    amp_tensor *f = fit(n, i, gin[i]);
+    amp_tensor *f = fit(n, i, gin[i], false);
     if (f == NULL) { rc = amp__S->err.code; goto out; }
     amp__retain(f);
     rc = send(e, &n->edge[i], f, true);
@@ -394,20 +398,24 @@ static int run_native(engine *e, amp_node *n, amp_tensor **g)
   amp_bwd b = { .node = n, .nin = n->nin, .nout = n->nout, .a = n->a, .gin = gin, .create_graph = (e->flags & AMP_B_CREATE_GRAPH) != 0 };
   b.takes_part = !b.create_graph && n->edge[0].node;
   b.may_alias = b.takes_part && !e->only && !n->edge[0].node->hooks;
-  if (!b.create_graph && !e->only) b.later = &e->later;
+  b.any_dtype = b.may_alias && n->op == AMP_OP_cast && amp__shape_of(n, 0)->device != AMP_CPU && !n->edge[0].node->slices
+                && n->edge[0].node->op >= 0 && n->edge[0].node->op < AMP_OP_COUNT && (amp__ops[n->edge[0].node->op].info.flags & AMP_F_GRAD_ANY) && n->edge[0].index == 0;
+  if (!b.create_graph && !e->inner) b.later = &e->later;
   for (int i = 0; i < n->nout && i < AMP_MAX_OUT; i++) b.g[i] = g[i];
   rc = amp__ops[n->op].bwd(&b);
+  e->again = rc == AMP_E_MEMORY && (e->flags & AMP_B_COLLECT) && !e->collected; /* nothing was sent on yet */
   if (rc == 0 && b.part) rc = send_part(e, n, &b);
+  if (rc == 0 && e->later) rc = amp__later_flush(e->later, false, give_leaf, e);
   int kept = 0; /* gradients we hold a count of */
   for (; kept < n->nin && rc == 0; kept++) {
     if (gin[kept] == NULL) continue;
-    amp_tensor *f = fit(n, kept, gin[kept]);
+    amp_tensor *f = fit(n, kept, gin[kept], kept == 0 && b.any_dtype);
     if (f == NULL) { rc = amp__S->err.code; break; }
     amp__retain(f);
     gin[kept] = f;
   }
   if (amp_unlikely(amp__observing()) && rc == 0) amp__observe_gradients(&b);
-  for (int i = 0; i < n->nout && i < AMP_MAX_OUT; i++) { amp__free(g[i]); g[i] = NULL; }
+  for (int i = 0; i < n->nout && i < AMP_MAX_OUT && !e->again; i++) { amp__free(g[i]); g[i] = NULL; }
   amp__pool_release(mark);
   for (int i = 0; i < kept; i++) {
     if (gin[i] == NULL) continue;
@@ -475,7 +483,7 @@ static int finish_function(engine *e)
   for (int i = 0; i < n->nin && rc == 0; i++) {
     amp_tensor *r = e->back[i];
     if (r == NULL || (n->edge[i].node == NULL && n->edge[i].leaf == NULL)) continue;
-    amp_tensor *f = fit(n, i, r);
+    amp_tensor *f = fit(n, i, r, false);
     if (f == NULL) { rc = amp__S->err.code; break; }
     amp__retain(f);
     rc = send(e, &n->edge[i], f, true);
@@ -504,7 +512,7 @@ static int advance(engine *e)
   amp_tensor **g = x->grad;
   x->grad = NULL;
   x->queued = false;
-  for (int t = x->target; t >= 0; t = e->targets[t].next) {
+  for (int t = e->collected ? -1 : x->target; t >= 0; t = e->targets[t].next) {
     amp_tensor *v = g[e->targets[t].e.index];
     if (v && !accumulates(e)) { amp__retain(v); e->targets[t].grad = v; }
     else if (v && e->targets[t].t) { amp__retain(v); rc = amp__grad_accumulate(e->targets[t].t, v, false); }
@@ -527,6 +535,14 @@ static int advance(engine *e)
     bool watched = amp_unlikely(amp__observing()) && amp__observe_begin(&f, n->op, AMP_SP_NODE | AMP_SP_BACKWARD, n->seq);
     rc = run_native(e, n, g);
     if (watched) amp__observe_end(&f, rc);
+    if (e->again) {
+      e->again = false;
+      e->collected = true;
+      find(e, n)->grad = g;
+      e->head.request = AMP_R_MEMORY;
+      e->head.n = e->head.wanted = 0;
+      return 1;
+    }
     if (rc == 0 && !(e->flags & AMP_B_RETAIN_GRAPH)) amp__node_release_saved(n);
   }
 done:
@@ -551,6 +567,11 @@ static int run(engine *e)
     if ((rc = finish_function(e)) < 0) return rc;
     if (!(e->flags & AMP_B_RETAIN_GRAPH)) amp__node_release_saved(e->node);
     e->node = NULL;
+  } else if (e->head.request == AMP_R_MEMORY) {
+    e->head.request = AMP_R_NONE;
+    if ((rc = advance(e)) != 0) return rc;
+    e->collected = false;
+    e->node = NULL;
   }
   while (e->nheap) {
     e->node = pop_heap(e);
@@ -558,7 +579,7 @@ static int run(engine *e)
     if ((rc = advance(e)) != 0) return rc;
     e->node = NULL;
   }
-  if (e->later && (rc = amp__later_flush(e->later)) < 0) return rc;
+  if (e->later && (rc = amp__later_flush(e->later, true, give_leaf, e)) < 0) return rc;
   for (; e->leaf_at < e->nleaves; e->leaf_at++) {
     amp_tensor *leaf = e->leaves[e->leaf_at];
     entry *x = find(e, leaf);
@@ -610,6 +631,7 @@ static int add_target(engine *e, int i, amp_tensor *t)
   int rc = amp__edge_of(t, &g->e);
   if (rc < 0) return rc;
   if (g->e.leaf == NULL && g->e.node == NULL) return amp__fail(AMP_E_AUTOGRAD, "input %d has no history", i + 1);
+  e->inner |= g->e.leaf == NULL;
   entry *x = g->e.leaf ? get(e, g->e.leaf, true) : get(e, g->e.node, false);
   if (x == NULL) return amp__S->err.code;
   g->next = x->target;

@@ -214,6 +214,21 @@ void amp__like(amp_call *c, int i, const amp_tensor *t, int dtype)
   if (c->nout <= i) c->nout = i + 1;
 }
 
+void amp__aligned_rows(amp_call *c, int i)
+{
+  enum { LEAST = 512, EACH = 8 }; /* shorter rows are not worth the surprise */
+  amp_meta *m = &c->meta[i];
+  int64_t n = m->ndim ? m->size[m->ndim - 1] : 0;
+  if (m->device == AMP_CPU || !amp__is_half(m->dtype) || m->ndim < 2 || n < LEAST || n % EACH == 0) return;
+  m->stride[m->ndim - 1] = 1;
+  n = (n + EACH - 1) / EACH * EACH;
+  for (int d = m->ndim - 2; d >= 0; d--) {
+    m->stride[d] = n;
+    n *= m->size[d] > 1 ? m->size[d] : 1;
+  }
+  m->strides = 1;
+}
+
 bool amp__channels_last(const amp_tensor *t)
 {
   if (t->ndim != 4 || (t->flags & (AMP_T_DENSE | AMP_T_CONTIGUOUS)) != AMP_T_DENSE) return false;

@@ -19,6 +19,8 @@ int amp__dtype_attr(const amp_slot *s, int absent, int *dtype);
 int amp__shape_attr(amp_slot *s, const char *what, int *ndim, int64_t *size); /* an I attribute of sizes */
 int amp__want_index(const amp_tensor *t, int arg, const char *what);           /* an integer dtype */
 int amp__value_fits(double v, int dtype);           /* error if v has no place in dtype */
+/* meta[i]: rows of 16-bit values that begin at 16 bytes, where a GPU would read them one by one; others stay without gaps */
+void amp__aligned_rows(amp_call *c, int i);
 void amp__like(amp_call *c, int i, const amp_tensor *t, int dtype); /* meta[i]: t's shape and, if dense, strides */
 bool amp__channels_last(const amp_tensor *t);       /* 4-d, that order, and not C order too */
 void amp__as_channels_last(amp_meta *m);

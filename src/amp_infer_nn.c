@@ -54,6 +54,7 @@ int amp__infer_linear(amp_call *c)
   for (int d = 0; d < x->ndim - 1; d++) size[d] = x->size[d];
   size[x->ndim - 1] = w->size[0];
   amp__out(c, 0, x->dtype, x->ndim, size);
+  if (c->id == AMP_OP_linear) amp__aligned_rows(c, 0);
   return 0;
 }
 

@@ -342,6 +342,7 @@ int amp__infer_cross_entropy_backward(amp_call *c)
       || (rc = labels(c->in[2], 3, x->ndim, x->size, &n, rows)) < 0 || (rc = class_weight(c, 3, 1, classes(x->ndim, x->size))) < 0
       || (rc = amp__want_shape(c->in[4], "lse", n, rows)) < 0 || (rc = want_scalar(c->in[5], 6, "total")) < 0 || (rc = loss_grad(c->in[0], c->a[0].i, n, rows)) < 0) return rc;
   amp__like(c, 0, x, x->dtype);
+  if (x->ndim == 2) amp__aligned_rows(c, 0);
   return 0;
 }
 

@@ -60,7 +60,7 @@ static amp_tensor *joined(amp_later *l, int p)
   return l->n == 1 ? l->part[p][0] : amp__xdim(AMP_OP_cat, 0, l->n, l->part[p]);
 }
 
-static int finish(amp_later *l)
+static int finish(amp_later *l, amp_later_fn give, void *to)
 {
   amp_tensor *whole[PARTS] = { NULL }, *made[WANTS] = { NULL };
   int rc = 0, mark = amp__pool_mark(), zero = 0;
@@ -77,16 +77,17 @@ static int finish(amp_later *l)
   amp__pool_release(mark);
   for (int i = 0; i < l->nwant; i++) {
     if (!made[i]) continue;
-    if (rc == 0) rc = amp__grad_accumulate(l->leaf[i], made[i], true);
+    if (rc == 0) rc = give(to, l->leaf[i], made[i]);
     else amp__free(made[i]);
   }
   return rc;
 }
 
-int amp__later_flush(amp_later *l)
+int amp__later_flush(amp_later *l, bool all, amp_later_fn give, void *to)
 {
   int rc = 0;
-  for (; l && rc == 0; l = l->next) if (l->n) rc = finish(l);
+  for (; l && rc == 0; l = l->next)
+    if (l->n && (all || l->n >= MOST || l->bytes > HELD)) rc = finish(l, give, to);
   return rc;
 }
 
@@ -132,7 +133,7 @@ static bool fits(const amp_later *l, int nparts, amp_tensor *const *part, int n,
 int amp__later(amp_bwd *b, int nparts, amp_tensor *const *part, int n, const amp_want *want)
 {
   amp_tensor *leaf[WANTS];
-  int count = 0, rc;
+  int count = 0;
   amp_want wanted[WANTS];
   if (b->later == NULL || n > WANTS || nparts > PARTS || amp_unlikely(amp__observe_each())) return 0;
   for (int i = 0; i < n; i++) {
@@ -163,6 +164,5 @@ int amp__later(amp_bwd *b, int nparts, amp_tensor *const *part, int n, const amp
     l->bytes += (size_t)part[p]->numel * amp__dtype_size[part[p]->dtype];
   }
   l->n++;
-  if ((l->n >= MOST || l->bytes > HELD) && (rc = finish(l)) < 0) return rc;
   return 1;
 }

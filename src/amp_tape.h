@@ -24,7 +24,8 @@ amp_tensor *amp__physical(amp_tensor *t);
 const char *amp__node_name(const amp_node *n);
 void amp__dead_push(int64_t id);   /* an id whose node or leaf is gone (amp_grad.c) */
 typedef struct amp_later amp_later; /* products put off to the end of a backward (amp_later.c) */
-int amp__later_flush(amp_later *l);
+typedef int (*amp_later_fn)(void *to, amp_tensor *leaf, amp_tensor *g); /* takes g */
+int amp__later_flush(amp_later *l, bool all, amp_later_fn give, void *to); /* all: else only those that hold much */
 void amp__later_free(amp_later *l);
 bool amp__observe_each(void);      /* amp_observe.c: gradients are looked at where they are made */
 int64_t amp__new_id(void);         /* of the current state */

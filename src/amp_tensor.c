@@ -136,6 +136,10 @@ amp_tensor *amp__tensor_new(const amp_meta *m)
   if (m->strides) {
     for (int i = 0; i < m->ndim; i++) t->stride[i] = m->stride[i];
     amp__tensor_set_flags(t);
+    if (n > 0) { /* there may be gaps */
+      n = 1;
+      for (int i = 0; i < m->ndim; i++) n += (m->size[i] - 1) * m->stride[i];
+    }
   }
   t->storage = amp__storage_new(m->device, m->device_index, (size_t)n * amp__dtype_size[m->dtype]);
   return amp_likely(t->storage != NULL) ? t : without_storage(t);

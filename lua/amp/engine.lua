@@ -15,7 +15,8 @@ local word = words.of
 local M = {}
 
 local RETAIN_GRAPH = 2
-local FUNCTION = 1
+local FUNCTION, MEMORY = 1, 3
+local COLLECT = 32 -- the engine asks for a collection where memory is short
 
 local closures = call.closures -- id -> function's record or list of hooks
 
@@ -54,7 +55,8 @@ local function serve(e, flags)
   while true do
     local id, n, wanted = tonumber(e.id), e.n, e.wanted
     local record = closures[id]
-    if e.request == FUNCTION then
+    if e.request == MEMORY then collectgarbage()
+    elseif e.request == FUNCTION then
       if record == nil then
         err.throw_code('autograd', 'backward', 'the graph of a Function was freed; pass retain_graph = true to the earlier backward')
       end
@@ -154,7 +156,7 @@ function M.begin(op, roots, grads, inputs, flags, results)
     input = pointers(#inputs)
     for i = 1, #inputs do input[i - 1] = inputs[i].ptr_ end
   end
-  local e = C.amp_backward_begin(S, root, grad, n, input, inputs and #inputs or 0, flags)
+  local e = C.amp_backward_begin(S, root, grad, n, input, inputs and #inputs or 0, flags + COLLECT)
   if e == nil then err.raise(op) end
   return drive(e, flags, results)
 end

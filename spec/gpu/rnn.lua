@@ -1,18 +1,21 @@
 --- Recurrent nets and cells on the GPU against the CPU in float64 (on the same rounded operands): results, last states
 -- and the gradients of everything.
 --
---     luajit spec/gpu/rnn.lua [small] [times]
+--     luajit spec/gpu/rnn.lua [tiny | small] [times]
 --
--- from the top of the tree; `small` keeps to shapes that the emulator takes in a moment, `times` measures training
+-- from the top of the tree; `small` keeps to shapes that the emulator takes in a
+-- minute, `tiny` to what it takes in seconds, `times` measures training
 -- steps of one layer as well. A line is printed for each case out of tolerance; errors are relative to the largest
 -- value of the reference. The last line counts; the exit code says whether all passed.
 local ffi = require 'ffi'
 local amp = require 'amp'
+local core = require 'amp.ffi'
 local nn = amp.nn
 
-local small, times
+local tiny, small, times
 for _, word in ipairs(arg) do
-  small = small or word == 'small'
+  tiny = tiny or word == 'tiny'
+  small = small or tiny or word == 'small'
   times = times or word == 'times'
 end
 if not amp.cuda.is_available() then
@@ -81,7 +84,7 @@ local function describe(s, dtype)
 end
 
 local function case(s)
-  for _, dtype in ipairs(s.dtypes or { 'float16', 'bfloat16', 'float32' }) do
+  for _, dtype in ipairs(tiny and { 'float16' } or s.dtypes or { 'float16', 'bfloat16', 'float32' }) do
     amp.manual_seed(7)
     s.cell = s.kind:match 'Cell$' ~= nil
     local o = { bias = not s.nobias, nonlinearity = s.relu and 'relu' or nil }
@@ -116,7 +119,8 @@ end
 local every = { 'float16', 'bfloat16', 'float32', 'float64' }
 for _, kind in ipairs { 'LSTM', 'GRU', 'RNN' } do
   -- sizes that a launch takes whole and sizes that it does not, rows beyond a tile, a sum beyond a pass of the warps
-  for _, z in ipairs { { 1, 1, 8, 8 }, { 4, 5, 16, 24 }, { 3, 35, 24, 40 }, { 3, 4, 13, 11 }, { 2, 3, 8, 264 } } do
+  local sizes = { { 1, 1, 8, 8 }, { 3, 35, 16, 24 }, { 3, 4, 13, 11 }, { 4, 5, 24, 40 }, { 2, 3, 8, 264 } }
+  for _, z in ipairs(tiny and { unpack(sizes, 1, 3) } or sizes) do
     case { kind = kind, t = z[1], b = z[2], i = z[3], h = z[4], dtypes = every }
     case { kind = kind .. 'Cell', t = z[1], b = z[2], i = z[3], h = z[4], dtypes = every }
   end
@@ -132,8 +136,10 @@ case { kind = 'RNNCell', t = 4, b = 5, i = 16, h = 24, relu = true }
 case { kind = 'LSTM', t = 4, b = 5, i = 16, h = 24, proj = 8 }
 case { kind = 'LSTM', t = 4, b = 5, i = 16, h = 24, proj = 8, lengths = { 4, 4, 2, 1, 1 }, bi = true }
 -- sums beyond one turn of the loop
-case { kind = 'LSTM', t = 2, b = 2, i = 8, h = 520, dtypes = { 'float16' } }
-case { kind = 'LSTMCell', t = 2, b = 2, i = 520, h = 24, dtypes = { 'bfloat16' } }
+if not tiny then
+  case { kind = 'LSTM', t = 2, b = 2, i = 8, h = 520, dtypes = { 'float16' } }
+  case { kind = 'LSTMCell', t = 2, b = 2, i = 520, h = 24, dtypes = { 'bfloat16' } }
+end
 if not small then
   for _, kind in ipairs { 'LSTM', 'GRU', 'RNN' } do
     case { kind = kind, t = 16, b = 64, i = 512, h = 512, layers = 2 }
@@ -154,10 +160,12 @@ if times then
   end
   for _, z in ipairs { { 64, 64, 512 }, { 64, 64, 1024 }, { 64, 128, 512 }, { 128, 16, 256 } } do
     for _, kind in ipairs { 'LSTM', 'GRU', 'RNN' } do
-      for _, dtype in ipairs { 'float16', 'float32' } do
-        local net = nn[kind](z[3], z[3]):to(dtype):to 'cuda'
-        local x = amp.randn(z[1], z[2], z[3], { device = 'cuda' }):to(dtype):requires_grad_(true)
-        local g = amp.randn(z[1], z[2], z[3], { device = 'cuda' }):to(dtype)
+      for _, dtype in ipairs { 'float16', 'products', 'float32' } do
+        assert(core.C.amp_device_set(core.S, 1, 'rnn', dtype == 'products' and 0 or 1) >= 0)
+        local low = dtype == 'products' and 'float16' or dtype -- products: a step's product by cublasLt
+        local net = nn[kind](z[3], z[3]):to(low):to 'cuda'
+        local x = amp.randn(z[1], z[2], z[3], { device = 'cuda' }):to(low):requires_grad_(true)
+        local g = amp.randn(z[1], z[2], z[3], { device = 'cuda' }):to(low)
         local function forward() return (net(x)) end
         local function step() forward():backward(g) end
         local function ms(f)

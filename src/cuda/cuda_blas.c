@@ -158,7 +158,7 @@ static void choose(plan *p, const job *j, cublasLtMatmulHeuristicResult_t *r, in
   cudaEvent_t a, b;
   int best = 0;
   float least = -1;
-  if (!p->k.fixed && n > 1 && 2.0 * (double)p->k.rows * (double)p->k.cols * (double)p->k.k * (double)p->k.batch > 1e6
+  if (!p->k.fixed && n > 1 && 2.0 * (double)p->k.rows * (double)p->k.cols * (double)p->k.k * (double)p->k.batch > 1e4
       && cudaEventCreateWithFlags(&a, cudaEventDefault) == cudaSuccess && cudaEventCreateWithFlags(&b, cudaEventDefault) == cudaSuccess) {
     for (int i = 0; i < n; i++) {
       if (r[i].state != CUBLAS_STATUS_SUCCESS) continue;

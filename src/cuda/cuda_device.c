@@ -181,7 +181,7 @@ static int properties(int index, amp_device_properties *p)
 static int set(const char *name, int value)
 {
   int *cell = strcmp(name, "branches") == 0 ? &amp__cuda_branches : strcmp(name, "tf32") == 0 ? &amp__cuda_tf32 : strcmp(name, "deterministic") == 0 ? &amp__cuda_deterministic : strcmp(name, "cudnn") == 0 ? &amp__cuda_cudnn
-            : strcmp(name, "cusolver") == 0 ? &amp__cuda_solver : strcmp(name, "cufft") == 0 ? &amp__cuda_fft : NULL;
+            : strcmp(name, "cusolver") == 0 ? &amp__cuda_solver : strcmp(name, "cufft") == 0 ? &amp__cuda_fft : strcmp(name, "rnn") == 0 ? &amp__cuda_rnn : NULL;
   if (cell == NULL) return -1;
   int was = *cell;
   if (value >= 0) *cell = cell != &amp__cuda_tf32 && cell != &amp__cuda_deterministic && value > 1 ? 2 : value != 0;

@@ -32,6 +32,8 @@ int amp__cuda_gemm_plain(const amp_product *p);  /* kernels/gemm.cu: any strides
 int amp__cuda_gemm_lt(const amp_product *p);     /* 1: not taken; 0 done; <0 error */
 /* dz = grad times the derivative of act (enum of row act_backward; -1: grad itself, dz not written), sums over rows. kernels/linear_act.cu */
 int amp__cuda_columns(int act, const amp_tensor *grad, const amp_tensor *saved, amp_tensor *dz, amp_tensor *sums);
+/* A recurrent layer's step with its product in one launch (kernels/rnn_step.cu): 0: never, 1: where it is worth it, 2: wherever it can be */
+extern int amp__cuda_rnn;
 const char *amp__cuda_blas_info(void);           /* version, or why it is not there */
 
 #ifdef __cplusplus

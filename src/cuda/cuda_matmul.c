@@ -55,6 +55,15 @@ static int run(amp_product *p)
   return amp__cuda_gemm(p);
 }
 
+/* Does one row after the other lie in o, gaps between them or not? */
+static bool rows_lie(const amp_tensor *o)
+{
+  int n = o->ndim;
+  if (n < 2 || o->stride[n - 1] != 1 || o->stride[n - 2] < o->size[n - 1]) return false;
+  for (int d = n - 2; d > 0; d--) if (o->stride[d - 1] != o->stride[d] * o->size[d]) return false;
+  return true;
+}
+
 /* The result, or a dense stand-in for one whose matrix has no unit stride */
 static amp_tensor *target(amp_tensor *o) { return amp__cuda_plain(o) ? o : amp__cuda_make(o->dtype, o->ndim, o->size); }
 static int finish(amp_tensor *o, amp_tensor *t, int rc)
@@ -107,7 +116,7 @@ out:
 /* linear with an activation after it: act -1: none, else as in row linear_act; z: gelu's argument */
 static int linear(amp_call *c, amp_tensor *o, int act, amp_tensor *z)
 {
-  amp_tensor *t = target(o), *x = as(c->in[0], o->dtype), *w = as(c->in[1], o->dtype);
+  amp_tensor *t = rows_lie(o) ? o : target(o), *x = as(c->in[0], o->dtype), *w = as(c->in[1], o->dtype);
   amp_tensor *bias = c->nin > 2 && c->in[2] ? amp__cuda_dense(c->in[2], o->dtype) : NULL;
   int rc = AMP_E_MEMORY;
   if (!t || !x || !w || (c->nin > 2 && c->in[2] && !bias)) goto out;
@@ -121,12 +130,12 @@ static int linear(amp_call *c, amp_tensor *o, int act, amp_tensor *z)
   p.acs = x->stride[nx - 1];
   p.brs = w->stride[w->ndim - 1];
   p.bcs = one ? 1 : w->stride[0];
-  p.crs = p.n;
+  p.crs = t->ndim > 1 ? t->stride[t->ndim - 2] : p.n;
   p.ccs = 1;
   for (int d = nd - 1, step = 0; d >= 0; d--, step = 1) {
     p.size[d] = x->size[d];
     p.as[d] = x->stride[d];
-    p.cs[d] = step ? p.cs[d + 1] * x->size[d + 1] : p.m * p.n;
+    p.cs[d] = step ? p.cs[d + 1] * x->size[d + 1] : p.m * p.crs;
   }
   if (act < 0) { rc = run(&p); goto out; }
   /* in one launch, else the product and then the activation */
@@ -160,8 +169,14 @@ int amp__cuda_linear_act(amp_call *c) { return linear(c, c->out[0], (int)c->a[0]
 /* grad^T input over all rows, and the sums of grad's rows */
 int amp__cuda_linear_weight(amp_call *c)
 {
-  amp_tensor *o = c->out[0], *g = amp__cuda_dense(c->in[0], o->dtype), *x = amp__cuda_dense(c->in[1], o->dtype);
+  amp_tensor *o = c->out[0], *g = as(c->in[0], o->dtype), *x = amp__cuda_dense(c->in[1], o->dtype), *dense = NULL;
   int rc = AMP_E_MEMORY;
+  if (g && !rows_lie(g) && !amp__cuda_plain(g)) {
+    dense = amp__cuda_dense(g, o->dtype);
+    amp__free(g);
+    g = dense;
+    dense = NULL;
+  }
   if (!g || !x) goto out;
   amp_product p = { .dtype = o->dtype, .a = amp__data(g), .b = amp__data(x), .c = amp__data(o), .sums = amp__data(c->out[1]) };
   p.m = o->size[0];
@@ -169,7 +184,7 @@ int amp__cuda_linear_weight(amp_call *c)
   p.k = 1;
   for (int d = 0; d + 1 < g->ndim; d++) p.k *= g->size[d];
   p.ars = 1;
-  p.acs = p.m;
+  p.acs = rows_lie(g) ? g->stride[g->ndim - 2] : p.m;
   p.brs = p.n;
   p.bcs = 1;
   p.crs = p.n;
@@ -182,9 +197,11 @@ int amp__cuda_linear_weight(amp_call *c)
   }
   if (rc == 1) {
     rc = run(&p);
-    if (rc == 0) rc = amp__cuda_columns(-1, g, NULL, NULL, c->out[1]);
+    if (rc == 0 && !(dense = amp__cuda_dense(g, o->dtype))) rc = AMP_E_MEMORY;
+    if (rc == 0) rc = amp__cuda_columns(-1, dense, NULL, NULL, c->out[1]);
   }
 out:
+  amp__free(dense);
   amp__free(g);
   amp__free(x);
   return rc;

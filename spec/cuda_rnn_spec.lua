@@ -1,0 +1,53 @@
+--- Recurrent nets on the CUDA plug-in, run by the emulator as spec/cuda_spec.lua's cases are.
+local assert = require 'luassert'
+local H = require 'spec.helper'
+
+local folder = H.absolute(H.build) .. '/emulated'
+local there = io.open(folder .. '/libamp_cuda.so')
+if there then there:close() end
+
+local function case(name, fn) (there and it or pending)(name, fn) end
+local function child(code, env)
+  local out, status = H.child(code, '', ("AMP_PLUGIN_DIR='%s' %s"):format(folder, env or ''))
+  assert.equal(0, status, out)
+  return out
+end
+
+describe('recurrent nets on a GPU', function()
+  case('give what they give on the CPU', function()
+    local out = child(("arg = { 'tiny' } dofile '%s/spec/gpu/rnn.lua'"):format(H.root))
+    assert.is_truthy(out:match '%d+ passed, 0 failed', out)
+  end)
+
+  -- launches of a training step of a cell that runs for so many time steps
+  local function launches(kind, steps)
+    local out = child(([[
+local kind, T = '%s', %d
+local nn, F = amp.nn, amp.nn.functional
+local net = nn[kind](16, 16):to 'cuda'
+local x = amp.randn(T, 4, 16, { device = 'cuda' })
+local function step()
+  local h, c, outs = amp.zeros(4, 16, { device = 'cuda' }), amp.zeros(4, 16, { device = 'cuda' }), {}
+  for t = 1, T do
+    if kind == 'LSTMCell' then h, c = net(x[t], { h, c }) else h = net(x[t], h) end
+    outs[t] = h
+  end
+  return F.mse_loss(amp.stack(outs), x)
+end
+local region = amp.autocast.wrap(step, { dtype = 'float16' })
+region():backward()
+io.stderr:write 'begin\n'
+region():backward()
+io.stderr:write 'end\n'
+]]):format(kind, steps), 'AMP_EMULATOR_TRACE=1')
+    local n = 0
+    for _ in out:match('begin\n(.*)end\n'):gmatch 'launch ' do n = n + 1 end
+    return n
+  end
+
+  for _, kind in ipairs { 'LSTMCell', 'GRUCell', 'RNNCell' } do
+    case(('%s takes five launches for a time step: cast, forward; sum, backward, the state\'s gradient'):format(kind), function()
+      assert.equal(5 * 4, launches(kind, 6) - launches(kind, 2))
+    end)
+  end
+end)
