@@ -3,9 +3,10 @@
 ** (attention_mma.cu, attention_mma_back.cu, attention_mma_call.cu): the job of a
 ** launch, tiles of its tensors in shared memory, the mask's word on a score.
 **
-** A tile's rows have D columns (64 or 128; those beyond the head's size are 0) at a
-** pitch of D + 8. Blocks are 4 warps. Scores are in units of log2: score * scale /
-** ln 2, so a weight is one exp2. ANY: with a mask, or a scale not above 0.
+** A tile's rows have D columns (32, 64, 96, 128; those beyond the head's size are 0)
+** at a pitch of D + 8. Blocks are 4 warps. Scores are in units of log2: score * scale
+** / ln 2, so a weight is one exp2. ANY: with a mask, or a scale not above 0 (D is 64
+** or 128 then).
 */
 #ifndef AMP_ATTENTION_CUH
 #define AMP_ATTENTION_CUH
@@ -41,14 +42,17 @@ int amp_flash_launch(const amp_flash *k);
 int amp_flash_launch_keys(const amp_flash *k);
 int amp_flash_launch_queries(const amp_flash *k);
 
-/* The instance for a job: amp_flash_by(k, [&](auto wide, auto bf, auto any) { kernel<decltype(wide)::value ? 128 : 64, ...> }) */
-template <bool V> struct amp_flag { enum : bool { value = V }; };
+/* The instance for a job: amp_flash_by(k, [&](auto d, auto bf, auto any) { kernel<decltype(d)::value, ...> }) */
+template <int V> struct amp_constant { enum : int { value = V }; };
+static inline bool amp_flash_any(const amp_flash &k) { return k.side[AMP_F_MASK].p != NULL || !(k.scale > 0); }
+static inline int amp_flash_width(const amp_flash &k) { return k.size > 96 || (k.size > 64 && amp_flash_any(k)) ? 128 : k.size > 64 ? 96 : k.size > 32 || amp_flash_any(k) ? 64 : 32; }
 template <class F> static int amp_flash_by(const amp_flash &k, F f)
 {
-  bool any = k.side[AMP_F_MASK].p != NULL || !(k.scale > 0);
-  auto by = [&](auto wide, auto bf) { return any ? f(wide, bf, amp_flag<true>()) : f(wide, bf, amp_flag<false>()); };
-  if (k.size > 64) return k.bf16 ? by(amp_flag<true>(), amp_flag<true>()) : by(amp_flag<true>(), amp_flag<false>());
-  return k.bf16 ? by(amp_flag<false>(), amp_flag<true>()) : by(amp_flag<false>(), amp_flag<false>());
+  auto by = [&](auto d, auto any) { return k.bf16 ? f(d, amp_constant<1>(), any) : f(d, amp_constant<0>(), any); };
+  const int width = amp_flash_width(k);
+  if (amp_flash_any(k)) return width > 64 ? by(amp_constant<128>(), amp_constant<1>()) : by(amp_constant<64>(), amp_constant<1>());
+  return width > 96 ? by(amp_constant<128>(), amp_constant<0>()) : width > 64 ? by(amp_constant<96>(), amp_constant<0>())
+       : width > 32 ? by(amp_constant<64>(), amp_constant<0>()) : by(amp_constant<32>(), amp_constant<0>());
 }
 /* Launches with more than 48 KiB of dynamic shared memory must say so first. */
 template <class K> static int amp_flash_shared(K kernel, size_t n)
@@ -63,7 +67,9 @@ template <class K> static int amp_flash_shared(K kernel, size_t n)
     AMP_LAUNCH((kernel), dim3((unsigned)(blocks)), AMP_FLASH_THREADS, shared, k);                \
   } while (0)
 
-template <int D> struct amp_tile { enum { PITCH = (D + 8) * 2, CHUNKS = D / 8, STEP = AMP_FLASH_THREADS / CHUNKS }; };
+/* LINE: threads that copy a row, 16 bytes each, the last of them none if D / 8 is no power of two; STEP: rows at a time */
+template <int D> struct amp_tile { enum { PITCH = (D + 8) * 2, LINE = D > 64 ? 16 : D / 8, STEP = AMP_FLASH_THREADS / LINE }; };
+static inline int amp_flash_step(int d) { return d > 64 ? (int)amp_tile<128>::STEP : d > 32 ? (int)amp_tile<64>::STEP : (int)amp_tile<32>::STEP; }
 
 #if AMP_MMA
 /* Where batch b of every side starts; what a kernel does not use costs nothing */
@@ -86,18 +92,18 @@ template <int D> struct amp_tile_way {
   __device__ __forceinline__ amp_tile_way(const amp_flash_side &s, int64_t at, int r0, int n, int size)
   {
     typedef amp_tile<D> t;
-    const int r = r0 + (int)threadIdx.x / t::CHUNKS, c = (int)threadIdx.x % t::CHUNKS * 8;
+    const int r = r0 + (int)threadIdx.x / t::LINE, c = (int)threadIdx.x % t::LINE * 8;
     p = s.p + 2 * (at + (int64_t)r * s.row + c);
     left = c < size ? n - r : 0;
   }
-  __device__ __forceinline__ static int place() { return (int)threadIdx.x / amp_tile<D>::CHUNKS * amp_tile<D>::PITCH + (int)threadIdx.x % amp_tile<D>::CHUNKS * 16; }
+  __device__ __forceinline__ static int place() { return (int)threadIdx.x / amp_tile<D>::LINE * amp_tile<D>::PITCH + (int)threadIdx.x % amp_tile<D>::LINE * 16; }
   /* The next ROWS rows on their way into a tile (its address + place()); 0 for those that are not there */
   template <int ROWS> __device__ __forceinline__ void load(amp_at to, const amp_flash_side &s)
   {
     typedef amp_tile<D> t;
 #pragma unroll
     for (int i = 0; i < ROWS / t::STEP; i++) {
-      amp_copy16(to + i * t::STEP * t::PITCH, p, i * t::STEP < left);
+      if (D / 8 == t::LINE || threadIdx.x % t::LINE < D / 8) amp_copy16(to + i * t::STEP * t::PITCH, p, i * t::STEP < left);
       p += s.step;
     }
     left -= ROWS;
@@ -120,9 +126,9 @@ template <int D, int MT, bool BF> __device__ __forceinline__ void amp_tile_store
     }
   }
   __syncwarp();
-  const int r = lane / t::CHUNKS, column = lane % t::CHUNKS;
+  const int r = lane / t::LINE, column = lane % t::LINE;
 #pragma unroll 4
-  for (int i = r; i < MT * 16; i += 32 / t::CHUNKS)
+  for (int i = r; i < MT * 16; i += 32 / t::LINE)
     if (r0 + i < n && column * 8 < size) *(uint4 *)(p + (int64_t)(r0 + i) * stride + column * 8) = *(const uint4 *)(tile + i * t::PITCH + column * 16);
 }
 

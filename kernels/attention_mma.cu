@@ -17,7 +17,7 @@ namespace {
 enum { QUERIES = 128 };
 
 template <int D, bool ANY = false> struct plan {
-  enum { KEYS = D > 64 ? 32 : 64, ALL = D <= 64, HELD = D <= 64 ? D / 16 : ANY ? 0 : 2, /* parts of the queries stay in registers; if all do, their tile is the second stage */
+  enum { KEYS = D > 64 ? 32 : 64, ALL = D <= 64, HELD = D <= 64 ? D / 16 : D <= 96 ? 4 : ANY ? 0 : 2, /* parts of the queries stay in registers; if all do, their tile is the second stage */
          TILE = KEYS * amp_tile<D>::PITCH, STAGE = 2 * TILE, SHARED = ALL ? 2 * STAGE : 2 * STAGE + QUERIES * amp_tile<D>::PITCH };
 };
 
@@ -203,9 +203,9 @@ template <int D, bool BF, bool ANY> __global__ void __launch_bounds__(AMP_FLASH_
 
 int amp_flash_launch(const amp_flash *k)
 {
-  return amp_flash_by(*k, [&](auto wide, auto bf, auto any) {
-    enum { D = decltype(wide)::value ? 128 : 64 };
-    AMP_FLASH_LAUNCH((attend_mma<D, decltype(bf)::value, decltype(any)::value>), (int64_t)k->tiles * k->batch, plan<D>::SHARED, *k);
+  return amp_flash_by(*k, [&](auto d, auto bf, auto any) {
+    enum { D = decltype(d)::value };
+    AMP_FLASH_LAUNCH((attend_mma<D, decltype(bf)::value != 0, decltype(any)::value != 0>), (int64_t)k->tiles * k->batch, plan<D>::SHARED, *k);
     return 0;
   });
 }

@@ -58,7 +58,7 @@ void put(amp_flash *k, int i, const amp_tensor *t)
   int n = t->ndim;
   s->p = (char *)amp__data(t);
   s->row = t->size[n - 2] > 1 ? t->stride[n - 2] : 0;
-  s->step = s->row * 2 * (k->size > 64 ? (int)amp_tile<128>::STEP : (int)amp_tile<64>::STEP);
+  s->step = s->row * 2 * amp_flash_step(amp_flash_width(*k));
   for (int d = 0; d < n - 2; d++) s->lead[d] = t->size[d] > 1 ? t->stride[d] : 0;
 }
 
@@ -95,7 +95,6 @@ amp_flash job_of(amp_tensor *const *in, const amp_tensor *mask, const amp_slot *
   k.size = (int)q->size[n - 1];
   k.keys = (int)in[1]->size[n - 2];
   k.padded = (k.length + AMP_FLASH_PAD - 1) / AMP_FLASH_PAD * AMP_FLASH_PAD;
-  for (int i = 0; i < 3; i++) put(&k, AMP_F_Q + i, in[i]);
   k.causal = a[0].i != 0;
   k.bf16 = q->dtype == AMP_BFLOAT16;
   k.scale = (float)a[1].f;
@@ -105,6 +104,7 @@ amp_flash job_of(amp_tensor *const *in, const amp_tensor *mask, const amp_slot *
     k.mask_dtype = mask->dtype;
     k.mask_column = mask->size[n - 1] > 1 ? mask->stride[n - 1] : 0;
   }
+  for (int i = 0; i < 3; i++) put(&k, AMP_F_Q + i, in[i]);
   return k;
 }
 

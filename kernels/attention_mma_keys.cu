@@ -16,7 +16,7 @@ namespace {
 template <int D> struct plan {
   enum { MT = D > 64 ? 1 : 2, KEYS = 64 * MT, QUERIES = D > 64 ? 32 : 64, PITCH = amp_tile<D>::PITCH,
          TILE = QUERIES * PITCH, PARTS = D > 64 ? 2 : 1, STAGE = 2 * TILE + 2 * QUERIES * 4, SHARED = 2 * KEYS * PITCH + 2 * STAGE,
-         HELD = D / 16, HELD_V = D > 64 ? 0 : D / 32 }; /* how many of a row's fragments stay in registers */
+         HELD = D / 16, HELD_V = D > 96 ? 0 : D > 64 ? 6 : D / 32 }; /* how many of a row's fragments stay in registers */
 };
 
 #if AMP_MMA
@@ -205,11 +205,11 @@ template <int D, bool BF, bool ANY> __global__ void __launch_bounds__(AMP_FLASH_
 
 int amp_flash_launch_keys(const amp_flash *k)
 {
-  return amp_flash_by(*k, [&](auto wide, auto bf, auto any) {
-    enum { D = decltype(wide)::value ? 128 : 64 };
+  return amp_flash_by(*k, [&](auto d, auto bf, auto any) {
+    enum { D = decltype(d)::value };
     amp_flash job = *k;
     job.tiles = (k->keys + plan<D>::KEYS - 1) / plan<D>::KEYS;
-    AMP_FLASH_LAUNCH((gradient_keys<D, decltype(bf)::value, decltype(any)::value>), (int64_t)job.tiles * k->batch, plan<D>::SHARED, job);
+    AMP_FLASH_LAUNCH((gradient_keys<D, decltype(bf)::value != 0, decltype(any)::value != 0>), (int64_t)job.tiles * k->batch, plan<D>::SHARED, job);
     return 0;
   });
 }

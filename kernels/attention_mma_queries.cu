@@ -165,11 +165,11 @@ template <int D, bool BF, bool ANY> __global__ void __launch_bounds__(AMP_FLASH_
 
 int amp_flash_launch_queries(const amp_flash *k)
 {
-  return amp_flash_by(*k, [&](auto wide, auto bf, auto any) {
-    enum { D = decltype(wide)::value ? 128 : 64 };
+  return amp_flash_by(*k, [&](auto d, auto bf, auto any) {
+    enum { D = decltype(d)::value };
     amp_flash job = *k;
     job.tiles = (k->length + plan<D>::QUERIES - 1) / plan<D>::QUERIES;
-    AMP_FLASH_LAUNCH((gradient_queries<D, decltype(bf)::value, decltype(any)::value>), (int64_t)job.tiles * k->batch, plan<D>::SHARED, job);
+    AMP_FLASH_LAUNCH((gradient_queries<D, decltype(bf)::value != 0, decltype(any)::value != 0>), (int64_t)job.tiles * k->batch, plan<D>::SHARED, job);
     return 0;
   });
 }

@@ -68,6 +68,15 @@ describe('the benchmark commands', function()
       assert.is_nil(name, out)
     end
   end)
+  it('attention: milliseconds and TFLOP/s of both ways', function()
+    local out, status = run('kernels/attention.lua', 'small device=cpu dtype=float32')
+    assert.equal(0, status, out)
+    local line = '%s +([%%d.]+) ms +[%%d.]+ +(%%-?[%%d.]+) ms +%%-?[%%d.]+\n'
+    for _, shape in ipairs { '\n1 x 100 x 2 x 64 causal', '\n1 x 64 x 1 x 128' } do
+      local forward = out:match(line:format(shape))
+      assert.is_true(forward ~= nil and tonumber(forward) > 0, out)
+    end
+  end)
   it('curves: losses of ours, which go down', function()
     local file = H.tmp 'curves.tsv'
     local out, status = run('gpu/curves.lua', ('--tiny device=cpu python=none rows=gpt2 steps=12 dir=%s out=%s'):format(file:match '^(.*)/', file))

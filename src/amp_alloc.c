@@ -464,8 +464,8 @@ static size_t capacity_of(size_t n, int *cls)
 {
   *cls = class_of(n);
   size_t capacity = class_bytes(*cls);
-  if (capacity > CHUNK_MAX) {
-    capacity = (capacity + HUGE_PAGE - 1) & ~((size_t)HUGE_PAGE - 1);
+  if (capacity > CHUNK_MAX) { /* whole pages are enough: a class would waste up to an eighth */
+    capacity = (n + HUGE_PAGE - 1) & ~((size_t)HUGE_PAGE - 1);
     *cls = class_of(capacity);
   }
   return capacity;
@@ -611,18 +611,21 @@ static piece *take_oldest(piece **at, int cls)
   return p;
 }
 
-/* A cached block of class cls or, if large, of one up to half again as big. */
-static piece *pool_take(int device, int index, int cls, int stream)
+/* A cached block of class cls or, if large, of one up to half again as big (on a GPU a quarter), with room for capacity bytes. */
+static piece *pool_take(int device, int index, int cls, size_t capacity, int stream)
 {
   piece *p = NULL;
-  int last = cls < SMALL_CLASSES ? cls : cls + 4;
+  int last = cls < SMALL_CLASSES ? cls : device == AMP_CPU ? cls + 4 : cls + 2;
   pthread_mutex_lock(&lock);
   amp_pool *o = device != AMP_CPU ? own[index] : NULL;
   for (int k = cls; k <= last && k < CLASSES; k++) {
     piece **head = o ? &o->list[k] : &lists_of(device, index, stream)[k];
     if (o && class_bytes(k) <= OLDEST_MAX) {
       if ((p = take_oldest(head, k))) break;
-    } else if ((p = *head)) { *head = p->next; break; }
+      continue;
+    }
+    while (*head && (*head)->capacity < capacity) head = &(*head)->next;
+    if ((p = *head)) { *head = p->next; break; }
   }
   if (p && o) {
     o->out++;
@@ -698,10 +701,10 @@ amp_block *amp__block_new(int device, int index, size_t bytes)
     }
   }
   if (CACHING || device != AMP_CPU) {
-    p = pool_take(device, index, cls, stream);
+    p = pool_take(device, index, cls, capacity, stream);
     if (p == NULL && device != AMP_CPU && amp_unlikely(amp__streamed)) {
       amp__late_settle(device, index);
-      p = pool_take(device, index, cls, stream);
+      p = pool_take(device, index, cls, capacity, stream);
     }
     if (p) {
       int64_t n = (int64_t)p->capacity;

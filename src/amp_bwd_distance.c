@@ -113,6 +113,12 @@ int amp__bwd_cdist(amp_bwd *b) { /* p compute_mode */
   amp_tensor *x1 = rows_of(IN(b, 0), h), *x2 = rows_of(IN(b, 1), h), *dist = OUT(b, 0), *g = G(b), *out[AMP_MAX_OUT];
   int dtype = amp__is_half(h->dtype) ? AMP_FLOAT32 : h->dtype, at = h->ndim - 2, features = h->ndim, rc;
   OR_FAIL(x1 && x2 && dist);
+  if (isinf(p) && dtype != h->dtype) { /* no coordinate is as far as the rounded distance says */
+    amp_sl s = amp__sl();
+    amp__sl_copy(&s, b->a, 2);
+    amp_tensor *in[2] = { x1 = amp__xcast(x1, dtype), x2 = amp__xcast(x2, dtype) };
+    OR_FAIL(x1 && x2 && (dist = amp__x(AMP_OP_cdist, &s, 2, in)) && (g = amp__xcast(g, dtype)));
+  }
   if (p == 2 && (x1->size[at] > 25 || x2->size[at] > 25) && b->a[1].i != 2)
     return euclid(b, amp__xcast(x1, dtype), amp__xcast(x2, dtype), amp__xcast(dist, dtype), amp__xcast(g, dtype));
   if (!b->create_graph) {
@@ -161,6 +167,11 @@ int amp__bwd_pdist(amp_bwd *b) {
   amp_tensor *x = IN(b, 0), *dist = OUT(b, 0), *g = G(b);
   double p = b->a[0].f;
   OR_FAIL(x && dist);
+  if (isinf(p) && amp__is_half(x->dtype)) { /* as above */
+    amp_sl s = amp__sl();
+    amp__sl_copy(&s, b->a, 1);
+    OR_FAIL((x = amp__xcast(x, AMP_FLOAT32)) && (dist = amp__x(AMP_OP_pdist, &s, 1, &x)) && (g = amp__xcast(g, AMP_FLOAT32)));
+  }
   if (!b->create_graph) {
     amp_tensor *in[3] = { g, x, dist };
     amp_sl s = amp__sl();

@@ -41,8 +41,7 @@ static amp_tensor *turn(amp_bwd *b, amp_tensor *part) {
   return amp__xmask_not(zero, X2(div, part, amp__xfill(zero, n, 1)));
 }
 BOTH(atan2, mul(G(b), turn(b, B)), X1(neg, mul(G(b), turn(b, A))))
-/* e^(a - result); the result of two infinities of one sign stands on halves */
-BOTH(logaddexp, mul(G(b), X1(exp, X2(sub, A, Y))), mul(G(b), X1(exp, X2(sub, B, Y))))
+BOTH(logaddexp, mul(G(b), X1(sigmoid, X2(sub, A, B))), mul(G(b), X1(sigmoid, X2(sub, B, A))))
 static amp_tensor *log_or_zero(amp_bwd *b) { /* 0 where input is 0 and the logarithm is not finite */
   amp_tensor *x = A, *y = B;
   return amp__xmask_not(X2(logical_and, XN(eq, x, 0), XN(le, y, 0)), X1(log, y));

@@ -37,7 +37,7 @@ void amp__block_moved(amp_block *b)
 
 static const amp_stream_ops *ops_of(int device, int index, int stream)
 {
-  if (device <= AMP_CPU || device >= AMP_DEVICE_COUNT || index < 0 || index >= amp_device_available(device)) {
+  if (device < AMP_CPU || device >= AMP_DEVICE_COUNT || index < 0 || index >= amp_device_available(device)) {
     amp__fail(AMP_E_DEVICE, "device %s:%d is not there: %s", amp_device_name(device), index + 1, amp_device_reason(device));
     return NULL;
   }

@@ -36,9 +36,9 @@ local bytes = ffi.typeof 'int64_t[2]'
 -- driver's, libraries', other programs'), allocations, failures}
 function M.memory_stats(device)
   local m = stats('cuda.memory_stats', device)
-  local b = bytes()
+  local b, live, cached = bytes(), tonumber(m.live), tonumber(m.cached)
   call.check(C.amp_device_memory(S, CUDA, gpu('cuda.memory_stats', device), b, b + 1), 'cuda.memory_stats')
-  local live, cached, free, total = tonumber(m.live), tonumber(m.cached), tonumber(b[0]), tonumber(b[1])
+  local free, total = tonumber(b[0]), tonumber(b[1])
   return { live = live, cached = cached, kept = tonumber(m.kept), peak = tonumber(m.peak), free = free, total = total,
     others = math.max(total - free - live - cached, 0), allocations = tonumber(m.allocations), failures = tonumber(m.failures) }
 end

@@ -5,11 +5,12 @@
 **   AMP_LAUNCH -> emu_launch: blocks one after the other; a block's threads are
 **   fibers that run until they meet a barrier or a warp's exchange
 **
-** Streams run at once and in order; with AMP_EMULATED_LAZY=1 as late as they
-** may. AMP_EMULATED_MEMORY: MiB of a card (1024). While a stream is captured, launches and
-** copies are noted with their arguments and what they depend on; a graph runs
-** in another order at each launch, any that its dependencies allow. Memory is the
-** host's own, from malloc, so that AddressSanitizer sees what lies outside.
+** Streams run at once and in order; with AMP_EMULATED_LAZY=1 as late as they may.
+** While a stream is captured, launches and copies are noted with their arguments
+** and what they depend on; a graph runs in another order at each launch, any that
+** its dependencies allow. AMP_EMULATED_ORDER=backward runs a launch's last block
+** and thread first. Memory is the host's own, from malloc, so that AddressSanitizer
+** sees what lies outside; AMP_EMULATED_MEMORY says how many MiB a card has (1024).
 */
 #ifndef EMU_CUDA_RUNTIME_H
 #define EMU_CUDA_RUNTIME_H

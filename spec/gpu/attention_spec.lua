@@ -91,8 +91,14 @@ describe('attention on a GPU agrees with the CPU:', function()
           check { dtype = dtype, l = 130, s = 20, mask = name, d = 128, h = 1 }
         end
       end)
-      it('layouts', function()
+      it('layouts, more head sizes', function()
         check { dtype = dtype, l = 100, s = 100, kind = 'packed', grad = 'turned', causal = true, n = 2, h = 3 }
+        for _, d in ipairs { 32, 24, 96, 72 } do
+          check { dtype = dtype, l = 150, s = 70, d = d, kind = 'turned', grad = 'plain' }
+          check { dtype = dtype, l = 70, s = 150, d = d, causal = true, h = 1 }
+          check { dtype = dtype, l = 150, s = 150, d = d, kind = 'packed', grad = 'turned', causal = true, h = 1 }
+          check { dtype = dtype, l = 40, s = 50, d = d, mask = 'bool' }
+        end
         for _, kind in ipairs { 'odd', 'columns', 'turned' } do check { dtype = dtype, l = 40, s = 50, kind = kind, n = 2, h = 3 } end
         check { dtype = dtype, l = 40, s = 50, grad = 'one' }
       end)
@@ -127,7 +133,7 @@ describe('attention on a GPU agrees with the CPU:', function()
       end)
       if card then
         it('large', function()
-          for _, d in ipairs { 64, 80, 128 } do
+          for _, d in ipairs { 32, 64, 80, 96, 128 } do
             for _, causal in ipairs { false, true } do
               check { dtype = dtype, l = 1024, s = 1024, d = d, causal = causal, n = 4, h = 6, kind = 'packed', grad = 'turned' }
               check { dtype = dtype, l = 777, s = 1300, d = d, causal = causal, n = 3, h = 5 }
