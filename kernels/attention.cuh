@@ -132,14 +132,23 @@ template <int D, int MT, bool BF> __device__ __forceinline__ void amp_tile_store
     if (r0 + i < n && column * 8 < size) *(uint4 *)(p + (int64_t)(r0 + i) * stride + column * 8) = *(const uint4 *)(tile + i * t::PITCH + column * 16);
 }
 
-/* The score (a product) of query i and key j, both there, in units of log2 with the mask's word on it */
-__device__ __forceinline__ float amp_flash_masked(const amp_flash &k, int64_t mat, int i, int j, float s)
+/* f(word), word(i, j, s) being score s of query i and key j in units of log2 with the mask's word on it; what mask it is is asked once */
+template <bool BF, class F> __device__ __forceinline__ void amp_flash_by_mask(const amp_flash &k, int64_t mat, F f)
 {
-  s *= k.c;
-  if (k.side[AMP_F_MASK].p == NULL) return s;
-  int64_t at = mat + (int64_t)i * k.side[AMP_F_MASK].row + (int64_t)j * k.mask_column;
-  if (k.mask_dtype == AMP_BOOL) return ((const uint8_t *)k.side[AMP_F_MASK].p)[at] ? s : -INFINITY;
-  return s + 1.44269504f * amp_load<float>(k.side[AMP_F_MASK].p, k.mask_dtype, at);
+  const float c = k.c;
+  const int64_t row = k.side[AMP_F_MASK].row, column = k.mask_column;
+  const char *p = k.side[AMP_F_MASK].p;
+  if (p == NULL) f([=](int, int, float s) { return s * c; });
+  else if (k.mask_dtype == AMP_BOOL) {
+    const uint8_t *m = (const uint8_t *)p + mat;
+    f([=](int i, int j, float s) { return m[i * row + j * column] ? s * c : -INFINITY; });
+  } else if (k.mask_dtype == AMP_FLOAT32) {
+    const float *m = (const float *)p + mat;
+    f([=](int i, int j, float s) { return s * c + m[i * row + j * column] * 1.44269504f; });
+  } else { /* the dtype of queries */
+    const uint16_t *m = (const uint16_t *)p + mat;
+    f([=](int i, int j, float s) { return s * c + (BF ? amp_bf2f(m[i * row + j * column]) : amp_h2f(m[i * row + j * column])) * 1.44269504f; });
+  }
 }
 #endif
 

@@ -99,21 +99,27 @@ template <int D, bool BF, bool ANY> __global__ void __launch_bounds__(AMP_FLASH_
         }
       }
     }
-    if (ANY || j0 + KEYS > k.keys || (k.causal && j0 + KEYS - 1 > w0)) {
+    if constexpr (ANY) {
+      amp_flash_by_mask<BF>(k, at[AMP_F_MASK], [&](auto word) {
+#pragma unroll
+        for (int m = 0; m < 2; m++) {
+#pragma unroll
+          for (int e = 0; e < KEYS / 2; e++) {
+            const int i = w0 + m * 16 + (e >> 1 & 1) * 8 + r, j = j0 + e / 4 * 8 + (lane & 3) * 2 + (e & 1);
+            if (i < k.length && j < k.keys) s[m][e / 4][e & 3] = word(i, j, s[m][e / 4][e & 3]);
+          }
+        }
+      });
+    }
+    if (j0 + KEYS > k.keys || (k.causal && j0 + KEYS - 1 > w0)) {
 #pragma unroll
       for (int m = 0; m < 2; m++) {
 #pragma unroll
         for (int h = 0; h < 2; h++) {
-          const int i = w0 + m * 16 + h * 8 + r, j = j0 + (lane & 3) * 2, last = k.causal ? min(k.keys, i + 1) : k.keys;
+          const int i = w0 + m * 16 + h * 8 + r, room = (k.causal ? min(k.keys, i + 1) : k.keys) - j0 - (lane & 3) * 2;
 #pragma unroll
-          for (int n = 0; n < KEYS / 8; n++) {
-#pragma unroll
-            for (int e = 0; e < 2; e++) {
-              float &v = s[m][n][2 * h + e];
-              if (j + n * 8 + e >= last) v = -INFINITY;
-              else if (ANY && i < k.length) v = amp_flash_masked(k, at[AMP_F_MASK], i, j + n * 8 + e, v);
-            }
-          }
+          for (int e = 0; e < KEYS / 4; e++)
+            if (e / 2 * 8 + (e & 1) >= room) s[m][e / 2][2 * h + (e & 1)] = -INFINITY;
         }
       }
     }

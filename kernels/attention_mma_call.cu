@@ -63,7 +63,7 @@ void put(amp_flash *k, int i, const amp_tensor *t)
 }
 
 /* The cards and shapes that are taken */
-bool taken(const amp_tensor *q, const amp_tensor *k, const amp_tensor *v)
+bool taken(const amp_tensor *q, const amp_tensor *k, const amp_tensor *v, const amp_tensor *mask)
 {
   static signed char known[AMP_CUDA_MAX]; /* 1: no, 2: yes */
   amp_cuda_device *d = amp__cuda_here();
@@ -71,6 +71,7 @@ bool taken(const amp_tensor *q, const amp_tensor *k, const amp_tensor *v)
   int64_t batch = 1, size = q->size[n - 1], length = q->size[n - 2], keys = k->size[n - 2], tiles = (length > keys ? length : keys) / 64 + 2;
   for (int i = 0; i < n - 2; i++) batch *= q->size[i];
   if ((q->dtype != AMP_FLOAT16 && q->dtype != AMP_BFLOAT16) || size != v->size[n - 1] || size % 8 != 0 || size == 0 || size > 128) return false;
+  if (mask && mask->dtype != AMP_BOOL && mask->dtype != AMP_FLOAT32 && mask->dtype != q->dtype) return false;
   if (batch == 0 || length == 0 || tiles * 128 > INT32_MAX / 2 || batch > INT32_MAX / (tiles * 128)) return false;
   int yes = __atomic_load_n(&known[d->index], __ATOMIC_RELAXED);
   if (yes == 0) {
@@ -117,12 +118,13 @@ amp_tensor *operand(amp_tensor *t, int dtype) { return t->dtype == dtype && fits
 int amp_flash_forward(amp_call *c)
 {
   amp_tensor *in[3] = { NULL }, *out = NULL, *lse = NULL;
+  amp_tensor *mask = c->nin > 3 ? c->in[3] : NULL;
   int rc = AMP_E_MEMORY, dtype = c->in[0]->dtype;
-  if (!taken(c->in[0], c->in[1], c->in[2])) return 1;
+  if (!taken(c->in[0], c->in[1], c->in[2], mask)) return 1;
   for (int i = 0; i < 3; i++) if (!(in[i] = operand(c->in[i], dtype))) goto end;
   if (!(out = result(c->out[0])) || !(lse = amp_take(c->out[1], AMP_FLOAT32))) goto end;
   {
-    amp_flash k = job_of(in, c->nin > 3 ? c->in[3] : NULL, c->a);
+    amp_flash k = job_of(in, mask, c->a);
     put(&k, AMP_F_OUT, out);
     k.lse = (float *)amp__data(lse);
     k.tiles = k.padded / 128;
@@ -139,13 +141,14 @@ end:
 int amp_flash_backward(amp_call *c)
 {
   amp_tensor *in[5] = { NULL }, *y[3] = { NULL }, *lse = NULL, *scratch = NULL;
+  amp_tensor *mask = c->nin > 6 ? c->in[6] : NULL;
   int rc = AMP_E_MEMORY, dtype = c->in[1]->dtype;
-  if (!taken(c->in[1], c->in[2], c->in[3])) return 1;
+  if (!taken(c->in[1], c->in[2], c->in[3], mask)) return 1;
   for (int i = 0; i < 5; i++) if (!(in[i] = operand(c->in[i], dtype))) goto end;
   for (int i = 0; i < 3; i++) if (!(y[i] = result(c->out[i]))) goto end;
   if (!(lse = amp__cuda_dense(c->in[5], AMP_FLOAT32))) goto end;
   {
-    amp_flash k = job_of(in + 1, c->nin > 6 ? c->in[6] : NULL, c->a);
+    amp_flash k = job_of(in + 1, mask, c->a);
     size_t rows = (size_t)k.batch * (size_t)k.padded;
     int lanes = k.size > 64 ? 16 : 8;
     if (!(scratch = amp__cuda_scratch(rows * 2 * sizeof(float)))) goto end;

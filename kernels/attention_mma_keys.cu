@@ -13,10 +13,10 @@
 
 namespace {
 
-template <int D> struct plan {
+template <int D, bool ANY = false> struct plan {
   enum { MT = D > 64 ? 1 : 2, KEYS = 64 * MT, QUERIES = D > 64 ? 32 : 64, PITCH = amp_tile<D>::PITCH,
          TILE = QUERIES * PITCH, PARTS = D > 64 ? 2 : 1, STAGE = 2 * TILE + 2 * QUERIES * 4, SHARED = 2 * KEYS * PITCH + 2 * STAGE,
-         HELD = D / 16, HELD_V = D > 96 ? 0 : D > 64 ? 6 : D / 32 }; /* how many of a row's fragments stay in registers */
+         HELD = ANY && D > 64 ? 4 : D / 16, HELD_V = ANY || D > 96 ? 0 : D > 64 ? 6 : D / 32 }; /* how many of a row's fragments stay in registers */
 };
 
 #if AMP_MMA
@@ -35,7 +35,7 @@ template <int D> __device__ __forceinline__ void load(const amp_flash &k, amp_at
 template <int D, bool BF, bool ANY> __global__ void __launch_bounds__(AMP_FLASH_THREADS, 2) gradient_keys(const __grid_constant__ amp_flash k)
 {
 #if AMP_MMA
-  typedef plan<D> P;
+  typedef plan<D, ANY> P;
   enum { PITCH = P::PITCH, MT = P::MT, N = 2 * P::PARTS };
   AMP_SHARED(unsigned char, memory);
   unsigned char *const stages = memory + 2 * P::KEYS * PITCH;
@@ -127,14 +127,16 @@ template <int D, bool BF, bool ANY> __global__ void __launch_bounds__(AMP_FLASH_
         }
       }
       if constexpr (ANY) {
+        amp_flash_by_mask<BF>(k, at[AMP_F_MASK], [&](auto word) {
 #pragma unroll
-        for (int m = 0; m < MT; m++) {
+          for (int m = 0; m < MT; m++) {
 #pragma unroll
-          for (int e = 0; e < N * 4; e++) {
-            const int row = w0 + m * 16 + (e >> 1 & 1) * 8 + r, query = i0 + i + e / 4 * 8 + (lane & 3) * 2 + (e & 1);
-            if (row < k.keys && query < k.length) s[m][e / 4][e & 3] = amp_flash_masked(k, at[AMP_F_MASK], query, row, s[m][e / 4][e & 3]);
+            for (int e = 0; e < N * 4; e++) {
+              const int row = w0 + m * 16 + (e >> 1 & 1) * 8 + r, query = i0 + i + e / 4 * 8 + (lane & 3) * 2 + (e & 1);
+              if (row < k.keys && query < k.length) s[m][e / 4][e & 3] = word(query, row, s[m][e / 4][e & 3]);
+            }
           }
-        }
+        });
       }
       /* s becomes p and u ds */
 #pragma unroll

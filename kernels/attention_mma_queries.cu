@@ -103,12 +103,14 @@ template <int D, bool BF, bool ANY> __global__ void __launch_bounds__(AMP_FLASH_
         }
       }
       if constexpr (ANY) {
+        amp_flash_by_mask<BF>(k, at[AMP_F_MASK], [&](auto word) {
 #pragma unroll
-        for (int e = 0; e < MT * 8; e++) {
-          const int i = w0 + e / 8 * 16 + (e >> 1 & 1) * 8 + r, key = j0 + j * 16 + (e >> 2 & 1) * 8 + (lane & 3) * 2 + (e & 1);
-          float &v = s[e / 8][e >> 2 & 1][e & 3];
-          if (i < k.length && key < k.keys) v = amp_flash_masked(k, at[AMP_F_MASK], i, key, v);
-        }
+          for (int e = 0; e < MT * 8; e++) {
+            const int i = w0 + e / 8 * 16 + (e >> 1 & 1) * 8 + r, key = j0 + j * 16 + (e >> 2 & 1) * 8 + (lane & 3) * 2 + (e & 1);
+            float &v = s[e / 8][e >> 2 & 1][e & 3];
+            if (i < k.length && key < k.keys) v = word(i, key, v);
+          }
+        });
       }
       /* u becomes ds */
 #pragma unroll

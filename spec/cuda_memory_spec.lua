@@ -184,6 +184,14 @@ fails(function() y:to { device = 'cuda', non_blocking = 1 } end, 'true or false'
 end)
 
 describe('streams', function()
+  it('without a GPU are an error that says why', function()
+    if amp.cuda.is_available() then return end
+    for _, f in ipairs { amp.cuda.Stream, amp.cuda.current_stream, amp.cuda.default_stream, amp.cuda.Event } do
+      H.fails_here(function() f() end, 'cuda', 'not there')
+    end
+    H.fails_here(function() amp.cuda.Stream 'cpu' end, 'a GPU is expected')
+  end)
+
   case('are chosen for a function, and are the outer ones again afterwards', [[
 local default, side, other = amp.cuda.current_stream(), amp.cuda.Stream(), amp.cuda.Stream 'cuda:1'
 assert(default == amp.cuda.default_stream() and side ~= default and side ~= other)

@@ -16,6 +16,7 @@
 #include <omp.h>
 #endif
 #include "amp_compose.h"
+#define AMP_HASH_CORE
 #include "amp_hash.h"
 
 _Thread_local amp_state *amp__S __attribute__((tls_model("initial-exec"))) = NULL;

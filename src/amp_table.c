@@ -1,9 +1,9 @@
 /*
-** amp_table.c: the descriptor array, made of amp_ops.def at compile time and
-** completed from each row's schema when the library is first used: how many
-** tensors, which may be missing or numbers, how attributes lie in slots and
-** what they default to. Reflection and policies for callers stand here too.
-** What rows do is elsewhere; this file only reads them.
+** amp_table.c: the descriptor array, made of amp_ops.def when the library is
+** first used, and completed from each row's schema: how many tensors, which may
+** be missing or numbers, how attributes lie in slots and what they default to.
+** Reflection and policies for callers stand here too. What rows do is elsewhere;
+** this file only reads them.
 */
 #include <ctype.h>
 #include <math.h>
@@ -24,15 +24,30 @@
 #define AMP_BWD_V(name) amp__bwd_##name
 #define AMP_BWD_C(name) NULL
 
-amp_op_desc amp__ops[AMP_OP_COUNT] = {
+amp_op_desc amp__ops[AMP_OP_COUNT];
+
+/* What the table is made of, small and without pointers to texts: every pointer would be work for the loader */
+static const struct {
+  amp_infer_fn infer;
+  amp_kernel_fn front;
+  amp_bwd_fn bwd;
+  uint32_t dtypes, flags;
+  uint16_t save;
+  uint8_t policy;
+  char kind;
+} rows[AMP_OP_COUNT] = {
 #define AMP_OP(kind_, name_, schema_, infer_, policy_, dtypes_, save_, flags_, doc_) \
-  { .info = { .name = #name_, .schema = schema_, .doc = doc_, .policy = AMP_##policy_, .dtypes = dtypes_, \
-              .flags = flags_, .kind = AMP_KIND_##kind_ }, \
-    .save = save_, .policy = AMP_##policy_, .dtype_slot = -1, \
-    .infer = amp__infer_##infer_, .front = AMP_FRONT_##kind_(name_), .bwd = AMP_BWD_##kind_(name_) },
+  { amp__infer_##infer_, AMP_FRONT_##kind_(name_), AMP_BWD_##kind_(name_), dtypes_, flags_, save_, AMP_##policy_, AMP_KIND_##kind_ },
 #include "amp_ops.def"
 #undef AMP_OP
 };
+
+/* Each row's name, schema and text, one behind the other */
+static const char texts[] =
+#define AMP_OP(kind_, name_, schema_, infer_, policy_, dtypes_, save_, flags_, doc_) #name_ "\0" schema_ "\0" doc_ "\0"
+#include "amp_ops.def"
+#undef AMP_OP
+;
 
 /* -- Schema ---------------------------------------------------------------- */
 
@@ -133,9 +148,33 @@ int amp__check_attributes(const amp_op_desc *d, const amp_slot *a)
   return 0;
 }
 
+static const char *next_text(const char **at)
+{
+  const char *text = *at;
+  *at += strlen(text) + 1;
+  return text;
+}
+
 static void table_init(void)
 {
-  for (int i = 0; i < AMP_OP_COUNT; i++) parse_schema(&amp__ops[i]);
+  const char *at = texts;
+  for (int i = 0; i < AMP_OP_COUNT; i++) {
+    amp_op_desc *d = &amp__ops[i];
+    d->info.name = next_text(&at);
+    d->info.schema = next_text(&at);
+    d->info.doc = next_text(&at);
+    d->info.policy = rows[i].policy;
+    d->info.dtypes = rows[i].dtypes;
+    d->info.flags = rows[i].flags;
+    d->info.kind = rows[i].kind;
+    d->save = rows[i].save;
+    d->policy = rows[i].policy;
+    d->dtype_slot = -1;
+    d->infer = rows[i].infer;
+    d->front = rows[i].front;
+    d->bwd = rows[i].bwd;
+    parse_schema(d);
+  }
   amp__devices_init();
 }
 
@@ -157,6 +196,7 @@ const amp_op_info *amp_op_get(int op)
 
 int amp_op_find(const char *name)
 {
+  amp__table_init();
   for (int i = 0; i < AMP_OP_COUNT; i++)
     if (strcmp(amp__ops[i].info.name, name) == 0) return i;
   return -1;
@@ -173,11 +213,13 @@ enum { CONDITION = 0x80 }; /* beside the class in a row's policy */
 
 int amp_policy_get(int op)
 {
+  amp__table_init();
   return op >= 0 && op < AMP_OP_COUNT ? atomic_load_explicit(&amp__ops[op].policy, memory_order_relaxed) & ~CONDITION : AMP_E_ARGUMENT;
 }
 
 int amp_policy_set(int op, int policy)
 {
+  amp__table_init();
   if (op < 0 || op >= AMP_OP_COUNT || policy < -1 || policy >= AMP_POLICY_COUNT) return AMP_E_ARGUMENT;
   if (policy < 0) policy = amp__ops[op].info.policy;
   atomic_store_explicit(&amp__ops[op].policy, (uint8_t)policy, memory_order_relaxed);

@@ -17,22 +17,22 @@
 
 /* -- Rows ---------------------------------------------------------------------- */
 
-AMP_CLONES static void AN(scale)(AT *y, const AT *x, AT f, int64_t n) {
+AMP_CLONES_OF(AT) static void AN(scale)(AT *y, const AT *x, AT f, int64_t n) {
   AMP_IVDEP for (int64_t i = 0; i < n; i++) y[i] = x[i] * f;
 }
 
-AMP_CLONES static void AN(add)(AT *y, const AT *x, int64_t n) {
+AMP_CLONES_OF(AT) static void AN(add)(AT *y, const AT *x, int64_t n) {
   AMP_IVDEP for (int64_t i = 0; i < n; i++) y[i] += x[i];
 }
 
-AMP_CLONES static void AN(exclude)(AT *y, const uint8_t *keep, int64_t stride, int64_t n) {
+AMP_CLONES_OF(AT) static void AN(exclude)(AT *y, const uint8_t *keep, int64_t stride, int64_t n) {
   if (stride == 1) {
     AMP_IVDEP for (int64_t i = 0; i < n; i++) y[i] = keep[i] ? y[i] : (AT)-INFINITY;
   } else
     for (int64_t i = 0; i < n; i++) y[i] = keep[i * stride] ? y[i] : (AT)-INFINITY;
 }
 
-AMP_CLONES static AT AN(exp_sum)(AT *x, AT m, int64_t n) {
+AMP_CLONES_OF(AT) static AT AN(exp_sum)(AT *x, AT m, int64_t n) {
   AT s = 0;
   _Pragma("omp simd reduction(+ : s)") for (int64_t i = 0; i < n; i++) {
     AT e = AN(exp)(x[i] - m);
@@ -43,7 +43,7 @@ AMP_CLONES static AT AN(exp_sum)(AT *x, AT m, int64_t n) {
 }
 
 /* p = exp(x - lse), d = p (d - sum) */
-AMP_CLONES static void AN(back_row)(AT *x, AT *d, AT lse, AT sum, int64_t n) {
+AMP_CLONES_OF(AT) static void AN(back_row)(AT *x, AT *d, AT lse, AT sum, int64_t n) {
   AMP_IVDEP for (int64_t i = 0; i < n; i++) {
     AT p = AN(exp)(x[i] - lse);
     x[i] = p;
@@ -51,7 +51,7 @@ AMP_CLONES static void AN(back_row)(AT *x, AT *d, AT lse, AT sum, int64_t n) {
   }
 }
 
-AMP_CLONES static AT AN(dot)(const AT *a, const AT *b, int64_t n) {
+AMP_CLONES_OF(AT) static AT AN(dot)(const AT *a, const AT *b, int64_t n) {
   AT s = 0;
   _Pragma("omp simd reduction(+ : s)") for (int64_t i = 0; i < n; i++) s += a[i] * b[i];
   return s;

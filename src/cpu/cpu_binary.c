@@ -17,23 +17,23 @@
 #define ALPHA(T) (*(const T *)arg)
 
 /* Remainders of float32: the core where it is exact, fmodf for the rest */
-BINF(fmod_core, amp__fmodf_core(a, b))
-static AMP_CLONES bool far(int64_t n, const float *x, int64_t sx, const float *y, int64_t sy)
+BINF_DENSE(fmod_core, amp__fmodf_core(a, b))
+static AMP_CLONES bool far(int64_t n, const float *x, const float *y)
 {
   int any = 0;
-  for (int64_t i = 0; i < n; i++) any |= !(fabsf(x[i * sx]) <= fabsf(y[i * sy]) * 268435456.f && fabsf(x[i * sx]) <= FLT_MAX && fabsf(y[i * sy]) <= FLT_MAX && y[i * sy] != 0.f);
+  for (int64_t i = 0; i < n; i++) any |= !(fabsf(x[i]) <= fabsf(y[i]) * 268435456.f && fabsf(x[i]) <= FLT_MAX && fabsf(y[i]) <= FLT_MAX && y[i] != 0.f);
   return any;
 }
-void amp__fmod_loop(int64_t n, void *const *p, unsigned scalar)
+void amp__fmod_loop(int64_t n, void *const *p)
 {
   float keep[AMP_CHUNK];
   for (int64_t at = 0; at < n; at += AMP_CHUNK) { /* in place the operands are needed again */
-    int64_t m = n - at < AMP_CHUNK ? n - at : AMP_CHUNK, sa = !(scalar & 2), sb = !(scalar & 4);
-    const float *a = (const float *)p[1] + at * sa, *b = (const float *)p[2] + at * sb;
+    int64_t m = n - at < AMP_CHUNK ? n - at : AMP_CHUNK;
+    const float *a = (const float *)p[1] + at, *b = (const float *)p[2] + at;
     void *q[3] = { keep, (void *)a, (void *)b };
-    fmod_core(m, q, scalar, NULL);
-    if (far(m, a, sa, b, sb)) for (int64_t i = 0; i < m; i++) {
-      float x = a[i * sa], y = b[i * sb];
+    fmod_core(m, q, 0, NULL);
+    if (far(m, a, b)) for (int64_t i = 0; i < m; i++) {
+      float x = a[i], y = b[i];
       if (!(fabsf(x) <= fabsf(y) * 268435456.f && fabsf(x) <= FLT_MAX && fabsf(y) <= FLT_MAX && y != 0.f)) keep[i] = fmodf(x, y);
     }
     memcpy((float *)p[0] + at, keep, sizeof(float) * (size_t)m);
@@ -80,10 +80,10 @@ BIN_(AMP_CLONES_WIDE, or_u, uint8_t, uint8_t, (a != 0) | (b != 0))
 BIN_(AMP_CLONES_WIDE, xor_u, uint8_t, uint8_t, (a != 0) ^ (b != 0))
 
 /* the sign of the divisor, as Lua's % */
-static AMP_CLONES void mod_sign(int64_t n, float *r, const float *y, int64_t sy)
+static AMP_CLONES void mod_sign(int64_t n, float *r, const float *y)
 {
   AMP_IVDEP for (int64_t i = 0; i < n; i++) {
-    const float v = r[i], b = y[i * sy];
+    const float v = r[i], b = y[i];
     r[i] = v != 0.f ? ((v < 0.f) != (b < 0.f) ? v + b : v) : copysignf(0.f, b);
   }
 }
@@ -91,10 +91,10 @@ static void mod_f(int64_t n, void *const *p, unsigned scalar, const void *arg)
 {
   float keep[AMP_CHUNK]; /* the divisor may be the result's memory */
   for (int64_t at = 0; at < n; at += AMP_CHUNK) {
-    int64_t m = n - at < AMP_CHUNK ? n - at : AMP_CHUNK, sa = !(scalar & 2), sb = !(scalar & 4);
-    void *q[3] = { keep, (float *)p[1] + at * sa, (float *)p[2] + at * sb };
-    amp__fmod_loop(m, q, scalar);
-    mod_sign(m, keep, q[2], sb);
+    int64_t m = n - at < AMP_CHUNK ? n - at : AMP_CHUNK;
+    void *q[3] = { keep, (float *)p[1] + at, (float *)p[2] + at };
+    amp__fmod_loop(m, q);
+    mod_sign(m, keep, q[2]);
     memcpy((float *)p[0] + at, keep, sizeof(float) * (size_t)m);
   }
 }
@@ -103,7 +103,7 @@ BIN_PLAIN(mod_i, int64_t, modi_(a, b))
 BIN_PLAIN(pow_d, double, pow(a, b))
 BIN_PLAIN(pow_i, int64_t, powi_(a, b))
 
-BINF(pow_core, amp__powf_core(a, b))
+BINF_DENSE(pow_core, amp__powf_core(a, b))
 /* Is some base not in (0, inf), or (negative allowed) some exponent not finite? */
 static AMP_CLONES bool outside(int64_t n, const float *x, int negative)
 {
@@ -116,13 +116,13 @@ static void pow_f(int64_t n, void *const *p, unsigned scalar, const void *arg)
   float keep[AMP_CHUNK];
   /* in place, the base is needed again for what the core is not defined for */
   for (int64_t at = 0; at < n; at += AMP_CHUNK) {
-    int64_t m = n - at < AMP_CHUNK ? n - at : AMP_CHUNK, sa = !(scalar & 2), sb = !(scalar & 4);
+    int64_t m = n - at < AMP_CHUNK ? n - at : AMP_CHUNK;
     float *o = (float *)p[0] + at;
-    const float *a = (const float *)p[1] + at * sa, *b = (const float *)p[2] + at * sb;
+    const float *a = (const float *)p[1] + at, *b = (const float *)p[2] + at;
     void *q[3] = { keep, (void *)a, (void *)b };
-    pow_core(m, q, scalar, arg);
-    if (outside(sa ? m : 1, a, 0) || outside(sb ? m : 1, b, 1)) for (int64_t i = 0; i < m; i++) {
-      float x = a[i * sa], y = b[i * sb];
+    pow_core(m, q, 0, arg);
+    if (outside(m, a, 0) || outside(m, b, 1)) for (int64_t i = 0; i < m; i++) {
+      float x = a[i], y = b[i];
       if (!(x > 0.f && x <= FLT_MAX && fabsf(y) <= FLT_MAX)) keep[i] = powf(x, y);
     }
     memcpy(o, keep, sizeof(float) * (size_t)m);
@@ -197,7 +197,7 @@ int amp__cpu_mod(amp_call *c)
   int cls = class_of2(c);
   if (cls == AMP_C_I64 && c->out[0]->numel > 0 && some(c->in[1], find_zero))
     return amp__fail_arg(AMP_E_VALUE, 2, "an integer modulo zero; cast to a float dtype for NaN");
-  return run2(c, mod_loops, cls, 8, NULL);
+  return run2_dense(c, mod_loops, cls, 8);
 }
 
 int amp__cpu_pow(amp_call *c)
@@ -215,7 +215,7 @@ int amp__cpu_pow(amp_call *c)
     if (y == -1.0 && cls != AMP_C_I64) return run2(c, inv, cls, 2, NULL);
     if (y == 0.5 && cls != AMP_C_I64) return run2(c, root, cls, 2, NULL);
   }
-  return run2(c, pow_loops, cls, 12, NULL);
+  return run2_dense(c, pow_loops, cls, 12);
 }
 
 /* -- Comparison and logic ------------------------------------------------------------ */
@@ -326,9 +326,9 @@ BINF(sigmoid_bwd_f, a * b * (1.f - b))
 BIND(sigmoid_bwd_d, a * b * (1.0 - b))
 BINF(tanh_bwd_f, a * (1.f - b * b))
 BIND(tanh_bwd_d, a * (1.0 - b * b))
-BINF(silu_bwd_f, a * amp__silu_gradf(b))
-BINF(gelu_bwd_f, a * amp__gelu_gradf(b))
-BINF(gelu_tanh_bwd_f, a * amp__gelu_tanh_gradf(b))
+BINF_DENSE(silu_bwd_f, a * amp__silu_gradf(b))
+BINF_DENSE(gelu_bwd_f, a * amp__gelu_gradf(b))
+BINF_DENSE(gelu_tanh_bwd_f, a * amp__gelu_tanh_gradf(b))
 
 static double silu_grad(double x)
 {
@@ -360,10 +360,15 @@ int amp__cpu_##name##_backward(amp_call *c) \
 BWD(relu, 1)
 BWD(sigmoid, 1)
 BWD(tanh, 1)
-BWD(silu, 8)
+
+int amp__cpu_silu_backward(amp_call *c)
+{
+  static const amp_loop_fn loops[3] = { silu_bwd_f, silu_bwd_d, NULL };
+  return run2_dense(c, loops, class_of2(c), 8);
+}
 
 int amp__cpu_gelu_backward(amp_call *c)
 {
   static const amp_loop_fn exact[3] = { gelu_bwd_f, gelu_bwd_d, NULL }, tanh_[3] = { gelu_tanh_bwd_f, gelu_tanh_bwd_d, NULL };
-  return run2(c, c->a[0].i ? tanh_ : exact, class_of2(c), 12, NULL);
+  return run2_dense(c, c->a[0].i ? tanh_ : exact, class_of2(c), 12);
 }

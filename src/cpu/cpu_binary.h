@@ -1,7 +1,8 @@
 /*
 ** cpu_binary.h: what kernels of two tensors are written with: a loop as one
-** expression of `a` and `b` in three shapes (both dense, or either one value),
-** a class each, and the call of the one that the operands ask for.
+** expression of `a` and `b` in three shapes (both dense, or either one value;
+** long expressions dense only), a class each, and the call of the one that the
+** operands ask for.
 */
 #ifndef AMP_CPU_BINARY_H
 #define AMP_CPU_BINARY_H
@@ -26,6 +27,14 @@ static const amp_loop_fn name##_loops[3] = { name##_f, name##_d, name##_i };
 BIN_(AMP_CLONES_WIDE, name##_i, uint8_t, int64_t, E) \
 static const amp_loop_fn name##_loops[3] = { name##_f, name##_d, name##_i };
 
+/* E is long: one shape, dense, because copies of it for single values would take space and save nothing (run2_dense) */
+#define BINF_DENSE(name, E) \
+static AMP_CLONES void name(int64_t n, void *const *p, unsigned scalar, const void *arg) \
+{ \
+  float *o = p[0]; const float *x = p[1], *y = p[2]; (void)arg; \
+  AMP_IVDEP for (int64_t i = 0; i < n; i++) { const float a = x[i], b = y[i]; o[i] = E; } \
+}
+
 /* no vectors to be had here: library calls and divisions */
 #define BIN_PLAIN(name, T, E) \
 static void name(int64_t n, void *const *p, unsigned scalar, const void *arg) \
@@ -34,14 +43,17 @@ static void name(int64_t n, void *const *p, unsigned scalar, const void *arg) \
   int64_t sa = !(scalar & 2), sb = !(scalar & 4); \
   for (int64_t i = 0; i < n; i++) { const T a = x[i * sa], b = y[i * sb]; o[i] = E; } \
 }
-static inline int run2(amp_call *c, const amp_loop_fn *loops, int cls, int cost, const void *arg)
+static inline int run2_as(amp_call *c, const amp_loop_fn *loops, int cls, int cost, uint8_t scalar, const void *arg)
 {
   amp_tensor *t[3] = { c->out[0], c->in[0], c->in[1] };
   const uint8_t k[3] = { (uint8_t)cls, (uint8_t)cls, (uint8_t)cls };
-  amp_loop l = { loops[cls], arg, 1, 6, (uint16_t)cost };
+  amp_loop l = { loops[cls], arg, 1, scalar, (uint16_t)cost };
   amp__elementwise(&l, 3, t, k);
   return 0;
 }
+static inline int run2(amp_call *c, const amp_loop_fn *loops, int cls, int cost, const void *arg) { return run2_as(c, loops, cls, cost, 6, arg); }
+/* for loops that take no single values: the engine repeats them */
+static inline int run2_dense(amp_call *c, const amp_loop_fn *loops, int cls, int cost) { return run2_as(c, loops, cls, cost, 0, NULL); }
 
 static inline int class_of2(amp_call *c)
 {
@@ -51,7 +63,7 @@ static inline int class_of2(amp_call *c)
   return amp__class_of(d, c->in, 2);
 }
 
-/* fmod of floats, results first; bit i of scalar as for all loops (cpu_binary.c) */
-void amp__fmod_loop(int64_t n, void *const *p, unsigned scalar);
+/* fmod of floats, results first, dense (cpu_binary.c) */
+void amp__fmod_loop(int64_t n, void *const *p);
 
 #endif

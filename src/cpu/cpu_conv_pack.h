@@ -54,7 +54,7 @@ static inline __attribute__((always_inline)) void CP(fetch)(const conv_image *m,
   for (; i < r->len; i++) d[i] = 0;
 }
 
-AMP_CLONES
+AMP_CLONES_OF(CP_T)
 void CP(conv_pack_cols)(const void *ctx, int64_t k0, int64_t kc, int64_t i0, int64_t ni, int width, void *dst) {
   const conv_image *m = ctx;
   CP_T *panel = dst;
@@ -97,7 +97,7 @@ void CP(conv_pack_cols)(const void *ctx, int64_t k0, int64_t kc, int64_t i0, int
   }
 }
 
-AMP_CLONES
+AMP_CLONES_OF(CP_T)
 void CP(conv_pack_rows)(const void *ctx, int64_t k0, int64_t kc, int64_t i0, int64_t ni, int width, void *dst) {
   const conv_image *m = ctx;
   CP_T *panel = dst;
@@ -146,7 +146,7 @@ void CP(conv_pack_rows)(const void *ctx, int64_t k0, int64_t kc, int64_t i0, int
   }
 }
 
-AMP_CLONES
+AMP_CLONES_OF(CP_T)
 void CP(conv_pack_planes)(const void *ctx, int64_t k0, int64_t kc, int64_t i0, int64_t ni, int width, void *dst) {
   const conv_planes *m = ctx;
   CP_T *panel = dst;

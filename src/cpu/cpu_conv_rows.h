@@ -40,7 +40,7 @@ static inline __attribute__((always_inline)) void CR(flush)(CR_T *restrict acc, 
   t->n = 0;
 }
 
-AMP_CLONES static void CR(gather_plane)(const CR(gather) *g) {
+AMP_CLONES_OF(CR_T) static void CR(gather_plane)(const CR(gather) *g) {
   CR_T acc[CR(LINE)];
   CR(taps) t = {.n = 0, .p = {acc, acc, acc, acc}};
   int64_t step = g->step[2] * g->ss[2], ds = g->ds[2];
@@ -74,7 +74,7 @@ AMP_CLONES static void CR(gather_plane)(const CR(gather) *g) {
 }
 
 /* The gradient in the input for a stride: rows of y are added where their taps came from. */
-AMP_CLONES static void CR(scatter_plane)(const conv *v, CR_T *x, const CR_T *y, const CR_T *w, CR_T init) {
+AMP_CLONES_OF(CR_T) static void CR(scatter_plane)(const conv *v, CR_T *x, const CR_T *y, const CR_T *w, CR_T init) {
   const int64_t *xs = v->xs + 2, *ys = v->ys + 2, *ws = v->ws + 2;
   for (int64_t line = 0; line < v->in[0] * v->in[1]; line++)
     for (int64_t j = 0; j < v->in[2]; j++) x[line / v->in[1] * xs[0] + line % v->in[1] * xs[1] + j * xs[2]] = init;
@@ -112,7 +112,7 @@ static inline __attribute__((always_inline)) CR_T CR(dot)(const CR_T *a, int64_t
 }
 
 /* The gradient in one filter, added over an image */
-AMP_CLONES static void CR(weight_plane)(const conv *v, const CR_T *x, const CR_T *y, CR_T *w) {
+AMP_CLONES_OF(CR_T) static void CR(weight_plane)(const conv *v, const CR_T *x, const CR_T *y, CR_T *w) {
   const int64_t *xs = v->xs + 2, *ys = v->ys + 2, *ws = v->ws + 2;
   for (int64_t a = 0; a < v->k[0]; a++)
     for (int64_t b = 0; b < v->k[1]; b++)

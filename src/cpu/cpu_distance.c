@@ -30,7 +30,7 @@ static inline double abs_f64(double x) { return fabs(x); }
 /* -- One row against a panel ----------------------------------------------------------------- */
 
 #define STEP(T, S, name, expr)                                                                      \
-  AMP_CLONES static void name##_##S(const T *x, const T *panel, int64_t m, T p, T *out) {           \
+  AMP_CLONES_OF(T) static void name##_##S(const T *x, const T *panel, int64_t m, T p, T *out) {     \
     T acc[LANE];                                                                                    \
     (void)p;                                                                                        \
     for (int j = 0; j < LANE; j++) acc[j] = 0;                                                      \
@@ -117,7 +117,7 @@ static int64_t first_pair(int64_t n, int64_t i) { return i * (2 * n - i - 1) / 2
       }                                                                                             \
     }                                                                                               \
   }                                                                                                 \
-  AMP_CLONES static void cdist_back_##S(const job *k, int64_t begin, int64_t end, bool second) {    \
+  AMP_CLONES_OF(T) static void cdist_back_##S(const job *k, int64_t begin, int64_t end, bool second) {  \
     const T *x = second ? k->z : k->x, *z = second ? k->x : k->z, *g = k->g, *dist = k->dist;       \
     int64_t others = second ? k->p : k->r;                                                          \
     for (int64_t i = begin; i < end; i++) {                                                         \
@@ -130,7 +130,7 @@ static int64_t first_pair(int64_t n, int64_t i) { return i * (2 * n - i - 1) / 2
       }                                                                                             \
     }                                                                                               \
   }                                                                                                 \
-  AMP_CLONES static void pdist_back_##S(const job *k, int64_t begin, int64_t end) {                 \
+  AMP_CLONES_OF(T) static void pdist_back_##S(const job *k, int64_t begin, int64_t end) {           \
     const T *x = k->x, *g = k->g, *dist = k->dist;                                                  \
     for (int64_t i = begin; i < end; i++) {                                                         \
       T *gx = (T *)k->out + i * k->m;                                                               \
@@ -144,7 +144,7 @@ static int64_t first_pair(int64_t n, int64_t i) { return i * (2 * n - i - 1) / 2
     }                                                                                               \
   }                                                                                                 \
   /* products in out -> distances */                                                                \
-  AMP_CLONES static int finish_##S(T *restrict out, int64_t n, T a, const double *restrict b) {     \
+  AMP_CLONES_OF(T) static int finish_##S(T *restrict out, int64_t n, T a, const double *restrict b) { \
     int near = 0;                                                                                   \
     for (int64_t j = 0; j < n; j++) {                                                               \
       T sum = a + (T)b[j], d = sum - 2 * out[j];                                                    \
@@ -153,10 +153,10 @@ static int64_t first_pair(int64_t n, int64_t i) { return i * (2 * n - i - 1) / 2
     }                                                                                               \
     return near;                                                                                    \
   }                                                                                                 \
-  AMP_CLONES static void root_##S(T *out, int64_t n) {                                              \
+  AMP_CLONES_OF(T) static void root_##S(T *out, int64_t n) {                                        \
     for (int64_t j = 0; j < n; j++) out[j] = sqrt##S(out[j]);                                       \
   }                                                                                                 \
-  AMP_CLONES static T direct_##S(const T *x, const T *z, int64_t m) {                               \
+  AMP_CLONES_OF(T) static T direct_##S(const T *x, const T *z, int64_t m) {                         \
     T s = 0;                                                                                        \
     _Pragma("omp simd reduction(+ : s)") for (int64_t f = 0; f < m; f++) { T d = x[f] - z[f]; s += d * d; } \
     return s;                                                                                       \

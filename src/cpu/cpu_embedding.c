@@ -17,8 +17,8 @@ typedef struct job {
 } job;
 
 #define EMBED(T, S)                                                                                 \
-  AMP_CLONES static void plus_##S(T *y, const T *x, int64_t n) { AMP_IVDEP for (int64_t i = 0; i < n; i++) y[i] += x[i]; } \
-  AMP_CLONES static void plus_times_##S(T *y, const T *x, T a, int64_t n) { AMP_IVDEP for (int64_t i = 0; i < n; i++) y[i] += a * x[i]; } \
+  AMP_CLONES_OF(T) static void plus_##S(T *y, const T *x, int64_t n) { AMP_IVDEP for (int64_t i = 0; i < n; i++) y[i] += x[i]; } \
+  AMP_CLONES_OF(T) static void plus_times_##S(T *y, const T *x, T a, int64_t n) { AMP_IVDEP for (int64_t i = 0; i < n; i++) y[i] += a * x[i]; } \
   static void sum_##S(const job *k, int64_t lo, int64_t hi, int thread) {                           \
     int64_t d = k->w->size[1], rs = k->w->stride[0], cs = k->w->stride[1];                          \
     bool whole = k->w->dtype == k->type && cs == 1;                                                 \

@@ -34,7 +34,7 @@ typedef struct job {
 
 #define BODY(T, S)                                                                                                          \
   /* element j of lane l, from pairs at x + off[l] + j * xs */                                                              \
-  AMP_CLONES static void read_##S(int64_t n, int64_t lanes, const T *x, const int64_t *off, int64_t xs, int64_t xp, T *re, T *im) { \
+  AMP_CLONES_OF(T) static void read_##S(int64_t n, int64_t lanes, const T *x, const int64_t *off, int64_t xs, int64_t xp, T *re, T *im) { \
     if (lanes == 1 && xp == 1 && xs == 2) {                                                                                 \
       x += off[0];                                                                                                          \
       for (int64_t j = 0; j < n; j++) { re[j] = x[2 * j]; im[j] = x[2 * j + 1]; }                                           \
@@ -60,7 +60,7 @@ typedef struct job {
         }                                                                                                                   \
     }                                                                                                                       \
   }                                                                                                                         \
-  AMP_CLONES static void write_##S(int64_t n, int64_t lanes, T *y, const int64_t *off, int64_t ys, int64_t yp, const T *re, const T *im, T f) { \
+  AMP_CLONES_OF(T) static void write_##S(int64_t n, int64_t lanes, T *y, const int64_t *off, int64_t ys, int64_t yp, const T *re, const T *im, T f) { \
     if (lanes == 1 && yp == 1 && ys == 2) {                                                                                 \
       y += off[0];                                                                                                          \
       for (int64_t j = 0; j < n; j++) { y[2 * j] = f * re[j]; y[2 * j + 1] = f * im[j]; }                                   \
@@ -94,7 +94,7 @@ typedef struct job {
     for (int64_t j = 0; j < n; j++) for (int64_t l = 0; l < lanes; l++) y[off[l] + j * ys] = f * re[j * lanes + l];         \
   }                                                                                                                         \
   /* x (h + 1 places) from z (h of them) */                                                                                 \
-  AMP_CLONES static void apart_##S(int64_t h, int64_t lanes, const T *restrict zr, const T *restrict zi, T *restrict xr, T *restrict xi, const T *wr, const T *wi) { \
+  AMP_CLONES_OF(T) static void apart_##S(int64_t h, int64_t lanes, const T *restrict zr, const T *restrict zi, T *restrict xr, T *restrict xi, const T *wr, const T *wi) { \
     if (lanes == 1) {                                                                                                       \
       xr[0] = zr[0] + zi[0];                                                                                                \
       xr[h] = zr[0] - zi[0];                                                                                                \
@@ -117,7 +117,7 @@ typedef struct job {
     for (int64_t l = 0; l < lanes; l++) xi[l] = xi[h * lanes + l] = 0;                                                      \
   }                                                                                                                         \
   /* the other way: z[k] = (x[k] + conj x[h-k]) + i e^(2 pi i k / n) (x[k] - conj x[h-k]) */                                \
-  AMP_CLONES static void together_##S(int64_t h, int64_t lanes, const T *restrict xr, const T *restrict xi, T *restrict zr, T *restrict zi, const T *wr, const T *wi) { \
+  AMP_CLONES_OF(T) static void together_##S(int64_t h, int64_t lanes, const T *restrict xr, const T *restrict xi, T *restrict zr, T *restrict zi, const T *wr, const T *wi) { \
     for (int64_t k = 0; k < h; k++) {                                                                                       \
       const T *pr = xr + k * lanes, *pi = xi + k * lanes, *qr = xr + (h - k) * lanes, *qi = xi + (h - k) * lanes;           \
       const T c = wr[k], s = -wi[k];                                                                                        \

@@ -110,7 +110,7 @@ static void NAME(pass_any)(int r, bool twiddle, int64_t d, int64_t s, const T *x
 }
 
 /* One pass: n elements left of a series, s lanes each. Gives the place behind its twiddles. */
-AMP_CLONES static const T *NAME(pass)(int r, int64_t n, int64_t s, const T *xr, const T *xi, T *yr, T *yi, const T *w) {
+AMP_CLONES_OF(T) static const T *NAME(pass)(int r, int64_t n, int64_t s, const T *xr, const T *xi, T *yr, T *yi, const T *w) {
   int64_t m = n / r, d = m * s;
 #define PASS(R) for (int64_t p = 1; p < m; p++) NAME(pass##R)(true, d, s, xr + p * s, xi + p * s, yr + R * p * s, yi + R * p * s, w + p * 2 * (R - 1)); \
                 NAME(pass##R)(false, d, s, xr, xi, yr, yi, w)
@@ -143,7 +143,7 @@ static bool NAME(direct)(const amp_fft *p, int64_t lanes, T *xr, T *xi, T *yr, T
 
 /* -- n = n1 n2: transforms of columns, twiddles, transforms of rows, a few at a time, in cache -------------- */
 
-AMP_CLONES static void NAME(times)(int64_t n, T *restrict r, T *restrict i, const T *restrict wr, const T *restrict wi) {
+AMP_CLONES_OF(T) static void NAME(times)(int64_t n, T *restrict r, T *restrict i, const T *restrict wr, const T *restrict wi) {
   for (int64_t q = 0; q < n; q++) {
     T a = r[q] * wr[q] - i[q] * wi[q];
     i[q] = r[q] * wi[q] + i[q] * wr[q];
@@ -152,7 +152,7 @@ AMP_CLONES static void NAME(times)(int64_t n, T *restrict r, T *restrict i, cons
 }
 
 /* dst[j][k] = src[k][j], rows of src `ld` apart */
-AMP_CLONES static void NAME(turn)(int64_t rows, int64_t cols, const T *restrict src, int64_t ld, T *restrict dst) {
+AMP_CLONES_OF(T) static void NAME(turn)(int64_t rows, int64_t cols, const T *restrict src, int64_t ld, T *restrict dst) {
   int64_t k0 = 0;
   for (; k0 + 8 <= rows; k0 += 8) {
     int64_t j = 0;

@@ -64,8 +64,12 @@ static inline void GD(panel)(const GD(isa_type) *I, const amp_gemm *g, bool plai
     else {
       GD_T buf[14 * 32];
       I->kern[plain][nv - 1][cls](kc, ar, g->ars, g->acs, b, ldb, buf, I->nr, 0);
-      for (int i = 0; i < rows; i++, c += g->crs)
-        for (int64_t j = 0; j < nj; j++) c[j * g->ccs] = add ? c[j * g->ccs] + buf[i * I->nr + j] : buf[i * I->nr + j];
+      const GD_T *t = buf;
+      for (int i = 0; i < rows; i++, c += g->crs, t += I->nr) {
+        if (g->ccs != 1) for (int64_t j = 0; j < nj; j++) c[j * g->ccs] = add ? c[j * g->ccs] + t[j] : t[j];
+        else if (add) for (int64_t j = 0; j < nj; j++) c[j] += t[j];
+        else memcpy(c, t, (size_t)nj * sizeof *c);
+      }
     }
     r += rows;
   }

@@ -124,8 +124,9 @@ GK_ISA static void GK(pack_side)(const GK_T *src, int64_t rs, int64_t cs, int64_
     return;
   }
   for (int64_t p = 0; p < kc; p++, src += cs, dst += width) {
-    int64_t i = 0;
-    for (; i < lines && i < width; i++) dst[i] = src[i * rs];
+    int64_t i = 0, m = lines < width ? lines : width;
+    if (rs == 1) for (; i < m; i++) dst[i] = src[i];
+    else for (; i < m; i++) dst[i] = src[i * rs];
     for (; i < width; i++) dst[i] = 0;
   }
 }

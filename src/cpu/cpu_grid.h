@@ -157,7 +157,7 @@ AMP_INLINE void N(points)(const grid *k, N(block) *restrict b, const T *restrict
   }
 }
 #define POINTS(name, nearest, padding) \
-  AMP_CLONES static void N(name)(const grid *k, N(block) *b, const T *g, int64_t points) { N(points)(k, b, g, points, nearest, padding); }
+  AMP_CLONES_OF(T) static void N(name)(const grid *k, N(block) *b, const T *g, int64_t points) { N(points)(k, b, g, points, nearest, padding); }
 POINTS(linear_zeros, false, ZEROS)
 POINTS(linear_border, false, BORDER)
 POINTS(linear_reflection, false, REFLECTION)
@@ -166,14 +166,14 @@ POINTS(nearest_border, true, BORDER)
 POINTS(nearest_reflection, true, REFLECTION)
 #undef POINTS
 
-AMP_CLONES static void N(read1)(const N(block) *b, const T *restrict x, T *restrict y) {
+AMP_CLONES_OF(T) static void N(read1)(const N(block) *b, const T *restrict x, T *restrict y) {
   int64_t n = b->points;
   const int32_t *at = b->at[0];
   const T *w = b->w[0];
   for (int64_t j = 0; j < n; j++) { T v = x[at[j]] * w[j]; y[j] = w[j] != 0 ? v : 0; }
 }
 
-AMP_CLONES static void N(read)(const N(block) *b, const T *restrict x, T *restrict y) {
+AMP_CLONES_OF(T) static void N(read)(const N(block) *b, const T *restrict x, T *restrict y) {
   int64_t n = b->points;
   for (int64_t j = 0; j < n; j++) y[j] = 0;
   for (int k = 0; k < b->n; k++) {
@@ -183,7 +183,7 @@ AMP_CLONES static void N(read)(const N(block) *b, const T *restrict x, T *restri
   }
 }
 
-AMP_CLONES static void N(read4)(const N(block) *b, const T *restrict x, T *restrict y) {
+AMP_CLONES_OF(T) static void N(read4)(const N(block) *b, const T *restrict x, T *restrict y) {
   int64_t n = b->points;
   const int32_t *a0 = b->at[0], *a1 = b->at[1], *a2 = b->at[2], *a3 = b->at[3];
   const T *w0 = b->w[0], *w1 = b->w[1], *w2 = b->w[2], *w3 = b->w[3];
@@ -213,7 +213,7 @@ static void N(forward)(const grid *k, int64_t begin, int64_t end) { /* images ti
   }
 }
 
-AMP_CLONES static void N(dot)(T *restrict to, const T *g, const T *w, const int32_t *at, const T *restrict x, int64_t n) {
+AMP_CLONES_OF(T) static void N(dot)(T *restrict to, const T *g, const T *w, const int32_t *at, const T *restrict x, int64_t n) {
   for (int64_t j = 0; j < n; j++) { T v = x[at[j]] * w[j] * g[j]; to[j] += w[j] != 0 ? v : 0; }
 }
 

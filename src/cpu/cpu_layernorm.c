@@ -25,13 +25,13 @@ typedef struct ln {
 } ln;
 
 #define LAYER(T, S)                                                                                 \
-  AMP_CLONES static void scale_##S(T *y, const T *x, T m, T r, const T *w, const T *b, int64_t n) { \
+  AMP_CLONES_OF(T) static void scale_##S(T *y, const T *x, T m, T r, const T *w, const T *b, int64_t n) { \
     if (w && b) AMP_IVDEP for (int64_t i = 0; i < n; i++) y[i] = (x[i] - m) * r * w[i] + b[i];      \
     else if (w) AMP_IVDEP for (int64_t i = 0; i < n; i++) y[i] = (x[i] - m) * r * w[i];             \
     else if (b) AMP_IVDEP for (int64_t i = 0; i < n; i++) y[i] = (x[i] - m) * r + b[i];             \
     else AMP_IVDEP for (int64_t i = 0; i < n; i++) y[i] = (x[i] - m) * r;                           \
   }                                                                                                 \
-  AMP_CLONES static void sums_##S(const T *restrict g, const T *restrict x, T m, T r, const T *restrict w, T *restrict h, \
+  AMP_CLONES_OF(T) static void sums_##S(const T *restrict g, const T *restrict x, T m, T r, const T *restrict w, T *restrict h, \
                                   T *restrict gw, T *restrict gb, int64_t n) {                      \
     for (int64_t i = 0; i < n; i++) {                                                               \
       h[i] = w ? g[i] * w[i] : g[i];                                                                \
@@ -39,7 +39,7 @@ typedef struct ln {
       gb[i] += g[i];                                                                                \
     }                                                                                               \
   }                                                                                                 \
-  AMP_CLONES static void flush_##S(double *restrict sum, T *restrict part, int64_t n) {             \
+  AMP_CLONES_OF(T) static void flush_##S(double *restrict sum, T *restrict part, int64_t n) {       \
     for (int64_t i = 0; i < n; i++) { sum[i] += part[i]; part[i] = 0; }                             \
   }                                                                                                 \
   static void forward_##S(const ln *k, int64_t begin, int64_t end, int thread) {                    \

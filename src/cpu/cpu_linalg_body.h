@@ -17,14 +17,14 @@ AMP_INLINE VIEW NAME(turned)(VIEW a) { return (VIEW){ a.p, a.cs, a.rs }; }
 
 /* -- Vectors ------------------------------------------------------------------------------ */
 
-AMP_CLONES static T NAME(dot)(const T *x, const T *y, int64_t n) {
+AMP_CLONES_OF(T) static T NAME(dot)(const T *x, const T *y, int64_t n) {
   T s = 0;
   _Pragma("omp simd reduction(+ : s)") for (int64_t i = 0; i < n; i++) s += x[i] * y[i];
   return s;
 }
 
 /* y -= f x */
-AMP_CLONES static void NAME(less)(T *y, const T *x, T f, int64_t n) {
+AMP_CLONES_OF(T) static void NAME(less)(T *y, const T *x, T f, int64_t n) {
   AMP_IVDEP for (int64_t i = 0; i < n; i++) y[i] -= f * x[i];
 }
 
@@ -66,7 +66,7 @@ static int NAME(minus)(int64_t m, int64_t n, int64_t k, VIEW a, VIEW b, VIEW c) 
 /* -- Triangular solves: b (n x k) <- L^-1 b ------------------------------------------------------ */
 
 /* n <= BASE, through a buffer in which the columns of b stand side by side */
-AMP_CLONES static void NAME(lower_base)(int64_t n, int64_t k, VIEW l, bool unit, VIEW b) {
+AMP_CLONES_OF(T) static void NAME(lower_base)(int64_t n, int64_t k, VIEW l, bool unit, VIEW b) {
   T buf[BASE * WIDE] __attribute__((aligned(64)));
   for (int64_t j = 0; j < k; j += WIDE) {
     int64_t w = k - j < WIDE ? k - j : WIDE;
@@ -215,7 +215,7 @@ static int NAME(cholesky_part)(int64_t n, T *a, int64_t ld) {
 
 /* -- QR by Householder's reflections: H = I - tau v v^T, v(0) = 1 ---------------------------------------- */
 
-AMP_CLONES static double NAME(squares)(const T *x, T f, int64_t n) {
+AMP_CLONES_OF(T) static double NAME(squares)(const T *x, T f, int64_t n) {
   double s = 0;
   _Pragma("omp simd reduction(+ : s)") for (int64_t i = 0; i < n; i++) { double v = (double)x[i] * f; s += v * v; }
   return s;

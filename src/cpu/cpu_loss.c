@@ -263,7 +263,7 @@ int amp__cpu_nll_loss_backward(amp_call *c) {
     }                                                                                               \
   }
 #define SOFTGRAD(T, S, EXP)                                                                         \
-  AMP_CLONES static void softgrad_##S(T *d, const T *x, T lse, T a, T b, const double *w, int64_t n) { \
+  AMP_CLONES_OF(T) static void softgrad_##S(T *d, const T *x, T lse, T a, T b, const double *w, int64_t n) { \
     if (w) for (int64_t i = 0; i < n; i++) d[i] = a * EXP(x[i] - lse) - b * (T)w[i];                \
     else for (int64_t i = 0; i < n; i++) d[i] = a * EXP(x[i] - lse) - b;                            \
   }

@@ -26,19 +26,30 @@ typedef void (*forward_f64)(double *y, const double *x, const double *t, int64_t
 typedef void (*backward_f32)(float *y, const float *g, const float *x, const float *t, int64_t n, float p, float scale);
 typedef void (*backward_f64)(double *y, const double *g, const double *x, const double *t, int64_t n, double p, double scale);
 
-#define FORMULA(CLONES, name, T, S, F, DF)                                                          \
+#define FORWARD(CLONES, name, T, S, F)                                                              \
   CLONES static void name##_f_##S(T *restrict y, const T *restrict xs, const T *restrict ts, int64_t n, T p) { \
     (void)p;                                                                                        \
     for (int64_t i = 0; i < n; i++) { T x = xs[i], t = ts[i], d = x - t; (void)d; y[i] = (F); }     \
-  }                                                                                                 \
+  }
+#define FORMULA(CLONES, name, T, S, F, DF)                                                          \
+  FORWARD(CLONES, name, T, S, F)                                                                    \
   CLONES static void name##_b_##S(T *restrict y, const T *restrict g, const T *restrict xs, const T *restrict ts, int64_t n, T p, T scale) { \
     (void)p;                                                                                        \
     if (g) for (int64_t i = 0; i < n; i++) { T x = xs[i], t = ts[i], d = x - t; (void)d; (void)x; y[i] = scale * g[i] * (DF); } \
     else for (int64_t i = 0; i < n; i++) { T x = xs[i], t = ts[i], d = x - t; (void)d; (void)x; y[i] = scale * (DF); } \
   }
+/* the slope is long: once in the code, times its factors in a loop of its own */
+#define FORMULA_LONG(CLONES, name, T, S, F, DF)                                                     \
+  FORWARD(CLONES, name, T, S, F)                                                                    \
+  CLONES static void name##_b_##S(T *restrict y, const T *restrict g, const T *restrict xs, const T *restrict ts, int64_t n, T p, T scale) { \
+    (void)p;                                                                                        \
+    for (int64_t i = 0; i < n; i++) { T x = xs[i], t = ts[i], d = x - t; (void)d; (void)x; y[i] = (DF); } \
+    if (g) for (int64_t i = 0; i < n; i++) y[i] = scale * g[i] * y[i];                              \
+    else for (int64_t i = 0; i < n; i++) y[i] = scale * y[i];                                       \
+  }
 /* the same words in float and in double */
 #define BOTH(name, F, DF) FORMULA(AMP_CLONES, name, float, f32, F, DF) FORMULA(AMP_CLONES_WIDE, name, double, f64, F, DF)
-#define EACH(name, F32, DF32, F64, DF64) FORMULA(AMP_CLONES, name, float, f32, F32, DF32) FORMULA(AMP_CLONES_WIDE, name, double, f64, F64, DF64)
+#define EACH(name, F32, DF32, F64, DF64) FORMULA_LONG(AMP_CLONES, name, float, f32, F32, DF32) FORMULA_LONG(, name, double, f64, F64, DF64)
 
 #define ABS(d) ((d) < 0 ? -(d) : (d))
 #define SIGN(d) ((d) > 0 ? 1 : (d) < 0 ? -1 : (d)) /* 0 and NaN stay */

@@ -29,6 +29,10 @@
 #define AMP_CLONES
 #define AMP_CLONES_WIDE
 #endif
+#define AMP_CLONES_OF(T) AMP_CLONES_OF_(T) /* T float or double: for what is written once for both */
+#define AMP_CLONES_OF_(T) AMP_CLONES_##T
+#define AMP_CLONES_float AMP_CLONES
+#define AMP_CLONES_double AMP_CLONES_WIDE
 #define AMP_INLINE static inline __attribute__((always_inline))
 #define AMP_IVDEP _Pragma("GCC ivdep")
 

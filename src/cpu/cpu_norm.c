@@ -34,12 +34,12 @@ enum { LANE = NORM_LANE };
     for (int64_t i = 0; i < rows; i++) for (int64_t j = 0; j < n; j++) { T d = x[i * ld + j] - s[j]; q[j] += d * d; } \
     for (int64_t j = 0; j < n; j++) { mean[j] = s[j]; m2[j] = q[j]; }                               \
   }                                                                                                 \
-  AMP_CLONES void amp__lane_stats_##S(const T *x, int64_t ld, int64_t rows, int64_t n, T *mean, T *m2) { \
+  AMP_CLONES_OF(T) void amp__lane_stats_##S(const T *x, int64_t ld, int64_t rows, int64_t n, T *mean, T *m2) { \
     if (n == LANE) stats_##S(x, ld, rows, LANE, mean, m2); /* a number the compiler knows keeps sums in registers */ \
     else stats_##S(x, ld, rows, n, mean, m2);                                                       \
   }                                                                                                 \
   /* norm_join for every channel: the counts are alike */                                           \
-  AMP_CLONES void amp__lane_join_##S(double *restrict all, double *restrict dev, const T *restrict mean, const T *restrict m2, int64_t nc, \
+  AMP_CLONES_OF(T) void amp__lane_join_##S(double *restrict all, double *restrict dev, const T *restrict mean, const T *restrict m2, int64_t nc, \
                                        double before, double n) {                                   \
     double share = n / (before + n), cross = before * share;                                        \
     for (int64_t j = 0; j < nc; j++) {                                                              \
@@ -48,7 +48,7 @@ enum { LANE = NORM_LANE };
       all[j] += d * share;                                                                          \
     }                                                                                               \
   }                                                                                                 \
-  AMP_CLONES void amp__lane_affine_##S(T *y, int64_t yld, const T *x, int64_t ld, int64_t rows, int64_t n, const T *a, const T *b) { \
+  AMP_CLONES_OF(T) void amp__lane_affine_##S(T *y, int64_t yld, const T *x, int64_t ld, int64_t rows, int64_t n, const T *a, const T *b) { \
     for (int64_t i = 0; i < rows; i++)                                                              \
       AMP_IVDEP for (int64_t j = 0; j < n; j++) y[i * yld + j] = a[j] * x[i * ld + j] + b[j];       \
   }                                                                                                 \
@@ -59,11 +59,11 @@ enum { LANE = NORM_LANE };
       for (int64_t j = 0; j < n; j++) { T u = g[i * gld + j]; a[j] += u; b[j] += u * (x[i * ld + j] - mean[j]); } \
     for (int64_t j = 0; j < n; j++) { sg[j] = a[j]; sx[j] = b[j]; }                                 \
   }                                                                                                 \
-  AMP_CLONES void amp__lane_sums_##S(const T *g, int64_t gld, const T *x, int64_t ld, int64_t rows, int64_t n, const T *mean, T *sg, T *sx) { \
+  AMP_CLONES_OF(T) void amp__lane_sums_##S(const T *g, int64_t gld, const T *x, int64_t ld, int64_t rows, int64_t n, const T *mean, T *sg, T *sx) { \
     if (n == LANE) sums_##S(g, gld, x, ld, rows, LANE, mean, sg, sx);                               \
     else sums_##S(g, gld, x, ld, rows, n, mean, sg, sx);                                            \
   }                                                                                                 \
-  AMP_CLONES void amp__lane_affine2_##S(T *y, int64_t yld, const T *g, int64_t gld, const T *x, int64_t ld, int64_t rows, int64_t n, \
+  AMP_CLONES_OF(T) void amp__lane_affine2_##S(T *y, int64_t yld, const T *g, int64_t gld, const T *x, int64_t ld, int64_t rows, int64_t n, \
                                           const T *a, const T *b, const T *c) {                     \
     for (int64_t i = 0; i < rows; i++)                                                              \
       AMP_IVDEP for (int64_t j = 0; j < n; j++) y[i * yld + j] = a[j] * g[i * gld + j] + (b[j] * x[i * ld + j] + c[j]); \

@@ -38,7 +38,7 @@ typedef struct consts { /* of one parameter's step */
 enum { LANES = 16 }; /* of a sum of squares */
 
 #define RMSPROP(T, name, sqrt_, CENTER, MOVE)                                                                         \
-  AMP_CLONES static void name(T *restrict p, const T *restrict g, T *restrict v, T *restrict b, T *restrict a, int64_t n, const consts *c) { \
+  AMP_CLONES_OF(T) static void name(T *restrict p, const T *restrict g, T *restrict v, T *restrict b, T *restrict a, int64_t n, const consts *c) { \
     const T f = (T)c->f, wd = (T)c->wd, lr = (T)c->lr, keep = (T)c->alpha, in = (T)c->alpha_, look = (T)c->momentum, eps = (T)c->eps; \
     (void)look; (void)a; (void)b;                                                                                     \
     for (int64_t i = 0; i < n; i++) {                                                                                 \
@@ -52,12 +52,12 @@ enum { LANES = 16 }; /* of a sum of squares */
   }
 
 #define STEP_LOOPS(T, name, sqrt_)                                                                                    \
-  AMP_CLONES static void sgd_##name(T *restrict p, const T *restrict g, int64_t n, const consts *c) {                 \
+  AMP_CLONES_OF(T) static void sgd_##name(T *restrict p, const T *restrict g, int64_t n, const consts *c) {           \
     const T f = (T)c->f, lr = (T)c->lr, wd = (T)c->wd;                                                                \
     if (wd == 0) for (int64_t i = 0; i < n; i++) p[i] -= lr * (f * g[i]);                                             \
     else for (int64_t i = 0; i < n; i++) p[i] -= lr * (f * g[i] + wd * p[i]);                                         \
   }                                                                                                                   \
-  AMP_CLONES static void momentum_##name(T *restrict p, const T *restrict g, T *restrict b, int64_t n, const consts *c) { \
+  AMP_CLONES_OF(T) static void momentum_##name(T *restrict p, const T *restrict g, T *restrict b, int64_t n, const consts *c) { \
     const T f = (T)c->f, lr = (T)c->lr, wd = (T)c->wd, m = c->first ? 0 : (T)c->momentum;                             \
     const T d = c->first ? 1 : (T)c->dampening1, look = (T)c->momentum;                                               \
     if (c->nesterov)                                                                                                  \
@@ -77,7 +77,7 @@ enum { LANES = 16 }; /* of a sum of squares */
         p[i] -= lr * v;                                                                                               \
       }                                                                                                               \
   }                                                                                                                   \
-  AMP_CLONES static void adam_##name(T *restrict p, const T *restrict g, T *restrict m, T *restrict v, int64_t n,     \
+  AMP_CLONES_OF(T) static void adam_##name(T *restrict p, const T *restrict g, T *restrict m, T *restrict v, int64_t n,     \
                                      const consts *c) {                                                               \
     const T f = (T)c->f, wd = (T)c->wd, a = (T)c->beta1_, b = (T)c->beta2, b_ = (T)c->beta2_;                         \
     const T step = (T)c->step, root = (T)c->root, eps = (T)c->eps, decay = (T)c->decay;                               \
@@ -91,7 +91,7 @@ enum { LANES = 16 }; /* of a sum of squares */
       p[i] = w - step * m1 / (sqrt_(v1) * root + eps);                                                                \
     }                                                                                                                 \
   }                                                                                                                   \
-  AMP_CLONES static void amsgrad_##name(T *restrict p, const T *restrict g, T *restrict m, T *restrict v,             \
+  AMP_CLONES_OF(T) static void amsgrad_##name(T *restrict p, const T *restrict g, T *restrict m, T *restrict v,       \
                                         T *restrict most, int64_t n, const consts *c) {                               \
     const T f = (T)c->f, wd = (T)c->wd, a = (T)c->beta1_, b = (T)c->beta2, b_ = (T)c->beta2_;                         \
     const T step = (T)c->step, root = (T)c->root, eps = (T)c->eps, decay = (T)c->decay;                               \
@@ -111,7 +111,7 @@ enum { LANES = 16 }; /* of a sum of squares */
   RMSPROP(T, rms_moving_##name, sqrt_, 0, 1)                                                                          \
   RMSPROP(T, rms_centered_##name, sqrt_, 1, 0)                                                                        \
   RMSPROP(T, rms_both_##name, sqrt_, 1, 1)                                                                            \
-  AMP_CLONES static void adagrad_##name(T *restrict p, const T *restrict g, T *restrict s, int64_t n, const consts *c) { \
+  AMP_CLONES_OF(T) static void adagrad_##name(T *restrict p, const T *restrict g, T *restrict s, int64_t n, const consts *c) { \
     const T f = (T)c->f, wd = (T)c->wd, lr = (T)c->lr, eps = (T)c->eps, keep = c->first ? 0 : 1, from = c->first ? (T)c->alpha : 0; \
     for (int64_t i = 0; i < n; i++) {                                                                                 \
       T x = f * g[i] + wd * p[i], s1 = keep * s[i] + from + x * x;                                                    \
@@ -120,7 +120,7 @@ enum { LANES = 16 }; /* of a sum of squares */
     }                                                                                                                 \
   }                                                                                                                   \
   /* moments, and the squares of parameter and update added to norm */                                                \
-  AMP_CLONES static void lamb_norms_##name(const T *restrict p, const T *restrict g, T *restrict m, T *restrict v, int64_t n, const consts *c, double *norm) { \
+  AMP_CLONES_OF(T) static void lamb_norms_##name(const T *restrict p, const T *restrict g, T *restrict m, T *restrict v, int64_t n, const consts *c, double *norm) { \
     const T f = (T)c->f, wd = (T)c->wd, a = (T)c->beta1_, b = (T)c->beta2, b_ = (T)c->beta2_;                         \
     const T correct = (T)c->correct, root = (T)c->root, eps = (T)c->eps;                                              \
     T ps[LANES] = {0}, us[LANES] = {0};                                                                               \
@@ -137,7 +137,7 @@ enum { LANES = 16 }; /* of a sum of squares */
     }                                                                                                                 \
     for (int j = 0; j < LANES; j++) { norm[0] += ps[j]; norm[1] += us[j]; }                                           \
   }                                                                                                                   \
-  AMP_CLONES static void lamb_##name(T *restrict p, const T *restrict m, const T *restrict v, int64_t n, const consts *c) { \
+  AMP_CLONES_OF(T) static void lamb_##name(T *restrict p, const T *restrict m, const T *restrict v, int64_t n, const consts *c) { \
     const T wd = (T)c->wd, correct = (T)c->correct, root = (T)c->root, eps = (T)c->eps, step = (T)c->step;            \
     for (int64_t i = 0; i < n; i++) p[i] -= step * (correct * m[i] / (sqrt_(v[i]) * root + eps) + wd * p[i]);         \
   }                                                                                                                   \

@@ -8,21 +8,21 @@
 
 /* -- Floats ----------------------------------------------------------------------- */
 
-BINF(hypot_f, (fabsf(a) == INFINITY || fabsf(b) == INFINITY ? INFINITY : (float)sqrt((double)a * (double)a + (double)b * (double)b)))
+BINF_DENSE(hypot_f, (fabsf(a) == INFINITY || fabsf(b) == INFINITY ? INFINITY : (float)sqrt((double)a * (double)a + (double)b * (double)b)))
 BIN_PLAIN(hypot_d, double, hypot(a, b))
 int amp__cpu_hypot(amp_call *c)
 {
   static const amp_loop_fn loops[3] = { hypot_f, hypot_d, NULL };
   int cls = class_of2(c);
-  return run2(c, loops, cls == AMP_C_I64 ? AMP_C_F32 : cls, 6, NULL);
+  return run2_dense(c, loops, cls == AMP_C_I64 ? AMP_C_F32 : cls, 6);
 }
-BINF(atan2_f, amp__atan2f(a, b))
+BINF_DENSE(atan2_f, amp__atan2f(a, b))
 BIN_PLAIN(atan2_d, double, atan2(a, b))
 int amp__cpu_atan2(amp_call *c)
 {
   static const amp_loop_fn loops[3] = { atan2_f, atan2_d, NULL };
   int cls = class_of2(c);
-  return run2(c, loops, cls == AMP_C_I64 ? AMP_C_F32 : cls, 12, NULL);
+  return run2_dense(c, loops, cls == AMP_C_I64 ? AMP_C_F32 : cls, 12);
 }
 
 AMP_INLINE float logaddexpf(float a, float b)
@@ -37,23 +37,23 @@ static double logaddexp(double a, double b)
   double m = a > b ? a : b, d = a > b ? b - a : a - b;
   return isinf(m) ? m : m + log1p(exp(d));
 }
-BINF(logaddexp_f, logaddexpf(a, b))
+BINF_DENSE(logaddexp_f, logaddexpf(a, b))
 BIN_PLAIN(logaddexp_d, double, logaddexp(a, b))
 int amp__cpu_logaddexp(amp_call *c)
 {
   static const amp_loop_fn loops[3] = { logaddexp_f, logaddexp_d, NULL };
   int cls = class_of2(c);
-  return run2(c, loops, cls == AMP_C_I64 ? AMP_C_F32 : cls, 16, NULL);
+  return run2_dense(c, loops, cls == AMP_C_I64 ? AMP_C_F32 : cls, 16);
 }
 
 /* 0 times any logarithm is 0, except that of NaN */
-BINF(xlogy_f, (b != b ? b : a == 0.f ? 0.f : a * amp__logf(b)))
+BINF_DENSE(xlogy_f, (b != b ? b : a == 0.f ? 0.f : a * amp__logf(b)))
 BIN_PLAIN(xlogy_d, double, b != b ? b : a == 0 ? 0 : a * log(b))
 int amp__cpu_xlogy(amp_call *c)
 {
   static const amp_loop_fn loops[3] = { xlogy_f, xlogy_d, NULL };
   int cls = class_of2(c);
-  return run2(c, loops, cls == AMP_C_I64 ? AMP_C_F32 : cls, 10, NULL);
+  return run2_dense(c, loops, cls == AMP_C_I64 ? AMP_C_F32 : cls, 10);
 }
 
 BINF(copysign_f, copysignf(a, b))
@@ -100,27 +100,27 @@ static double floordiv(double a, double b)
   double f = floor(q);
   return q - f > 0.5 ? f + 1 : f;
 }
-static void fmod_f(int64_t n, void *const *p, unsigned scalar, const void *arg) { amp__fmod_loop(n, p, scalar); }
+static void fmod_f(int64_t n, void *const *p, unsigned scalar, const void *arg) { amp__fmod_loop(n, p); }
 BIN_PLAIN(fmod_d, double, fmod(a, b))
 BIN_PLAIN(fmod_i, int64_t, fmodi(a, b))
 int amp__cpu_fmod(amp_call *c)
 {
   static const amp_loop_fn loops[3] = { fmod_f, fmod_d, fmod_i };
   int cls = class_of2(c), rc = cls == AMP_C_I64 ? no_zero(c, "modulo") : 0;
-  return rc < 0 ? rc : run2(c, loops, cls, 8, NULL);
+  return rc < 0 ? rc : run2_dense(c, loops, cls, 8);
 }
 /* exact where fmod's core is: a quotient below 2^29 in double can't round up to an integer */
-BINF(floor_core, (float)floor((double)a / (double)b))
+BINF_DENSE(floor_core, (float)floor((double)a / (double)b))
 static void floor_divide_f(int64_t n, void *const *p, unsigned scalar, const void *arg)
 {
   float keep[AMP_CHUNK];
   for (int64_t at = 0; at < n; at += AMP_CHUNK) { /* in place the operands are needed again */
-    int64_t m = n - at < AMP_CHUNK ? n - at : AMP_CHUNK, sa = !(scalar & 2), sb = !(scalar & 4);
-    const float *a = (const float *)p[1] + at * sa, *b = (const float *)p[2] + at * sb;
+    int64_t m = n - at < AMP_CHUNK ? n - at : AMP_CHUNK;
+    const float *a = (const float *)p[1] + at, *b = (const float *)p[2] + at;
     void *q[3] = { keep, (void *)a, (void *)b };
-    floor_core(m, q, scalar, arg);
+    floor_core(m, q, 0, arg);
     for (int64_t i = 0; i < m; i++) {
-      float x = a[i * sa], y = b[i * sb];
+      float x = a[i], y = b[i];
       if (amp_unlikely(!(fabsf(x) <= fabsf(y) * 268435456.f && fabsf(x) <= FLT_MAX && fabsf(y) <= FLT_MAX && y != 0.f)))
         keep[i] = (float)floordiv((double)x, (double)y);
     }
@@ -133,7 +133,7 @@ int amp__cpu_floor_divide(amp_call *c)
 {
   static const amp_loop_fn loops[3] = { floor_divide_f, floor_divide_d, floor_divide_i };
   int cls = class_of2(c), rc = cls == AMP_C_I64 ? no_zero(c, "divided by") : 0;
-  return rc < 0 ? rc : run2(c, loops, cls, 10, NULL);
+  return rc < 0 ? rc : run2_dense(c, loops, cls, 10);
 }
 
 /* -- Bits --------------------------------------------------------------------------------- */

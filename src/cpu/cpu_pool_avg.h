@@ -5,7 +5,7 @@
 */
 
 /* Sum of n elements side by side */
-AMP_CLONES static T N(total)(const T *x, int64_t n) {
+AMP_CLONES_OF(T) static T N(total)(const T *x, int64_t n) {
   enum { W = 32 };
   T a[W] = { 0 }, s = 0;
   int64_t i = 0;
@@ -15,18 +15,18 @@ AMP_CLONES static T N(total)(const T *x, int64_t n) {
   return s;
 }
 
-AMP_CLONES static void N(add)(T *restrict y, const T *restrict x, int64_t step, int64_t n) {
+AMP_CLONES_OF(T) static void N(add)(T *restrict y, const T *restrict x, int64_t step, int64_t n) {
   if (step == 1) for (int64_t j = 0; j < n; j++) y[j] += x[j];
   else for (int64_t j = 0; j < n; j++) y[j] += x[j * step];
 }
-AMP_CLONES static void N(put)(T *restrict y, const T *restrict x, int64_t step, int64_t n) {
+AMP_CLONES_OF(T) static void N(put)(T *restrict y, const T *restrict x, int64_t step, int64_t n) {
   if (step == 1) for (int64_t j = 0; j < n; j++) y[j] = x[j];
   else for (int64_t j = 0; j < n; j++) y[j] = x[j * step];
 }
-AMP_CLONES static void N(add_quotient)(T *restrict y, const T *restrict x, T f, int64_t n) { for (int64_t j = 0; j < n; j++) y[j] += x[j] / f; }
+AMP_CLONES_OF(T) static void N(add_quotient)(T *restrict y, const T *restrict x, T f, int64_t n) { for (int64_t j = 0; j < n; j++) y[j] += x[j] / f; }
 
 /* out[ox] = sum of row's window / f[ox] */
-AMP_CLONES static void N(along)(const amp__pool *p, const T *restrict row, T *restrict out, const T *restrict f) {
+AMP_CLONES_OF(T) static void N(along)(const amp__pool *p, const T *restrict row, T *restrict out, const T *restrict f) {
   int64_t ow = p->out[2], w = p->in[2], s = p->stride[2];
   if (p->shares || p->kernel[2] > 16) {
     for (int64_t j = 0; j < ow; j++) {
@@ -49,7 +49,7 @@ AMP_CLONES static void N(along)(const amp__pool *p, const T *restrict row, T *re
 }
 
 /* The transpose: row = shares of g spread over the windows */
-AMP_CLONES static void N(spread)(const amp__pool *p, const T *restrict share, T *restrict row) {
+AMP_CLONES_OF(T) static void N(spread)(const amp__pool *p, const T *restrict share, T *restrict row) {
   int64_t ow = p->out[2], w = p->in[2], s = p->stride[2];
   for (int64_t j = 0; j < w; j++) row[j] = 0;
   if (p->shares || p->kernel[2] > 16) {

@@ -14,7 +14,7 @@
     place[j] = take ? at : old;                                                                     \
   }
 
-AMP_CLONES static void N(row)(const amp__pool *p, const T *x, int64_t oz, int64_t oy, T *restrict best, int32_t *restrict place) {
+AMP_CLONES_OF(T) static void N(row)(const amp__pool *p, const T *x, int64_t oz, int64_t oy, T *restrict best, int32_t *restrict place) {
   int64_t h = p->in[1], w = p->in[2], ow = p->out[2], sw = p->stride[2], xw = p->xs[4];
   int64_t y0 = oy * p->stride[1] - p->padding[1];
   if (sizeof(T) == 4 && p->kernel[0] == 1 && p->kernel[1] == 2 && p->kernel[2] == 2 && sw == 2 && xw == 1 && p->dilation[1] == 1 && p->dilation[2] == 1 &&
@@ -63,7 +63,7 @@ static void N(share)(const amp__pool *p, const T *x, int64_t oz, int64_t oy, T *
   }
 }
 
-AMP_CLONES static void N(pixel)(const amp__pool *p, const T *x, const int64_t *o, int64_t n, T *restrict best, int32_t *restrict place) {
+AMP_CLONES_OF(T) static void N(pixel)(const amp__pool *p, const T *x, const int64_t *o, int64_t n, T *restrict best, int32_t *restrict place) {
   int64_t h = p->in[1], w = p->in[2], lo = 0, hi = n;
   int32_t sw = 0, first = (int32_t)((p->start[0][o[0]] * h + p->start[1][o[1]]) * w + p->start[2][o[2]]);
   for (int64_t j = 0; j < n; j++) { best[j] = -INFINITY; place[j] = first; }

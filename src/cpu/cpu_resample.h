@@ -36,7 +36,7 @@ static void N(axis)(N(taps) *t, const axis *a, char **mem) {
 }
 
 /* y[o] = sum of w * x over the taps of o, along a row */
-AMP_CLONES static void N(along)(const N(taps) *t, const T *restrict x, T *restrict y) {
+AMP_CLONES_OF(T) static void N(along)(const N(taps) *t, const T *restrict x, T *restrict y) {
   const axis *a = t->a;
   int64_t n = a->n;
   const T *w = t->fw;
@@ -59,7 +59,7 @@ AMP_CLONES static void N(along)(const N(taps) *t, const T *restrict x, T *restri
 }
 
 /* y = sum of w[k] * row k, n elements each; row k at rows + (first + k) % ring * step */
-AMP_CLONES static void N(across)(const T *w, int64_t count, const T *rows, int64_t first, int64_t ring, int64_t step, int64_t n, T *restrict y) {
+AMP_CLONES_OF(T) static void N(across)(const T *w, int64_t count, const T *rows, int64_t first, int64_t ring, int64_t step, int64_t n, T *restrict y) {
 #define ROW(k) (rows + (first + (k)) % ring * step)
   if (count == 0) { memset(y, 0, (size_t)n * sizeof *y); return; }
   if (count == 1 && w[0] == 1) { memcpy(y, ROW(0), (size_t)n * sizeof *y); return; }
@@ -128,8 +128,8 @@ static void N(planes)(const job *k, const N(taps) *t, int64_t begin, int64_t end
 }
 
 /* Channels innermost: pixel by pixel of output, all its taps */
-AMP_CLONES static void N(axpy)(T *restrict y, const T *restrict x, T w, int64_t n) { for (int64_t j = 0; j < n; j++) y[j] += w * x[j]; }
-AMP_CLONES static void N(four)(T *restrict y, const T *a, const T *b, const T *c, const T *d, const T *w, int64_t n) {
+AMP_CLONES_OF(T) static void N(axpy)(T *restrict y, const T *restrict x, T w, int64_t n) { for (int64_t j = 0; j < n; j++) y[j] += w * x[j]; }
+AMP_CLONES_OF(T) static void N(four)(T *restrict y, const T *a, const T *b, const T *c, const T *d, const T *w, int64_t n) {
   T e = w[0], f = w[1], g = w[2], h = w[3];
   for (int64_t j = 0; j < n; j++) y[j] = (e * a[j] + f * b[j]) + (g * c[j] + h * d[j]);
 }

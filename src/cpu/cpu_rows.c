@@ -19,7 +19,7 @@ LANES(float, f32)
 LANES(double, f64)
 
 #define ROWS(T, S)                                                                                  \
-  AMP_CLONES T amp__row_sum_##S(const T *x, int64_t n) {                                            \
+  AMP_CLONES_OF(T) T amp__row_sum_##S(const T *x, int64_t n) {                                      \
     T l[256 / sizeof(T)], a = 0;                                                                    \
     const int64_t lanes = 256 / sizeof(T);                                                          \
     int64_t i = 0;                                                                                  \
@@ -31,7 +31,7 @@ LANES(double, f64)
     _Pragma("omp simd reduction(+ : a)") for (int64_t j = i; j < n; j++) a += x[j];                 \
     return a;                                                                                       \
   }                                                                                                 \
-  AMP_CLONES T amp__row_dev_##S(const T *x, T m, int64_t n) {                                       \
+  AMP_CLONES_OF(T) T amp__row_dev_##S(const T *x, T m, int64_t n) {                                 \
     T a = 0, b = 0, c = 0, d = 0;                                                                   \
     int64_t q = n / 4;                                                                              \
     const T *x1 = x + q, *x2 = x1 + q, *x3 = x2 + q;                                                \
@@ -42,7 +42,7 @@ LANES(double, f64)
     for (int64_t i = 4 * q; i < n; i++) a += (x[i] - m) * (x[i] - m);                               \
     return (a + b) + (c + d);                                                                       \
   }                                                                                                 \
-  AMP_CLONES void amp__row_sums_##S(const T *g, const T *x, T m, int64_t n, T *sum2) {              \
+  AMP_CLONES_OF(T) void amp__row_sums_##S(const T *g, const T *x, T m, int64_t n, T *sum2) {        \
     T l[128 / sizeof(T)], k[128 / sizeof(T)], a = 0, c = 0;                                         \
     const int64_t lanes = 128 / sizeof(T);                                                          \
     int64_t i = 0;                                                                                  \
@@ -56,16 +56,16 @@ LANES(double, f64)
     sum2[0] = a;                                                                                    \
     sum2[1] = c;                                                                                    \
   }                                                                                                 \
-  AMP_CLONES void amp__row_affine_##S(T *y, const T *x, T a, T b, int64_t n) {                      \
+  AMP_CLONES_OF(T) void amp__row_affine_##S(T *y, const T *x, T a, T b, int64_t n) {                \
     AMP_IVDEP for (int64_t i = 0; i < n; i++) y[i] = a * x[i] + b;                                  \
   }                                                                                                 \
-  AMP_CLONES void amp__row_affine2_##S(T *y, const T *g, const T *x, T a, T b, T c, int64_t n) {    \
+  AMP_CLONES_OF(T) void amp__row_affine2_##S(T *y, const T *g, const T *x, T a, T b, T c, int64_t n) {  \
     AMP_IVDEP for (int64_t i = 0; i < n; i++) y[i] = a * g[i] + (b * x[i] + c);                     \
   }                                                                                                 \
-  AMP_CLONES void amp__row_shift_##S(T *y, const T *x, T a, T b, int64_t n) {                       \
+  AMP_CLONES_OF(T) void amp__row_shift_##S(T *y, const T *x, T a, T b, int64_t n) {                 \
     AMP_IVDEP for (int64_t i = 0; i < n; i++) y[i] = (x[i] - a) - b;                                \
   }                                                                                                 \
-  AMP_CLONES T amp__row_max_##S(const T *x, int64_t n) {                                            \
+  AMP_CLONES_OF(T) T amp__row_max_##S(const T *x, int64_t n) {                                      \
     T m[16], r = -INFINITY;                                                                         \
     for (int l = 0; l < 16; l++) m[l] = r;                                                          \
     int64_t i = 0;                                                                                  \
@@ -77,7 +77,7 @@ LANES(double, f64)
     for (int l = 0; l < 4; l++) r = m[l] > r ? m[l] : r;                                            \
     return r;                                                                                       \
   }                                                                                                 \
-  AMP_CLONES T amp__row_exp_##S(T *y, const T *x, T m, int64_t n) {                                 \
+  AMP_CLONES_OF(T) T amp__row_exp_##S(T *y, const T *x, T m, int64_t n) {                           \
     T l[16];                                                                                        \
     int64_t i = 0;                                                                                  \
     for (int j = 0; j < 16; j++) l[j] = 0;                                                          \

@@ -20,20 +20,20 @@ typedef struct job {
 } job;
 
 #define SOFT(T, S)                                                                                  \
-  AMP_CLONES static void scale_##S(T *y, T f, int64_t n) {                                          \
+  AMP_CLONES_OF(T) static void scale_##S(T *y, T f, int64_t n) {                                    \
     for (int64_t i = 0; i < n; i++) y[i] *= f;                                                      \
   }                                                                                                 \
-  AMP_CLONES static T dot_##S(const T *a, const T *b, int64_t n) {                                  \
+  AMP_CLONES_OF(T) static T dot_##S(const T *a, const T *b, int64_t n) {                            \
     T s = 0, t = 0;                                                                                 \
     int64_t h = n / 2;                                                                              \
     _Pragma("omp simd reduction(+ : s, t)") for (int64_t i = 0; i < h; i++) { s += a[i] * b[i]; t += a[i + h] * b[i + h]; } \
     for (int64_t i = 2 * h; i < n; i++) s += a[i] * b[i];                                           \
     return s + t;                                                                                   \
   }                                                                                                 \
-  AMP_CLONES static void back_##S(T *x, const T *g, const T *y, T s, int64_t n) {                   \
+  AMP_CLONES_OF(T) static void back_##S(T *x, const T *g, const T *y, T s, int64_t n) {             \
     AMP_IVDEP for (int64_t i = 0; i < n; i++) x[i] = y[i] * (g[i] - s);                             \
   }                                                                                                 \
-  AMP_CLONES static void log_back_##S(T *x, const T *g, const T *y, T s, int64_t n) {               \
+  AMP_CLONES_OF(T) static void log_back_##S(T *x, const T *g, const T *y, T s, int64_t n) {         \
     AMP_IVDEP for (int64_t i = 0; i < n; i++) x[i] = g[i] - EXP_##S(y[i]) * s;                      \
   }                                                                                                 \
   static const T *row_##S(const amp_tensor *t, int64_t off, int64_t stride, int64_t n, int type, T *buf) { \

@@ -124,12 +124,11 @@ int amp__cpu_cos(amp_call *c)
 typedef struct { float flo, fhi; double lo, hi; int64_t ilo, ihi; } clamp_arg;
 #define CL ((const clamp_arg *)arg)
 /* a NaN element stays, a NaN bound makes NaN; where min > max, max */
-#define CLAMP(a, l, h) ((a) < (l) ? ((l) > (h) ? (h) : (l)) : (a) > (h) ? (h) : (a))
 #define CLAMP_LOOP(CLONES, name, T, low, high) \
 static CLONES void name(int64_t n, void *const *p, unsigned scalar, const void *arg) \
 { \
   T *o = p[0]; const T *x = p[1], l = CL->low, h = CL->high; \
-  AMP_IVDEP for (int64_t i = 0; i < n; i++) { const T a = x[i]; o[i] = CLAMP(a, l, h); } \
+  AMP_IVDEP for (int64_t i = 0; i < n; i++) { const T a = x[i]; const T b = a < l ? l : a; o[i] = b > h ? h : b; } \
 }
 CLAMP_LOOP(AMP_CLONES, clamp_f, float, flo, fhi)
 CLAMP_LOOP(AMP_CLONES_WIDE, clamp_d, double, lo, hi)

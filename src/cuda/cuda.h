@@ -55,6 +55,7 @@ extern amp_cuda_device amp__cuda_devices[AMP_CUDA_MAX];
 /* The device entered last by this thread: every launch goes there. */
 amp_cuda_device *amp__cuda_enter(int index);  /* NULL with error */
 amp_cuda_device *amp__cuda_here(void);
+bool amp__cuda_forked(void);                  /* this process is a child of the one that opened the card, and must not call it */
 cudaStream_t amp__cuda_stream(void);          /* of that device, the one this thread uses */
 int amp__cuda_number(int index);              /* its number, of any device */
 void amp__cuda_choose(int index, int number);

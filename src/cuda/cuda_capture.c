@@ -73,5 +73,5 @@ int amp__cuda_capture_replay(int index, void *graph)
 
 void amp__cuda_capture_free(int index, void *graph)
 {
-  if (amp__cuda_enter(index)) cudaGraphExecDestroy(graph);
+  if (!amp__cuda_forked() && amp__cuda_enter(index)) cudaGraphExecDestroy(graph);
 }

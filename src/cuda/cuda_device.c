@@ -8,6 +8,7 @@
 */
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 #include "cuda_branches.h"
 #include "cuda_core.h"
 #include "cuda_gemm.h"
@@ -137,6 +138,8 @@ cudaStream_t amp__cuda_stream(void)
   int n = chosen[here->index];
   return amp_likely(n == 0) ? here->stream : here->side[n];
 }
+static pid_t opener;
+bool amp__cuda_forked(void) { return getpid() != opener; }
 int amp__cuda_number(int index) { return chosen[index]; }
 void amp__cuda_choose(int index, int number) { chosen[index] = (uint8_t)number; }
 
@@ -208,6 +211,7 @@ const char *amp_plugin_init(uint64_t hash, amp_device_ops *devices)
   int n = 0, driver = 0;
   if (hash != amp__table_hash()) return "it was built for another version of amp";
   amp__cuda_api = devices[AMP_CPU].core;
+  opener = getpid();
   cudaError_t e = cudaGetDeviceCount(&n);
   cudaDriverGetVersion(&driver);
   if (driver == 0) return "no NVIDIA driver is installed";

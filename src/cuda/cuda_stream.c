@@ -101,7 +101,7 @@ static void free_event(int index, void *e)
 {
   (void)index; /* an event knows its card; one that is waited for lives until it is reached */
   event *k = e;
-  cudaEventDestroy(k->e);
+  if (!amp__cuda_forked()) cudaEventDestroy(k->e); /* a DataLoader's workers collect what they inherited */
   free(k);
 }
 
