@@ -1,7 +1,7 @@
 /*
-** attention.cuh: what the kernels of attention on tensor cores share
-** (attention_mma.cu, attention_mma_back.cu, attention_mma_call.cu): the job of a
-** launch, tiles of its tensors in shared memory, the mask's word on a score.
+** attention.cuh: what the kernels of attention on tensor cores share (attention_mma.cu,
+** attention_mma_keys.cu, attention_mma_queries.cu; attention_mma_call.cu decides): the
+** job of a launch, tiles of its tensors in shared memory, the mask's word on a score.
 **
 ** A tile's rows have D columns (32, 64, 96, 128; those beyond the head's size are 0)
 ** at a pitch of D + 8. Blocks are 4 warps. Scores are in units of log2: score * scale
@@ -45,7 +45,11 @@ int amp_flash_launch_queries(const amp_flash *k);
 /* The instance for a job: amp_flash_by(k, [&](auto d, auto bf, auto any) { kernel<decltype(d)::value, ...> }) */
 template <int V> struct amp_constant { enum : int { value = V }; };
 static inline bool amp_flash_any(const amp_flash &k) { return k.side[AMP_F_MASK].p != NULL || !(k.scale > 0); }
-static inline int amp_flash_width(const amp_flash &k) { return k.size > 96 || (k.size > 64 && amp_flash_any(k)) ? 128 : k.size > 64 ? 96 : k.size > 32 || amp_flash_any(k) ? 64 : 32; }
+static inline int amp_flash_width(const amp_flash &k)
+{
+  if (amp_flash_any(k)) return k.size > 64 ? 128 : 64;
+  return k.size > 96 ? 128 : k.size > 64 ? 96 : k.size > 32 ? 64 : 32;
+}
 template <class F> static int amp_flash_by(const amp_flash &k, F f)
 {
   auto by = [&](auto d, auto any) { return k.bf16 ? f(d, amp_constant<1>(), any) : f(d, amp_constant<0>(), any); };

@@ -17,7 +17,8 @@ namespace {
 enum { QUERIES = 128 };
 
 template <int D, bool ANY = false> struct plan {
-  enum { KEYS = D > 64 ? 32 : 64, ALL = D <= 64, HELD = D <= 64 ? D / 16 : D <= 96 ? 4 : ANY ? 0 : 2, /* parts of the queries stay in registers; if all do, their tile is the second stage */
+  /* HELD parts of the queries stay in registers; if ALL do, their tile is the second stage */
+  enum { KEYS = D > 64 ? 32 : 64, ALL = D <= 64, HELD = D <= 64 ? D / 16 : D <= 96 ? 4 : ANY ? 0 : 2,
          TILE = KEYS * amp_tile<D>::PITCH, STAGE = 2 * TILE, SHARED = ALL ? 2 * STAGE : 2 * STAGE + QUERIES * amp_tile<D>::PITCH };
 };
 
@@ -38,7 +39,8 @@ template <int D, bool BF, bool ANY> __global__ void __launch_bounds__(AMP_FLASH_
   const float c = ANY ? 1.f : k.c;
 
   const amp_at to = shared + amp_tile_way<D>::place();
-  amp_tile_way<D> qw(k.side[AMP_F_Q], at[AMP_F_Q], i0, k.length, k.size), kw(k.side[AMP_F_K], at[AMP_F_K], 0, limit, k.size), vw(k.side[AMP_F_V], at[AMP_F_V], 0, limit, k.size);
+  amp_tile_way<D> qw(k.side[AMP_F_Q], at[AMP_F_Q], i0, k.length, k.size);
+  amp_tile_way<D> kw(k.side[AMP_F_K], at[AMP_F_K], 0, limit, k.size), vw(k.side[AMP_F_V], at[AMP_F_V], 0, limit, k.size);
   qw.template load<QUERIES>(queries + amp_tile_way<D>::place(), k.side[AMP_F_Q]);
   amp_copy_commit();
   kw.template load<KEYS>(to, k.side[AMP_F_K]);

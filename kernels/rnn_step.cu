@@ -169,7 +169,8 @@ template <int BF> __device__ __forceinline__ float sum_rows(const amp_rnn &k, co
   const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, g = lane >> 2, t = lane & 3;
   const int64_t size = s.done ? k.g : 0;
   const char *of = k.mode == AMP_RNN_GRU ? k.dgh : k.dg, *w = k.w + (col + 2 * g) * 2;
-  const char *row[2] = { first + g < s.done ? of + (s.after + first + g) * k.g * 2 : NULL, first + g + 8 < s.done ? of + (s.after + first + g + 8) * k.g * 2 : NULL };
+  const char *from = of + (s.after + first + g) * k.g * 2;
+  const char *row[2] = { first + g < s.done ? from : NULL, first + g + 8 < s.done ? from + 16 * k.g : NULL };
   const bool column = col + 2 * g < k.r;
   float acc[2][4] = { { 0, 0, 0, 0 }, { 0, 0, 0, 0 } };
   for (int64_t k0 = warp * 32; k0 < size; k0 += 4 * BACK_WARPS * 32) { /* four pieces: all loads are under way at once */

@@ -367,6 +367,8 @@ for _, enabled in ipairs { true, false } do
 end
 ]], LAZY)
 
+  case('give the CPU\'s values in random programs: copies, ops, changes in place, freed at random', "require 'spec.stream_programs'(60)", LAZY)
+
   case('and captured steps: one captured in a side stream is right there; streams inside are an error', [[
 local side = amp.cuda.Stream()
 local f = amp.capture(function(x) return x * 2 + 1 end)

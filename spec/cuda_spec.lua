@@ -359,3 +359,42 @@ assert(F.linear(x0:cuda(), w0:narrow(1, 1, 512):cuda()):is_contiguous())
 assert(F.linear(x0:float():cuda(), w0:float():cuda()):is_contiguous())
 ]])
 end)
+
+describe('small products of 16-bit matrices', function()
+  case('are in one launch what the plain kernel gives, whatever the strides, with bias, activation and sums', [[
+local core = require 'amp.ffi'
+local function small(on) assert(core.C.amp_device_set(core.S, 1, 'small', on) >= 0) end
+amp.manual_seed(5)
+local function both(what, f)
+  small(0)
+  local want = { f() }
+  small(1)
+  local got = { f() }
+  for i = 1, #want do
+    local most = want[i]:float():abs():max():item()
+    assert((got[i]:float() - want[i]:float()):abs():max():item() <= 0.01 * most + 1e-3, what .. ', result ' .. i)
+  end
+end
+for _, dtype in ipairs { 'float16', 'bfloat16' } do
+  for _, s in ipairs { { 32, 64, 64 }, { 1, 1, 1 }, { 3, 5, 7 }, { 33, 40, 16 }, { 64, 10, 256 }, { 17, 24, 100 } } do
+    local m, n, k = unpack(s)
+    local what = dtype .. ' ' .. table.concat(s, ' ')
+    for turned = 0, 3 do
+      local a = turned % 2 == 1 and randn(k, m):to(dtype):t() or randn(m, k):to(dtype)
+      local b = turned > 1 and randn(n, k):to(dtype):t() or randn(k, n):to(dtype)
+      both(what .. ' turned ' .. turned, function() return amp.matmul(a, b), F.linear(a, b:t(), b[1]) end)
+    end
+    local net = nn.Sequential(nn.Linear(k, n), nn.GELU { approximate = 'tanh' }, nn.Linear(n, 5), nn.ReLU(), nn.Linear(5, 3)):to 'cuda'
+    local x = randn(m, k)
+    both(what .. ' network', function()
+      net:zero_grad()
+      local y = amp.autocast({ dtype = dtype }, function() return net(x) end)
+      y:float():pow(2):sum():backward()
+      local out = { y }
+      for _, p in ipairs(net:parameters()) do out[#out + 1] = p.grad end
+      return unpack(out)
+    end)
+  end
+end
+]])
+end)

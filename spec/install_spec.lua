@@ -198,6 +198,18 @@ describe('the library', function()
       assert.is_true(ours ~= nil, 'exports ' .. name)
     end
   end)
+  it('is small: at most 3 MiB when stripped, as GCC makes it for x86-64', function()
+    local cache = H.read(H.absolute(H.build) .. '/CMakeCache.txt')
+    if jit.arch ~= 'x64' then return pending 'only x86-64 has a limit' end
+    if once or not cache:find '\nAMP_SANITIZE:%w+=OFF\n' then return pending 'a sanitizer makes more code' end
+    if not cache:find '\nCMAKE_BUILD_TYPE:%w+=Release\n' then return pending 'no release' end
+    if not H.sh(("strings -a '%s'"):format(lib)):find '\nGCC: ' then return pending 'made by another compiler, or strings is not here' end
+    local out, status = H.sh(("strip -o '%s' '%s'"):format(H.tmp 'small.so', lib))
+    assert.equal(0, status, out)
+    local size = assert(io.open(H.tmp 'small.so', 'rb')):seek 'end'
+    assert.is_true(size > 2 ^ 20, 'that is no library')
+    assert.is_true(size <= 3 * 2 ^ 20, ('%d bytes; what became large: nm -S --size-sort %s'):format(size, lib))
+  end)
   it('stays loaded: an uncaught error with live tensors ends with status 1, not a crash', function()
     local _, status = H.child "local keep = {} for i = 1, 100 do keep[i] = amp.zeros(10) end error 'over'"
     assert.equal(1, status)

@@ -259,6 +259,37 @@ assert(n == 1, n)]], nil, 'AMP_LIBRARY=' .. H.absolute(H.build) .. '/amp/libamp.
     H.fails_here(function() S.ReduceLROnPlateau(opt, { mode = 'low' }) end, 'mode', 'low')
     H.fails_here(function() S.ReduceLROnPlateau(opt, { min_lr = { 1, 2 } }) end, 'min_lr', '2', '1')
   end)
+  it('a damaged state is refused by name, and changes nothing', function()
+    local function all(opt)
+      return { S.StepLR(opt, 2), S.ReduceLROnPlateau(opt), S.SequentialLR(opt, { S.LinearLR(opt), S.ExponentialLR(opt, 0.9) }, { 3 }),
+        S.ChainedScheduler { S.LinearLR(opt), S.ExponentialLR(opt, 0.9) } }
+    end
+    local damage = {
+      lrs = { true, { 'x' }, { 1, 2 }, {} }, base_lrs = { 5, { 'x' }, { 0 / 0 } }, last_epoch = { 'x', -1, 1.5, false },
+      best = { 'x', false }, bad = { 'x', -1 }, cooling = { 1.5, false }, schedulers = { 5, {}, { true, true }, { { last_epoch = 1 } } },
+    }
+    for i = 1, 4 do
+      local opt = single()
+      local sched = all(opt)[i]
+      local good, lr = sched:state_dict(), opt.param_groups[1].lr
+      local function refused(state, name, value)
+        local old = state[name]
+        if old == nil then return end
+        state[name] = value
+        H.fails_here(function() sched:load_state_dict(good) end, 'load_state_dict', name == 'schedulers' and '' or name)
+        assert.equal(lr, opt.param_groups[1].lr)
+        state[name] = old
+        assert.same(good, sched:state_dict())
+      end
+      for name, values in pairs(damage) do
+        for _, v in ipairs(values) do
+          refused(good, name, v)
+          if good.schedulers then refused(good.schedulers[2], name, v) end
+        end
+      end
+      assert.is_true(sched:load_state_dict(good) == sched)
+    end
+  end)
   it('a schedule that there is not: those there are, and the closest', function()
     H.fails_here(function() return S.CosineAnnealing end, 'CosineAnnealing', "'CosineAnnealingLR'", 'StepLR')
   end)

@@ -231,6 +231,8 @@ describe('16-bit results are rounded once', function()
   it('where close values are subtracted', function()
     same('logaddexp', amp.logaddexp, { 300, 1, -2 }, { 299, 2, -2 })
     same('glu', amp.glu, { 2, 300, -9, -12 })
+    same('logsumexp', function(x) return x:logsumexp(1) end, { 300, 301, 299 })
+    same('logsumexp of all', function(x) return x:logsumexp() end, { { 300, 301 }, { -20, 299 } })
     for dtype, ulp in pairs(eps) do
       local x = amp.tensor({ 0.05, -0.2, 3 }, { dtype = dtype })
       assert.is_true(amp.tanhshrink(x):double():allclose(amp.tanhshrink(x:double()), { rtol = ulp, atol = 0 }))

@@ -134,9 +134,20 @@ int amp__bwd_var(amp_bwd *b) {
 /* g exp(x - result); a result of -inf stands on elements of exp(-inf) = 0 */
 int amp__bwd_logsumexp(amp_bwd *b) {
   uint32_t mask = amp__dim_mask(b->a, SHAPE(b, 0)->ndim);
-  amp_tensor *y = kept(b, OUT(b, 0), mask);
+  amp_tensor *x = IN(b, 0), *y = OUT(b, 0);
+  OR_FAIL(x && y);
+  if (amp__is_half(x->dtype)) { /* the rounded result is too far off for an exponent */
+    amp_sl s = amp__sl();
+    int64_t dims[AMP_MAX_DIM];
+    int n = 0;
+    for (int d = 0; d < SHAPE(b, 0)->ndim; d++) if (mask >> d & 1) dims[n++] = d + 1;
+    amp__sl_list(&s, n, dims);
+    amp__sl_i(&s, 0);
+    OR_FAIL((x = amp__xcast(x, AMP_FLOAT32)) && (y = amp__x(AMP_OP_logsumexp, &s, 1, &x)));
+  }
+  y = kept(b, y, mask);
   y = amp__xfill(XN(eq, y, -INFINITY), y, 0);
-  return GIN(b, 0, amp__xto(b, 0, X2(mul, kept(b, G(b), mask), X1(exp, X2(sub, IN(b, 0), y)))));
+  return GIN(b, 0, amp__xto(b, 0, X2(mul, kept(b, G(b), mask), X1(exp, X2(sub, x, y)))));
 }
 
 /* -- Along a dimension ------------------------------------------------------------- */

@@ -380,7 +380,7 @@ static int call(int op, amp_ref *const *o, amp_tensor *const *in, int n, const a
     if ((flags & AMP_INPLACE) && (!(info->flags & AMP_F_INPLACE) || n < 1))
       return amp__fail(AMP_E_ARGUMENT, "%s has no in-place form", info->name);
     if (flags & AMP_OUT) {
-      if (o[0] == NULL || o[0]->t == NULL) return amp__fail(AMP_E_ARGUMENT, "out is not a tensor");
+      if (o[0] == NULL || o[0]->t == NULL) return amp__fail(AMP_E_ARGUMENT, o[0] ? "out is a tensor that was freed" : "out is not a tensor");
       if (info->kind == 'V' || info->kind == 'C') return amp__fail(AMP_E_ARGUMENT, "%s takes no out", info->name);
       out[0] = o[0]->t;
     }

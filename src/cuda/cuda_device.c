@@ -183,7 +183,7 @@ static int properties(int index, amp_device_properties *p)
 
 static int set(const char *name, int value)
 {
-  int *cell = strcmp(name, "branches") == 0 ? &amp__cuda_branches : strcmp(name, "tf32") == 0 ? &amp__cuda_tf32 : strcmp(name, "deterministic") == 0 ? &amp__cuda_deterministic : strcmp(name, "cudnn") == 0 ? &amp__cuda_cudnn
+  int *cell = strcmp(name, "branches") == 0 ? &amp__cuda_branches : strcmp(name, "small") == 0 ? &amp__cuda_small : strcmp(name, "tf32") == 0 ? &amp__cuda_tf32 : strcmp(name, "deterministic") == 0 ? &amp__cuda_deterministic : strcmp(name, "cudnn") == 0 ? &amp__cuda_cudnn
             : strcmp(name, "cusolver") == 0 ? &amp__cuda_solver : strcmp(name, "cufft") == 0 ? &amp__cuda_fft : strcmp(name, "rnn") == 0 ? &amp__cuda_rnn : NULL;
   if (cell == NULL) return -1;
   int was = *cell;

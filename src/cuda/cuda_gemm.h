@@ -21,7 +21,7 @@ typedef struct amp_product {
   const char *a, *b, *bias;  /* bias: n elements beside each other, or NULL */
   char *c, *aux;             /* aux: as c */
   char *sums;                /* m elements */
-  int epilogue;              /* RELU, GELU and SUMS are cublasLt's alone: the caller does without them where it declines */
+  int epilogue;              /* RELU, GELU and SUMS not by the plain kernel: the caller does without them where the others decline */
   int64_t ars, acs, brs, bcs, crs, ccs;
   int nbatch;                /* dimensions of the batch, outermost first; none: one product */
   int64_t size[AMP_MAX_DIM], as[AMP_MAX_DIM], bs[AMP_MAX_DIM], cs[AMP_MAX_DIM];
@@ -29,7 +29,10 @@ typedef struct amp_product {
 
 int amp__cuda_gemm(const amp_product *p);        /* the best way */
 int amp__cuda_gemm_plain(const amp_product *p);  /* kernels/gemm.cu: any strides and dtypes */
-int amp__cuda_gemm_lt(const amp_product *p);     /* 1: not taken; 0 done; <0 error */
+int amp__cuda_gemm_lt(const amp_product *p);     /* cublasLt: 1: not taken; 0 done; <0 error */
+int amp__cuda_gemm_small(const amp_product *p);  /* kernels/gemm_small.cu, as that */
+int amp__cuda_gemm_fused(const amp_product *p);  /* with an epilogue, as that */
+extern int amp__cuda_small;                      /* small products by the own kernel (on unless switched off) */
 /* dz = grad times the derivative of act (enum of row act_backward; -1: grad itself, dz not written), sums over rows. kernels/linear_act.cu */
 int amp__cuda_columns(int act, const amp_tensor *grad, const amp_tensor *saved, amp_tensor *dz, amp_tensor *sums);
 /* A recurrent layer's step with its product in one launch (kernels/rnn_step.cu): 0: never, 1: where it is worth it, 2: wherever it can be */

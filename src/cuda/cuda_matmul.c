@@ -8,9 +8,17 @@
 #include "cuda_core.h"
 #include "cuda_gemm.h"
 
+int amp__cuda_small = 1;
+
+int amp__cuda_gemm_fused(const amp_product *p)
+{
+  int rc = amp__cuda_small ? amp__cuda_gemm_small(p) : 1;
+  return rc == 1 ? amp__cuda_gemm_lt(p) : rc;
+}
+
 int amp__cuda_gemm(const amp_product *p)
 {
-  int rc = amp__is_float(p->dtype) ? amp__cuda_gemm_lt(p) : 1;
+  int rc = amp__is_float(p->dtype) ? amp__cuda_gemm_fused(p) : 1;
   return rc == 1 ? amp__cuda_gemm_plain(p) : rc;
 }
 
@@ -144,7 +152,7 @@ static int linear(amp_call *c, amp_tensor *o, int act, amp_tensor *z)
     merge(&p);
     p.epilogue = act ? AMP_EPI_GELU : AMP_EPI_RELU;
     p.aux = act ? amp__data(z) : NULL;
-    if (p.nbatch == 0) rc = amp__cuda_gemm_lt(&p);
+    if (p.nbatch == 0) rc = amp__cuda_gemm_fused(&p);
     p.epilogue = AMP_EPI_NONE;
   }
   if (rc == 1) {
@@ -192,7 +200,7 @@ int amp__cuda_linear_weight(amp_call *c)
   rc = 1;
   if (o->numel > 0) {
     p.epilogue = AMP_EPI_SUMS;
-    rc = amp__cuda_gemm_lt(&p);
+    rc = amp__cuda_gemm_fused(&p);
     p.epilogue = AMP_EPI_NONE;
   }
   if (rc == 1) {

@@ -5,6 +5,8 @@ local err = require 'amp.error'
 local util = require 'amp.util'
 
 return function(M)
+  local check_inner = M.check_inner
+
   --- MultiplicativeLR(opt, {lr_lambda}): at step n the rate of the step before times lr_lambda(n); one function,
   -- or one a parameter group. Each is asked once for each step.
   M.define('MultiplicativeLR', { 'lr_lambda' }, {}, function(self, op, o)
@@ -44,13 +46,13 @@ return function(M)
     return { schedulers = list }
   end
 
+  function Chained:check_state(op, state)
+    check_inner(op, self.schedulers, type(state) == 'table' and state.schedulers or state)
+  end
+
   function Chained:load_state_dict(state)
-    local list = type(state) == 'table' and state.schedulers
-    if type(list) ~= 'table' or #list ~= #self.schedulers then
-      err.throw(Chained.op .. '.load_state_dict', 'the state of %d schedulers is expected, got %s', #self.schedulers,
-        type(list) == 'table' and 'that of ' .. #list or util.show(state))
-    end
-    for i, s in ipairs(self.schedulers) do s:load_state_dict(list[i]) end
+    self:check_state(Chained.op .. '.load_state_dict', state)
+    for i, s in ipairs(self.schedulers) do s:load_state_dict(state.schedulers[i]) end
     return self
   end
 

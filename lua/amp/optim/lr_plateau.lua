@@ -6,7 +6,7 @@ local options = require 'amp.options'
 local util = require 'amp.util'
 
 return function(M)
-  local Scheduler, check_optimizer, number = M.Scheduler, M.check_optimizer, M.number
+  local Scheduler, check_optimizer, number, count, rates = M.Scheduler, M.check_optimizer, M.number, M.count, M.rates
 
   local Plateau = {}
   Plateau.__index = Plateau
@@ -77,11 +77,19 @@ return function(M)
     return s
   end
 
+  function Plateau:check_state(op, s)
+    if type(s) ~= 'table' or type(s.best) ~= 'number' then
+      err.throw(op, 'the state of %s has its best metric, got %s', self.op, type(s) == 'table' and 'best = ' .. util.show(s.best) or util.show(s))
+    end
+    for _, k in ipairs { 'last_epoch', 'bad', 'cooling' } do count(op, s, k) end
+    if s.lrs ~= nil then rates(op, s, 'lrs', #self.optimizer.param_groups) end
+  end
+
   function Plateau:load_state_dict(s)
-    if type(s) ~= 'table' or type(s.best) ~= 'number' then err.throw(self.op .. '.load_state_dict', "not a state of this scheduler: %s", util.show(s)) end
+    self:check_state(self.op .. '.load_state_dict', s)
     for _, k in ipairs(kept) do self[k] = s[k] end
     for i, g in ipairs(self.optimizer.param_groups) do
-      if s.lrs and s.lrs[i] then g.lr = s.lrs[i] end
+      if s.lrs then g.lr = s.lrs[i] end
     end
     return self
   end

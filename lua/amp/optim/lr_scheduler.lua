@@ -100,21 +100,43 @@ function Scheduler:state_dict()
   return s
 end
 
+-- A field of a state that counts something.
+local function count(op, s, name)
+  local v = s[name]
+  if type(v) ~= 'number' or v % 1 ~= 0 or v < 0 then err.throw(op, '%s of the state must be an integer from 0, got %s', name, util.show(v)) end
+end
+
+-- A field of a state with a rate for each group.
+local function rates(op, s, name, groups)
+  local list = s[name]
+  if type(list) ~= 'table' then err.throw(op, '%s of the state must be a list of rates, got %s', name, util.show(list)) end
+  if #list ~= groups then err.throw(op, '%s of the state is of %d groups, the optimizer has %d', name, #list, groups) end
+  for i = 1, groups do
+    local v = list[i]
+    if type(v) ~= 'number' or v ~= v then err.throw(op, '%s of the state has %s for group %d', name, util.show(v), i) end
+  end
+end
+
+-- Raises unless s can be loaded.
+function Scheduler:check_state(op, s)
+  if type(s) ~= 'table' or s.last_epoch == nil or s.base_lrs == nil then
+    err.throw(op, "a scheduler's state has last_epoch and base_lrs, got %s", util.show(s))
+  end
+  local groups = #self.optimizer.param_groups
+  count(op, s, 'last_epoch')
+  rates(op, s, 'base_lrs', groups)
+  if s.lrs ~= nil then rates(op, s, 'lrs', groups) end
+end
+
 --- Go on from a state dict; sets the rates.
 -- @return self
 function Scheduler:load_state_dict(s)
-  local op = self.op .. '.load_state_dict'
-  if type(s) ~= 'table' or type(s.last_epoch) ~= 'number' or type(s.base_lrs) ~= 'table' then
-    err.throw(op, "a scheduler's state has last_epoch and base_lrs, got %s", util.show(s))
-  end
-  if #s.base_lrs ~= #self.optimizer.param_groups then
-    err.throw(op, 'the state is of %d groups, the optimizer has %d', #s.base_lrs, #self.optimizer.param_groups)
-  end
+  self:check_state(self.op .. '.load_state_dict', s)
   self.last_epoch = s.last_epoch
   self.base_lrs = { unpack(s.base_lrs) }
   for i, g in ipairs(self.optimizer.param_groups) do
     g.initial_lr = s.base_lrs[i]
-    if s.lrs and s.lrs[i] then g.lr = s.lrs[i] end
+    if s.lrs then g.lr = s.lrs[i] end
   end
   return self
 end
@@ -264,10 +286,23 @@ function Sequential:state_dict()
   return s
 end
 
+-- The states of the schedules inside another one; they may be left out.
+local function check_inner(op, list, states)
+  if type(states) ~= 'table' or #states ~= #list then
+    err.throw(op, 'the state of %d schedulers is expected, got %s', #list, type(states) == 'table' and 'that of ' .. #states or util.show(states))
+  end
+  for i, inner in ipairs(list) do inner:check_state(op, states[i]) end
+end
+
+function Sequential:check_state(op, s)
+  Scheduler.check_state(self, op, s)
+  if s.schedulers ~= nil then check_inner(op, self.options.schedulers, s.schedulers) end
+end
+
 function Sequential:load_state_dict(s)
   Scheduler.load_state_dict(self, s)
   for i, inner in ipairs(self.options.schedulers) do
-    if s.schedulers and s.schedulers[i] then
+    if s.schedulers then
       inner.last_epoch = s.schedulers[i].last_epoch
       inner.base_lrs = { unpack(s.schedulers[i].base_lrs) }
     end
@@ -276,11 +311,13 @@ function Sequential:load_state_dict(s)
 end
 
 M.define, M.Scheduler, M.check_optimizer, M.number = define, Scheduler, check_optimizer, number
+M.count, M.rates, M.check_inner = count, rates, check_inner
 require 'amp.optim.lr_onecycle'(M)
 require 'amp.optim.lr_chained'(M)
 require 'amp.optim.lr_cycles'(M)
 require 'amp.optim.lr_plateau'(M)
 M.define, M.Scheduler, M.check_optimizer, M.number = nil, nil, nil, nil
+M.count, M.rates, M.check_inner = nil, nil, nil
 
 return setmetatable(M, {
   __index = function(_, k)

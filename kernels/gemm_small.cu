@@ -1,0 +1,131 @@
+/*
+** gemm_small.cu: small products of 16-bit matrices in one launch, on tensor cores:
+** layers of a few dozen units, for which a library takes longer to decide than a
+** card to compute, and often splits the inner dimension over a second launch.
+**
+** A block has 32 x 32 of the result and all of the inner dimension (at most 256)
+** in shared memory, A's rows and B's columns as rows; four warps of 16 x 16. Any
+** strides; a dimension without gaps is read 16 bytes at a time. In the same
+** launch: bias, ReLU or GELU (its argument goes to aux), or the sums of A's rows.
+** From compute capability 8.0 on.
+*/
+#include "math.cuh"
+#include "mma.cuh"
+#include "../src/cuda/cuda_gemm.h"
+
+namespace {
+
+enum { TILE = 32, MOST_K = 256, THREADS = 128 };
+enum { ONE, ALONG, ACROSS };  /* how an operand is read: element by element, 8 of a row, 8 of a column */
+
+typedef struct job {
+  const char *a, *b, *bias;
+  char *c, *aux, *sums;
+  int64_t ars, acs, brs, bcs, crs, ccs;
+  int32_t m, n, k, pitch;     /* bytes from row to row in shared memory */
+  int32_t ahow, bhow, epilogue;
+} job;
+
+#if AMP_MMA
+/* rows from.. (of `rows`, else 0) of a matrix with k columns into shared memory, columns behind k being 0 */
+__device__ __forceinline__ void fetch(char *tile, int pitch, const char *p, int how, int64_t rs, int64_t cs, int from, int rows, int k)
+{
+  const int padded = pitch / 2 - 8;
+  if (how == ALONG) {
+    for (int e = threadIdx.x; e < TILE * (padded / 8); e += THREADS) {
+      int r = e / (padded / 8), c = (e - r * (padded / 8)) * 8;
+      *(uint4 *)(tile + r * pitch + c * 2) = from + r < rows && c < k ? *(const uint4 *)(p + ((from + r) * rs + c) * 2) : make_uint4(0, 0, 0, 0);
+    }
+  } else if (how == ACROSS) {
+    for (int e = threadIdx.x; e < TILE / 8 * padded; e += THREADS) {
+      int c = e / (TILE / 8), r = (e - c * (TILE / 8)) * 8;
+      uint4 v = from + r < rows && c < k ? *(const uint4 *)(p + (from + r + c * cs) * 2) : make_uint4(0, 0, 0, 0);
+      const unsigned w[4] = { v.x, v.y, v.z, v.w };
+#pragma unroll
+      for (int i = 0; i < 8; i++) *(uint16_t *)(tile + (r + i) * pitch + c * 2) = (uint16_t)(i & 1 ? w[i >> 1] >> 16 : w[i >> 1]);
+    }
+  } else
+    for (int e = threadIdx.x; e < TILE * padded; e += THREADS) {
+      int r = e / padded, c = e - r * padded;
+      *(uint16_t *)(tile + r * pitch + c * 2) = from + r < rows && c < k ? *(const uint16_t *)(p + ((from + r) * rs + c * cs) * 2) : (uint16_t)0;
+    }
+}
+#endif
+
+template <bool BF> __global__ void __launch_bounds__(THREADS) small(const job j)
+{
+#if AMP_MMA
+  const int dtype = BF ? AMP_BFLOAT16 : AMP_FLOAT16, tiles = (j.n + TILE - 1) / TILE;
+  const int i0 = (int)(blockIdx.x / tiles) * TILE, j0 = (int)(blockIdx.x % tiles) * TILE;
+  const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, rows = (warp >> 1) * 16, columns = (warp & 1) * 16;
+  AMP_SHARED(char, shared);
+  char *as = shared, *bs = shared + TILE * j.pitch;
+  fetch(as, j.pitch, j.a, j.ahow, j.ars, j.acs, i0, j.m, j.k);
+  fetch(bs, j.pitch, j.b, j.bhow, j.bcs, j.brs, j0, j.n, j.k);
+  __syncthreads();
+  float c[2][4] = { { 0, 0, 0, 0 }, { 0, 0, 0, 0 } };
+  const amp_at at = amp_at_of(as) + rows * j.pitch + amp_lane_a(lane, j.pitch), bt = amp_at_of(bs) + columns * j.pitch + amp_lane_b(lane, j.pitch);
+  for (int k = 0; k < j.k; k += 16) {
+    unsigned x[4], y[4];
+    amp_ldmatrix(x, at + k * 2);
+    amp_ldmatrix(y, bt + k * 2);
+    amp_mma<BF>(c[0], x, y[0], y[1]);
+    amp_mma<BF>(c[1], x, y[2], y[3]);
+  }
+#pragma unroll
+  for (int t = 0; t < 2; t++) {
+#pragma unroll
+    for (int e = 0; e < 4; e++) {
+      const int i = i0 + rows + (lane >> 2) + (e >> 1) * 8, l = j0 + columns + t * 8 + (lane & 3) * 2 + (e & 1);
+      if (i >= j.m || l >= j.n) continue;
+      float v = c[t][e];
+      if (j.bias) v += amp_load<float>(j.bias, dtype, l);
+      if (j.epilogue == AMP_EPI_GELU) {
+        amp_store<float>(j.aux, dtype, i * j.crs + l * j.ccs, v);
+        v = amp_gelu_tanh(v);
+      } else if (j.epilogue == AMP_EPI_RELU) v = v < 0 ? 0.f : v;
+      amp_store<float>(j.c, dtype, i * j.crs + l * j.ccs, v);
+    }
+  }
+  if (j.epilogue == AMP_EPI_SUMS && j0 == 0) { /* four threads a row */
+    const int r = threadIdx.x >> 2;
+    float s = 0;
+    for (int k = threadIdx.x & 3; k < j.k; k += 4) s += amp_load<float>(as + r * j.pitch, dtype, k);
+    s += __shfl_xor_sync(0xffffffffu, s, 1);
+    s += __shfl_xor_sync(0xffffffffu, s, 2);
+    if ((threadIdx.x & 3) == 0 && i0 + r < j.m) amp_store<float>(j.sums, dtype, i0 + r, s);
+  }
+#endif
+}
+
+/* rows x k, strides rs and cs */
+int how(const char *p, int64_t rows, int64_t k, int64_t rs, int64_t cs)
+{
+  if ((uintptr_t)p & 15) return ONE;
+  if (cs == 1 && rs % 8 == 0 && k % 8 == 0) return ALONG;
+  if (rs == 1 && cs % 8 == 0 && rows % 8 == 0) return ACROSS;
+  return ONE;
+}
+
+} // namespace
+
+extern "C" int amp__cuda_gemm_small(const amp_product *p)
+{
+  amp_cuda_device *d = amp__cuda_here();
+  bool half = p->dtype == AMP_FLOAT16 || p->dtype == AMP_BFLOAT16;
+  if (!half || d->cc < 80 || p->nbatch > 0 || p->k == 0 || p->k > MOST_K || p->m > 4096 || p->n > 4096 || p->m * p->n * p->k > 1 << 21) return 1;
+  job j;
+  memset((void *)&j, 0, sizeof j);
+  j.a = p->a; j.b = p->b; j.bias = p->bias; j.c = p->c; j.aux = p->aux; j.sums = p->sums;
+  j.ars = p->ars; j.acs = p->acs; j.brs = p->brs; j.bcs = p->bcs; j.crs = p->crs; j.ccs = p->ccs;
+  j.m = (int32_t)p->m; j.n = (int32_t)p->n; j.k = (int32_t)p->k;
+  j.pitch = ((j.k + 15) / 16 * 16 + 8) * 2;
+  j.ahow = how(p->a, p->m, p->k, p->ars, p->acs);
+  j.bhow = how(p->b, p->n, p->k, p->bcs, p->brs);
+  j.epilogue = p->epilogue;
+  unsigned grid = (unsigned)(((p->m + TILE - 1) / TILE) * ((p->n + TILE - 1) / TILE));
+  size_t shared = (size_t)j.pitch * TILE * 2;
+  if (p->dtype == AMP_BFLOAT16) AMP_LAUNCH((small<true>), grid, THREADS, shared, j);
+  else AMP_LAUNCH((small<false>), grid, THREADS, shared, j);
+  return 0;
+}
