@@ -391,7 +391,7 @@ for _, dtype in ipairs { 'float16', 'bfloat16' } do
       local y = amp.autocast({ dtype = dtype }, function() return net(x) end)
       y:float():pow(2):sum():backward()
       local out = { y }
-      for _, p in ipairs(net:parameters()) do out[#out + 1] = p.grad end
+      for _, p in ipairs(net:parameters()) do out[#out + 1] = p.grad:clone() end
       return unpack(out)
     end)
   end

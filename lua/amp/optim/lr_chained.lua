@@ -47,7 +47,9 @@ return function(M)
   end
 
   function Chained:check_state(op, state)
-    check_inner(op, self.schedulers, type(state) == 'table' and state.schedulers or state)
+    local list = state
+    if type(state) == 'table' then list = state.schedulers end
+    check_inner(op, self.schedulers, list)
   end
 
   function Chained:load_state_dict(state)

@@ -153,9 +153,9 @@ function Scheduler.text(self)
     if #v > 6 then list[7] = '...' end
     return '{' .. table.concat(list, ', ') .. '}'
   end
-  local parts, rates = {}, self:get_last_lr()
+  local parts, lrs = {}, self:get_last_lr()
   for _, k in ipairs(util.keys(self.options)) do parts[#parts + 1] = k .. ' = ' .. short(self.options[k]) end
-  return ('%s (step %d, lr %s%s)'):format(self.op, self.last_epoch, short(#rates == 1 and rates[1] or rates),
+  return ('%s (step %d, lr %s%s)'):format(self.op, self.last_epoch, short(#lrs == 1 and lrs[1] or lrs),
     #parts > 0 and ': ' .. table.concat(parts, ', ') or '')
 end
 
@@ -291,7 +291,9 @@ local function check_inner(op, list, states)
   if type(states) ~= 'table' or #states ~= #list then
     err.throw(op, 'the state of %d schedulers is expected, got %s', #list, type(states) == 'table' and 'that of ' .. #states or util.show(states))
   end
-  for i, inner in ipairs(list) do inner:check_state(op, states[i]) end
+  for i, inner in ipairs(list) do
+    if inner.check_state then inner:check_state(op, states[i]) end
+  end
 end
 
 function Sequential:check_state(op, s)
