@@ -384,8 +384,10 @@ for _, dtype in ipairs { 'float16', 'bfloat16' } do
       local b = turned > 1 and randn(n, k):to(dtype):t() or randn(k, n):to(dtype)
       both(what .. ' turned ' .. turned, function() return amp.matmul(a, b), F.linear(a, b:t(), b[1]) end)
     end
-    local net = nn.Sequential(nn.Linear(k, n), nn.GELU { approximate = 'tanh' }, nn.Linear(n, 5), nn.ReLU(), nn.Linear(5, 3)):to 'cuda'
+    local net = nn.Sequential(nn.Linear(k, n), nn.GELU { approximate = 'tanh' }, nn.Linear(n, 5)):to 'cuda'
+    local cut = nn.Sequential(nn.Linear(k, n), nn.ReLU()):to 'cuda'
     local x = randn(m, k)
+    both(what .. ' ReLU', function() return amp.autocast({ dtype = dtype }, function() return cut(x) end) end)
     both(what .. ' network', function()
       net:zero_grad()
       local y = amp.autocast({ dtype = dtype }, function() return net(x) end)

@@ -166,4 +166,44 @@ describe('LBFGS', function()
     H.fails_here(function() opt:load_state_dict {} end, 'state')
     assert.is_truthy(tostring(opt):match '^LBFGS %(1 parameter:')
   end)
+  it('a damaged state is refused by name, and changes nothing', function()
+    local p = amp.tensor({ 1, 2 }, { requires_grad = true })
+    local opt = optim.LBFGS({ p }, { lr = 0.1, max_iter = 3 })
+    local function step()
+      opt:step(function()
+        opt:zero_grad()
+        local loss = (p ^ 4):sum()
+        loss:backward()
+        return loss
+      end)
+    end
+    step()
+    local state = opt:state_dict()
+    local s = state.state[1]
+    for name, values in pairs {
+      t = { 'x', false, 0 / 0 }, H_diag = { {}, 'x' }, prev_loss = { 'x' }, n_iter = { 'x', -1, 1.5 }, func_evals = { {}, -1 },
+      d = { 5, amp.ones(3), {} }, prev_flat_grad = { 'x', true }, old_dirs = { 5, { 5 }, {}, { amp.ones(3) } }, old_stps = { true, {} },
+      ro = { 'x', { 'x', 'x' }, {} },
+    } do
+      local old = s[name]
+      assert.is_truthy(old ~= nil, name)
+      for _, v in ipairs(values) do
+        s[name] = v
+        H.fails_here(function() opt:load_state_dict(state) end, name)
+      end
+      s[name] = nil
+      if name ~= 'func_evals' and name ~= 'n_iter' then H.fails_here(function() opt:load_state_dict(state) end, name) end
+      s[name] = old
+    end
+    state.state[1] = 5
+    H.fails_here(function() opt:load_state_dict(state) end, '5')
+    state.state[1] = s
+    local q = p:tolist()
+    step()
+    local want = p:tolist()
+    amp.no_grad(function() p:copy_(amp.tensor(q)) end)
+    opt:load_state_dict(state)
+    step()
+    assert.same(want, p:tolist())
+  end)
 end)

@@ -202,6 +202,39 @@ function LBFGS:state_dict()
   return { state = { s }, param_groups = { g } }
 end
 
+local tensors = { d = true, prev_flat_grad = true, old_dirs = true, old_stps = true }
+local counts = { func_evals = true, n_iter = true }
+local lists = { old_dirs = true, old_stps = true, ro = true }
+
+-- What a state keeps, copied; an error that names what is not as it should be.
+function LBFGS:_read(op, s)
+  local function own(name, v)
+    if tensors[name] then
+      if not istype(ref_t, v) then err.throw(op, '%s of the state must be a tensor, got %s', name, util.show(v)) end
+      if v:numel() ~= self._numel then err.throw(op, '%s has %d elements, the parameters %d', name, v:numel(), self._numel) end
+      local p = self._params[1]
+      return v:detach():reshape(-1):to(p.device):to(p.dtype):clone()
+    end
+    if type(v) ~= 'number' or v ~= v or counts[name] and (v % 1 ~= 0 or v < 0) then
+      err.throw(op, '%s of the state must be %s, got %s', name, counts[name] and 'an integer from 0' or 'a number', util.show(v))
+    end
+    return v
+  end
+  local state = { func_evals = 0, n_iter = 0 }
+  local begun = s.prev_flat_grad ~= nil
+  for _, name in ipairs(kept) do
+    local v = s[name]
+    if v ~= nil and lists[name] then
+      if type(v) ~= 'table' then err.throw(op, '%s of the state must be a list, got %s', name, util.show(v)) end
+      if type(s.ro) == 'table' and #v ~= #s.ro then err.throw(op, '%s has %d elements, ro %d', name, #v, #s.ro) end
+      state[name] = {}
+      for i, x in ipairs(v) do state[name][i] = own(name, x) end
+    elseif v ~= nil then state[name] = own(name, v)
+    elseif not counts[name] and (begun or s.d ~= nil) then err.throw(op, '%s of the state is missing', name) end
+  end
+  return state
+end
+
 --- Go on from a state dict.
 -- @return self
 function LBFGS:load_state_dict(dict)
@@ -209,7 +242,8 @@ function LBFGS:load_state_dict(dict)
   if type(dict) ~= 'table' or type(dict.state) ~= 'table' or type(dict.param_groups) ~= 'table' or type(dict.param_groups[1]) ~= 'table' then
     err.throw(op, "a state dict has 'state' and 'param_groups', got %s", util.show(dict))
   end
-  local saved, s = dict.param_groups[1], dict.state[1] or {}
+  local saved, s = dict.param_groups[1], dict.state[1] == nil and {} or dict.state[1]
+  if type(s) ~= 'table' then err.throw(op, 'the state of the parameters must be a table, got %s', util.show(s)) end
   if type(saved.params) ~= 'table' or #saved.params ~= #self._params then
     err.throw(op, 'the state has %d parameters, the optimizer %d', type(saved.params) == 'table' and #saved.params or 0, #self._params)
   end
@@ -219,22 +253,7 @@ function LBFGS:load_state_dict(dict)
     if merged[k] == nil then merged[k] = self.param_groups[1][k] end
   end
   groups.check(class, merged, ' (in the state)')
-  local function own(v, name) -- copied, checked
-    if istype(ref_t, v) then
-      if v:numel() ~= self._numel then err.throw(op, '%s has %d elements, the parameters %d', name, v:numel(), self._numel) end
-      local p = self._params[1]
-      return v:detach():reshape(-1):to(p.device):to(p.dtype):clone()
-    end
-    if type(v) == 'table' then
-      local list = {}
-      for i, x in ipairs(v) do list[i] = own(x, name) end
-      return list
-    end
-    return v
-  end
-  local state = {}
-  for _, k in ipairs(kept) do state[k] = own(s[k], k) end
-  state.func_evals, state.n_iter = state.func_evals or 0, state.n_iter or 0
+  local state = self:_read(op, s)
   for k, v in pairs(saved) do
     if k ~= 'params' then self.param_groups[1][k] = v end
   end
