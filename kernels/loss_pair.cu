@@ -52,7 +52,7 @@ AMP_FN slope(int kind, T x, T t, T p)
   case KL_LOG: return -exp(t);
   case BCE: return amp_sigmoid(x) - t;
   case SOFT_MARGIN: return -t * amp_sigmoid(-t * x);
-  case HINGE: return (t != -1 ? (T)1 : (T)0) - (t != 1 && p - x >= 0 ? (T)1 : (T)0);
+  case HINGE: return (t != -1 ? (T)1 : (T)0) - (t != 1 && p - x > 0 ? (T)1 : (T)0);
   case POISSON: return 1 - t / (x + p);
   case POISSON_LOG: return exp(x) - t;
   case BCE_PROBS: { T v = x * (1 - x); return d / (v < p ? p : v); }

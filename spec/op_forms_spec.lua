@@ -257,3 +257,42 @@ describe('derivatives at corners', function()
     H.close(x.grad, { 0, -1, 0 })
   end)
 end)
+
+describe('arguments of the wrong type', function()
+  local junk = { true, 'x', print, { 'x' }, coroutine.create(print), io.stdout }
+  it('to layers: an error that names the layer and what it got, at the caller\'s line', function()
+    for _, v in ipairs(junk) do
+      local text = type(v) == 'string' and 'x' or ''
+      for _, n in ipairs { 1, 2, 3 } do
+        for _, name in ipairs { 'Conv%dd', 'ConvTranspose%dd' } do
+          local class = nn[name:format(n)]
+          H.fails_here(function() class(v, 2, 1) end, 'in_channels', text)
+          H.fails_here(function() class(2, v, 1) end, 'out_channels', text)
+        end
+      end
+      if type(v) ~= 'table' then H.fails_here(function() nn.ModuleDict(v) end, 'ModuleDict', text) end
+      for _, m in ipairs { nn.BatchNorm1d(2), nn.BatchNorm2d(2), nn.SyncBatchNorm(2), nn.InstanceNorm(2), nn.InstanceNorm2d(2), nn.Flatten(),
+        nn.EmbeddingBag(3, 2), nn.EmbeddingBag(3, 2, { max_norm = 1 }), nn.Embedding(3, 2, { max_norm = 1 }) } do
+        H.fails_here(function() m(v) end, 'tensor', text)
+      end
+    end
+    H.fails_here(function() nn.BatchNorm2d(2)() end, 'BatchNorm2d', 'tensor', 'nil')
+  end)
+  it('to schedules and wrappers', function()
+    local opt = optim.SGD({ amp.ones(1, { requires_grad = true }) }, { lr = 1, momentum = 0.9 })
+    local s = optim.lr_scheduler
+    H.fails_here(function() s.CyclicLR(opt, { 'x' }, 1) end, 'base_lr', "'x'")
+    H.fails_here(function() s.CyclicLR(opt, 0.1, { true }) end, 'max_lr', 'true')
+    H.fails_here(function() s.OneCycleLR(opt, { 'x' }, 10) end, 'max_lr', "'x'")
+    H.fails_here(function() s.LambdaLR(opt, { 'x' }) end, 'lr_lambda', "'x'")
+    H.fails_here(function() s.MultiplicativeLR(opt, { 5 }) end, 'lr_lambda', '5')
+    H.fails_here(function() amp.custom_fwd(print, 5) end, 'custom_fwd', '5')
+    H.fails_here(function() amp.custom_fwd(print, 'float16') end, 'custom_fwd', 'cast_inputs')
+    H.fails_here(function() amp.GradScaler():end_block(5) end, 'end_block', '5')
+    H.fails_here(function() amp.arange() end, 'arange', 'start')
+    H.fails_here(function() nn.utils.remove_weight_norm(5) end, 'remove_weight_norm', 'number')
+    H.fails_here(function() nn.utils.remove_spectral_norm() end, 'remove_spectral_norm', 'nil')
+    H.fails_here(function() amp.ones(2):allclose(amp.ones(2), print) end, 'allclose', 'rtol')
+    H.fails_here(function() amp.ones(2):allclose(amp.ones(2), { atol = 'x' }) end, 'allclose', 'atol', "'x'")
+  end)
+end)

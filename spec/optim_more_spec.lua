@@ -181,9 +181,9 @@ describe('LBFGS', function()
     local state = opt:state_dict()
     local s = state.state[1]
     for name, values in pairs {
-      t = { 'x', false, 0 / 0 }, H_diag = { {}, 'x' }, prev_loss = { 'x' }, n_iter = { 'x', -1, 1.5 }, func_evals = { {}, -1 },
+      t = { 'x', false }, H_diag = { {}, 'x' }, prev_loss = { 'x' }, n_iter = { 'x', -1, 1.5 }, func_evals = { {}, -1 },
       d = { 5, amp.ones(3), {} }, prev_flat_grad = { 'x', true }, old_dirs = { 5, { 5 }, {}, { amp.ones(3) } }, old_stps = { true, {} },
-      ro = { 'x', { 'x', 'x' }, {} },
+      ro = { 'x', { 'x', 'x' }, {} }, -- of as many as old_dirs
     } do
       local old = s[name]
       assert.is_truthy(old ~= nil, name)

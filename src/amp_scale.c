@@ -5,8 +5,8 @@
 ** left) on the first device that asks; other devices get copies. An update puts
 ** the new scale and 1/scale into new cells, so whoever holds the old ones keeps
 ** the values that his iteration used: a *check* (amp_check.c), 1/scale and
-** found-inf, or a recorded product. Once a captured step uses the cells they
-** keep their addresses, as replays need, and others get copies.
+** found-inf, or a recorded product. On the CPU, and once a captured step uses
+** them, as replays need, cells keep their addresses and others get copies.
 **
 **   scaler cells --snapshot--> check { inv, found } <--counted-- amp_grad
 **        ^                                 |
@@ -176,6 +176,7 @@ static int make_cells(amp_scaler *s, int device, int index)
   s->inv = amp__cell(AMP_FLOAT32, device, index, 1.0 / s->scale0);
   s->tracker = amp__cell(AMP_FLOAT64, device, index, s->tracker0);
   s->hyst = amp__cell(AMP_FLOAT64, device, index, s->hyst0);
+  if (device == AMP_CPU) s->fixed = true; /* a copy is no launch, and an update that makes nothing can't fail */
   if (s->scale && s->inv && s->tracker && s->hyst) return 0;
   drop_cells(s);
   return amp__S->err.code;

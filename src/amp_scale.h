@@ -16,7 +16,7 @@ struct amp_scaler {
   uint32_t epoch;                 /* updates so far: the iteration */
   double scale0, tracker0, hyst0; /* until the cells are there */
   amp_tensor *scale, *inv, *tracker, *hyst; /* 0-d, on the home device; NULL: not yet */
-  bool fixed;                     /* a captured step uses them: they keep their addresses. Else scale and inv are new ones after each update */
+  bool fixed;                     /* they keep their addresses: a captured step uses them, or they are the CPU's. Else scale and inv are new ones after each update */
   int nplace;
   struct { uint8_t device, index; amp_tensor *scale, *inv; } place[AMP_MAX_PLACES]; /* copies elsewhere */
   int ndone, capdone;

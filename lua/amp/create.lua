@@ -79,6 +79,7 @@ end
 --- arange(stop) from 0, arange(start, stop), arange(start, stop, step); stop is not included
 function M.arange(...)
   local n, o = select('#', ...), none
+  if n == 0 then err.throw('arange', 'takes start, stop, step and options, got nothing') end
   local a, b, c = ...
   local last = select(n, ...)
   if n > 1 and type(last) == 'table' then

@@ -94,7 +94,10 @@ function M.deterministic(value) return switch('deterministic', value) end
 --- Version of a library the GPU's part uses, or why it is not there.
 -- @tparam string name 'cublas', 'cudnn', 'cusolver', 'cufft' or 'nccl'
 -- @treturn string
-function M.version_of(name) return ffi.string(C.amp_device_library(CUDA, name)) end
+function M.version_of(name)
+  if type(name) ~= 'string' then err.throw('cuda.version_of', "the name of a library is expected, such as 'cudnn', got %s", tostring(name)) end
+  return ffi.string(C.amp_device_library(CUDA, name))
+end
 
 M.Stream = require 'amp.cuda_stream'
 M.Event = require 'amp.cuda_event'

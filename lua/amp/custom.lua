@@ -69,6 +69,9 @@ local function make(autocast)
   function M.custom_fwd(fn, options)
     if type(fn) == 'table' and getmetatable(fn) == nil then fn, options = options, fn end
     need_function('custom_fwd', fn)
+    if options ~= nil and type(options) ~= 'table' then
+      err.throw('custom_fwd', 'options are a table, as in {cast_inputs = \'float16\'}, got %s', util.show(options))
+    end
     options = options or {}
     for k in pairs(options) do
       if k ~= 'cast_inputs' then

@@ -363,6 +363,8 @@ return function(M)
       rtol, atol, equal_nan = o.rtol, o.atol, o.equal_nan
     end
     rtol, atol = rtol or 1e-5, atol or 1e-8
+    if type(rtol) ~= 'number' then err.throw('allclose', 'rtol must be a number, got %s', util.show(rtol)) end
+    if type(atol) ~= 'number' then err.throw('allclose', 'atol must be a number, got %s', util.show(atol)) end
     -- on the host, in double precision: no op's policy can interfere
     local a, b = t:detach(), u:detach()
     if tostring(a:size()) ~= tostring(b:size()) then

@@ -3,6 +3,9 @@
 -- the next step of every optimizer that was named, whichever parameters it is in.
 -- Called once by amp.scaler with the class and its inner functions.
 -- @module amp.scaler_block
+local err = require 'amp.error'
+local util = require 'amp.util'
+
 return function(Scaler, I)
   --- End a block: unscale the gradients of optimizers, hold back their next steps if an overflow
   -- is found, update the scale. Nothing waits.
@@ -10,6 +13,7 @@ return function(Scaler, I)
   -- @tparam function hold (optimizer, check) makes its next step look at the check
   -- @return self
   function Scaler:end_block(opts, hold)
+    if type(opts) ~= 'table' then err.throw('GradScaler.end_block', 'takes a list of optimizers, got %s', util.show(opts)) end
     if not self._o.enabled then return self end
     local ok, message = pcall(function()
       for i = 1, #opts do self:unscale_(opts[i]) end

@@ -113,15 +113,19 @@ static AMP_CLONES bool outside(int64_t n, const float *x, int negative)
 }
 static void pow_f(int64_t n, void *const *p, unsigned scalar, const void *arg)
 {
-  float keep[AMP_CHUNK];
+  const bool one = scalar & 4; /* exponent: repeated once, looked at once */
+  float keep[AMP_CHUNK], many[AMP_CHUNK];
+  const float *base = p[1], *power = p[2];
+  const bool odd = one && outside(1, power, 1);
+  if (one) for (int64_t i = 0; i < n && i < AMP_CHUNK; i++) many[i] = *power;
   /* in place, the base is needed again for what the core is not defined for */
   for (int64_t at = 0; at < n; at += AMP_CHUNK) {
     int64_t m = n - at < AMP_CHUNK ? n - at : AMP_CHUNK;
     float *o = (float *)p[0] + at;
-    const float *a = (const float *)p[1] + at, *b = (const float *)p[2] + at;
+    const float *a = base + at, *b = one ? many : power + at;
     void *q[3] = { keep, (void *)a, (void *)b };
     pow_core(m, q, 0, arg);
-    if (outside(m, a, 0) || outside(m, b, 1)) for (int64_t i = 0; i < m; i++) {
+    if (outside(m, a, 0) || (one ? odd : outside(m, b, 1))) for (int64_t i = 0; i < m; i++) {
       float x = a[i], y = b[i];
       if (!(x > 0.f && x <= FLT_MAX && fabsf(y) <= FLT_MAX)) keep[i] = powf(x, y);
     }
@@ -215,7 +219,7 @@ int amp__cpu_pow(amp_call *c)
     if (y == -1.0 && cls != AMP_C_I64) return run2(c, inv, cls, 2, NULL);
     if (y == 0.5 && cls != AMP_C_I64) return run2(c, root, cls, 2, NULL);
   }
-  return run2_dense(c, pow_loops, cls, 12);
+  return run2_as(c, pow_loops, cls, 12, 4, NULL);
 }
 
 /* -- Comparison and logic ------------------------------------------------------------ */

@@ -201,7 +201,7 @@ static AMP_CLONES void load_i64(int64_t *dst, int dtype, const void *src, int64_
   }
 }
 
-static AMP_CLONES void load_u8(uint8_t *dst, int dtype, const void *src, int64_t n)
+static AMP_CLONES_WIDE void load_u8(uint8_t *dst, int dtype, const void *src, int64_t n)
 {
   switch (dtype) {
   case AMP_FLOAT64: LOOP(uint8_t, double, s[i] != 0)
@@ -271,7 +271,7 @@ static AMP_CLONES void store_i64(int dtype, void *dst, const int64_t *src, int64
   }
 }
 
-static AMP_CLONES void store_u8(int dtype, void *dst, const uint8_t *src, int64_t n)
+static AMP_CLONES_WIDE void store_u8(int dtype, void *dst, const uint8_t *src, int64_t n)
 {
   switch (dtype) {
   case AMP_FLOAT64: LOOP(double, uint8_t, s[i])

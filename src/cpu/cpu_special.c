@@ -11,10 +11,6 @@
 #include "cpu_unary.h"
 #include "cpu_special.h"
 
-/* long code, seldom run: no third version of it */
-#undef UNF
-#define UNF(name, E) UN_(AMP_CLONES_WIDE, name, float, float, E)
-
 /* -- Inverse trigonometry ----------------------------------------------------------- */
 
 #define HALF_PI 1.57079633f

@@ -16,8 +16,8 @@ local mode_list = {'zeros', 'reflect', 'replicate', 'circular'}
 
 local function show(list) return table.concat(list, 'x') end
 
--- What both kinds share: names that are counts, lists of n; the parameters, of which `shape` gives the weight's.
-local function setup(self, n, o, lists, shape)
+-- What both kinds share: names that are counts, lists of n; the parameters. The weight is first x second / groups x kernel_size.
+local function setup(self, n, o, lists, first, second)
   local op = self.__name
   for _, name in ipairs {'in_channels', 'out_channels', 'groups'} do self[name] = options.integer(op, name, o[name], 1) end
   options.boolean(op, 'bias', o.bias)
@@ -30,7 +30,7 @@ local function setup(self, n, o, lists, shape)
   for _, name in ipairs {'in_channels', 'out_channels'} do
     if o[name] % o.groups ~= 0 then raise(op, string.format('%s = %d is no multiple of groups = %d', name, o[name], o.groups)) end
   end
-  self:register_parameter('weight', amp.empty(shape[1], shape[2], unpack(self.kernel_size)))
+  self:register_parameter('weight', amp.empty(o[first], o[second] / o.groups, unpack(self.kernel_size)))
   if o.bias then self:register_parameter('bias', amp.empty(o.out_channels)) end
   self:reset_parameters()
 end
@@ -82,7 +82,7 @@ local function define(n)
       lists.padding = nil
       self.padding = o.padding
     end
-    setup(self, n, o, lists, {o.out_channels, o.in_channels / o.groups})
+    setup(self, n, o, lists, 'out_channels', 'in_channels')
     for i = 1, n do
       if o.padding == 'same' and self.stride[i] ~= 1 then raise(op, "padding 'same' is for a stride of 1, got " .. show(self.stride)) end
     end
@@ -132,7 +132,7 @@ local function define_turned(n)
     local op = self.__name
     local o = options.arguments(op, turned_names, 3, turned_defaults, ...)
     if o.padding_mode ~= 'zeros' then raise(op, "padding_mode must be 'zeros', got " .. util.show(o.padding_mode)) end
-    setup(self, n, o, {kernel_size = 1, stride = 1, dilation = 1, padding = 0, output_padding = 0}, {o.in_channels, o.out_channels / o.groups})
+    setup(self, n, o, {kernel_size = 1, stride = 1, dilation = 1, padding = 0, output_padding = 0}, 'in_channels', 'out_channels')
     for i = 1, n do
       local most = math.max(self.stride[i], self.dilation[i])
       if self.output_padding[i] >= most then

@@ -38,7 +38,7 @@ end
 
 -- Scale down, in place, those of the rows in use whose norm is too large.
 local function limit(self, index)
-  if not self.max_norm or index:numel() == 0 then return end
+  if not self.max_norm or not amp.is_tensor(index) or index:numel() == 0 then return end -- what is no tensor the op refuses
   amp.no_grad(function()
     local at = index:reshape(-1)
     local rows = amp.index_select(self.weight, 1, at)

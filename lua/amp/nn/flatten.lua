@@ -1,4 +1,5 @@
 --- nn.Flatten(start_dim = 2, end_dim = -1): joins dimensions, by default all but the first.
+local flatten = require('amp').flatten
 local options = require 'amp.options'
 local Module = require 'amp.nn.module'
 
@@ -13,7 +14,7 @@ end
 
 --- @tparam Tensor x N x ...
 -- @treturn Tensor N x the product of the rest
-function Flatten:forward(x) return x:flatten(self.start_dim, self.end_dim) end
+function Flatten:forward(x) return (flatten(x, self.start_dim, self.end_dim)) end
 Flatten.transient = Flatten.forward
 
 return Flatten

@@ -1,6 +1,7 @@
 --- nn.ModuleDict: registered modules by name, without a forward of its own.
 local Module = require 'amp.nn.module'
 local raise = require('amp.error').throw
+local util = require 'amp.util'
 
 local ModuleDict = Module:extend('nn.ModuleDict')
 
@@ -8,6 +9,7 @@ local ModuleDict = Module:extend('nn.ModuleDict')
 -- @tparam ?table modules name -> nn.Module; added in the order of their names
 -- @usage local heads = nn.ModuleDict{digits = nn.Linear(64, 10), sign = nn.Linear(64, 2)}
 function ModuleDict:init(modules)
+  if modules ~= nil and type(modules) ~= 'table' then raise('nn.ModuleDict', 'a table name -> module expected, got %s', util.show(modules)) end
   local names = {}
   for name in pairs(modules or {}) do
     if type(name) ~= 'string' then raise('nn.ModuleDict', 'names are strings, got a %s', type(name)) end

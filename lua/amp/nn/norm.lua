@@ -7,6 +7,7 @@ local raise = require('amp.error').throw
 local core = require 'amp.ffi'
 local ops = require 'amp.ops'
 local release, ref_t = core.C.amp_release, core.ref_t
+local util = require 'amp.util'
 local istype = require('ffi').istype
 
 local batch_norm, sync_batch_norm, instance_norm = amp.batch_norm, amp.sync_batch_norm, amp.instance_norm
@@ -56,8 +57,13 @@ function Norm:reset_parameters()
   end
 end
 
+local function check_tensor(self, x)
+  if not istype(ref_t, x) then raise(self.__name, 'a tensor expected, got %s', util.show(x)) end
+end
+
 -- dim: which dimension the channels are
 local function check_dims(self, x, dim)
+  check_tensor(self, x)
   if not self.dims[x:dim()] then raise(self.__name, '%s expected, got shape %s', self.expected, tostring(x:size())) end
   if x:size(dim) ~= self.num_features then
     raise(self.__name, '%d channels (dimension %d) expected, got %d in shape %s', self.num_features, dim, x:size(dim), tostring(x:size()))
@@ -233,6 +239,7 @@ end
 --- @tparam Tensor x N x C x ..., or C x ...
 -- @treturn Tensor of x's shape and dtype
 function InstanceNorm:forward(x)
+  check_tensor(self, x)
   local single = x:dim() == self.rank - 1
   check_dims(self, x, single and 1 or 2)
   if single then x = x:unsqueeze(1) end

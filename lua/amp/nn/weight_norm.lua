@@ -15,14 +15,24 @@ local raise = require('amp.error').throw
 
 local M = {}
 
--- module -> parameter's name -> {kind, hook}
-local installed = setmetatable({}, {__mode = 'k'})
+-- What a module's parameter is under: {kind, hook, compute, owner}, or nil. It is kept in the module, since compute may
+-- hold what holds the module; a copy has the entries of its original, which are not its own.
+local function entry(module, name)
+  local it = (rawget(module, '.norms') or {})[name]
+  return it and it.owner == module and it or nil
+end
+
+local function set_entry(module, name, it)
+  local all = {}
+  for k, v in pairs(rawget(module, '.norms') or {}) do all[k] = v end
+  all[name] = it
+  rawset(module, '.norms', all)
+end
 
 local function check(op, module, name)
   if not Module.is_module(module) then raise(op, 'a module expected, got %s', type(module)) end
-  if installed[module] and installed[module][name] then
-    raise(op, "parameter '%s' is under %s already", name, installed[module][name].kind)
-  end
+  local it = entry(module, name)
+  if it then raise(op, "parameter '%s' is under %s already", name, it.kind) end
   local t = rawget(module, '.kinds')[name] == 'parameter' and module[name]
   if not t then raise(op, "%s has no parameter '%s'", module.__name, tostring(name)) end
   return t
@@ -35,17 +45,17 @@ local function install(module, name, kind, compute)
   module[name] = nil
   put(module, name, compute(module))
   local hook = module:register_forward_pre_hook(function(m) put(m, name, compute(m)) end)
-  installed[module] = installed[module] or {}
-  installed[module][name] = {kind = kind, hook = hook, compute = compute}
+  set_entry(module, name, {kind = kind, hook = hook, compute = compute, owner = module})
   return module
 end
 
 local function uninstall(op, module, name, kind)
-  local it = installed[module] and installed[module][name]
+  if not Module.is_module(module) then raise(op, 'a module expected, got %s', type(module)) end
+  local it = entry(module, name)
   if not it or it.kind ~= kind then raise(op, "%s: parameter '%s' is not under %s", module.__name, tostring(name), kind) end
   local w = amp.no_grad(it.compute, module):detach():clone()
   it.hook.remove()
-  installed[module][name] = nil
+  set_entry(module, name, nil)
   return w
 end
 

@@ -215,22 +215,25 @@ function LBFGS:_read(op, s)
       local p = self._params[1]
       return v:detach():reshape(-1):to(p.device):to(p.dtype):clone()
     end
-    if type(v) ~= 'number' or v ~= v or counts[name] and (v % 1 ~= 0 or v < 0) then
+    if type(v) ~= 'number' or counts[name] and (v % 1 ~= 0 or v < 0) then
       err.throw(op, '%s of the state must be %s, got %s', name, counts[name] and 'an integer from 0' or 'a number', util.show(v))
     end
     return v
   end
   local state = { func_evals = 0, n_iter = 0 }
-  local begun = s.prev_flat_grad ~= nil
+  local most -- elements of each list
+  local begun = s.prev_flat_grad ~= nil or s.d ~= nil or (s.n_iter or 0) ~= 0
   for _, name in ipairs(kept) do
     local v = s[name]
     if v ~= nil and lists[name] then
       if type(v) ~= 'table' then err.throw(op, '%s of the state must be a list, got %s', name, util.show(v)) end
-      if type(s.ro) == 'table' and #v ~= #s.ro then err.throw(op, '%s has %d elements, ro %d', name, #v, #s.ro) end
-      state[name] = {}
-      for i, x in ipairs(v) do state[name][i] = own(name, x) end
+      local n = 0
+      for _ in pairs(v) do n = n + 1 end
+      if most and n ~= most then err.throw(op, 'old_dirs, old_stps and ro of the state must be equally long; %s has %d elements, not %d', name, n, most) end
+      most, state[name] = n, {}
+      for i = 1, n do state[name][i] = own(name, v[i]) end
     elseif v ~= nil then state[name] = own(name, v)
-    elseif not counts[name] and (begun or s.d ~= nil) then err.throw(op, '%s of the state is missing', name) end
+    elseif not counts[name] and begun then err.throw(op, '%s of the state is missing', name) end
   end
   return state
 end

@@ -16,6 +16,9 @@ return function(M)
     elseif type(f) ~= 'function' and type(f) ~= 'table' then
       err.throw(op, 'lr_lambda must be a function of the step, or a list of them, got %s', util.show(f))
     end
+    for i = 1, type(f) == 'table' and #f or 0 do
+      if type(f[i]) ~= 'function' then err.throw(op, 'lr_lambda %d must be a function of the step, got %s', i, util.show(f[i])) end
+    end
     self.products = {}
   end, function(self, base, n, _, i)
     local f = self.options.lr_lambda

@@ -44,6 +44,9 @@ return function(M)
       for i = 1, #groups do v[i] = o[name] end
     end
     if type(v) ~= 'table' or #v ~= #groups then err.throw(op, '%s must be a number or one a group, got %s', name, util.show(o[name])) end
+    for i = 1, #v do
+      if type(v[i]) ~= 'number' then err.throw(op, '%s must be a number or one a group, got %s for group %d', name, util.show(v[i]), i) end
+    end
     return v
   end
 

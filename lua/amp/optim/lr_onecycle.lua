@@ -51,6 +51,9 @@ return function(M)
         for i = 1, #groups do tops[i] = o.max_lr end
       end
       if type(tops) ~= 'table' or #tops ~= #groups then err.throw(op, 'max_lr must be a number or one a group, got %s', util.show(o.max_lr)) end
+      for i = 1, #tops do
+        if type(tops[i]) ~= 'number' then err.throw(op, 'max_lr must be a number or one a group, got %s for group %d', util.show(tops[i]), i) end
+      end
       self.tops = tops
       for i, g in ipairs(groups) do
         g.initial_lr = tops[i] / o.div_factor

@@ -245,6 +245,9 @@ define('LambdaLR', { 'lr_lambda' }, {}, function(self, op, o)
     if #f ~= #self.optimizer.param_groups then
       err.throw(op, '%d functions for %d parameter groups', #f, #self.optimizer.param_groups)
     end
+    for i = 1, #f do
+      if type(f[i]) ~= 'function' then err.throw(op, 'lr_lambda %d must be a function of the step, got %s', i, util.show(f[i])) end
+    end
   elseif type(f) ~= 'function' then
     err.throw(op, 'lr_lambda must be a function of the step, or a list of them, got %s', util.show(f))
   end
