@@ -120,7 +120,7 @@ AMP_INLINE T N(fold)(T x, T n, int padding, bool align) {
     x = x > 0 ? x : 0;
     x = x < n - 1 ? x : n - 1;
   }
-  x = (x > -2) & (x < n + 1) ? x : -2;
+  x = ((x > -2) & (x < n + 1)) ? x : -2;
   return x;
 }
 
@@ -146,14 +146,14 @@ AMP_INLINE void N(points)(const grid *k, N(block) *restrict b, const T *restrict
     int32_t ix = (int32_t)(x + 2) - 2, iy = (int32_t)(y + 2) - 2, at = iy * iw + ix;
     T fx = x - (T)ix, fy = y - (T)iy;
     bool x0 = (ix >= 0) & ((T)ix < w), x1 = (ix >= -1) & ((T)ix < w - 1), y0 = (iy >= 0) & ((T)iy < h), y1 = (iy >= -1) & ((T)iy < h - 1);
-    b->at[0][j] = x0 & y0 ? at : 0;
-    b->at[1][j] = x1 & y0 ? at + 1 : 0;
-    b->at[2][j] = x0 & y1 ? at + iw : 0;
-    b->at[3][j] = x1 & y1 ? at + iw + 1 : 0;
-    b->w[0][j] = (x0 & y0 ? (1 - fx) * (1 - fy) : 0) + bad;
-    b->w[1][j] = x1 & y0 ? fx * (1 - fy) : 0;
-    b->w[2][j] = x0 & y1 ? (1 - fx) * fy : 0;
-    b->w[3][j] = x1 & y1 ? fx * fy : 0;
+    b->at[0][j] = (x0 & y0) ? at : 0;
+    b->at[1][j] = (x1 & y0) ? at + 1 : 0;
+    b->at[2][j] = (x0 & y1) ? at + iw : 0;
+    b->at[3][j] = (x1 & y1) ? at + iw + 1 : 0;
+    b->w[0][j] = ((x0 & y0) ? (1 - fx) * (1 - fy) : 0) + bad;
+    b->w[1][j] = (x1 & y0) ? fx * (1 - fy) : 0;
+    b->w[2][j] = (x0 & y1) ? (1 - fx) * fy : 0;
+    b->w[3][j] = (x1 & y1) ? fx * fy : 0;
   }
 }
 #define POINTS(name, nearest, padding) \
