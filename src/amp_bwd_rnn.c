@@ -191,8 +191,9 @@ static amp_tensor *turned(amp_tensor *t) { return amp__xtranspose(t, 0, 1); }
 
 int amp__bwd_rnn_layer(amp_bwd *b) {
   amp_tensor *in[8] = { NULL }, *sum = NULL;
-  back k = { NULL };
+  back k;
   int rc, zero = 0;
+  memset(&k, 0, sizeof k);
   for (int i = 0; i < 8; i++)
     if (amp__has(b, i)) OR_FAIL(in[i] = IN(b, i));
   const amp_shape *h = SHAPE(b, IN_X);

@@ -9,6 +9,7 @@
 ** anything is written.
 */
 #include <math.h>
+#include "cpu_turn.h"
 #include "cpu_iter.h"
 #include "cpu_math.h"
 
@@ -34,17 +35,17 @@ static inline __attribute__((always_inline)) void block8(uint32_t *d, int64_t ds
   v8 a[8], b[8];
   for (int i = 0; i < 8; i++) a[i] = *(const v8 *)(s + i * ss);
   for (int i = 0; i < 8; i += 2) {
-    b[i] = __builtin_shuffle(a[i], a[i + 1], (v8){ 0, 8, 1, 9, 4, 12, 5, 13 });
-    b[i + 1] = __builtin_shuffle(a[i], a[i + 1], (v8){ 2, 10, 3, 11, 6, 14, 7, 15 });
+    b[i] = AMP_SHUFFLE(a[i], a[i + 1], 0, 8, 1, 9, 4, 12, 5, 13);
+    b[i + 1] = AMP_SHUFFLE(a[i], a[i + 1], 2, 10, 3, 11, 6, 14, 7, 15);
   }
   for (int i = 0; i < 8; i += 4)
     for (int k = 0; k < 2; k++) {
-      a[i + 2 * k] = __builtin_shuffle(b[i + k], b[i + k + 2], (v8){ 0, 1, 8, 9, 4, 5, 12, 13 });
-      a[i + 2 * k + 1] = __builtin_shuffle(b[i + k], b[i + k + 2], (v8){ 2, 3, 10, 11, 6, 7, 14, 15 });
+      a[i + 2 * k] = AMP_SHUFFLE(b[i + k], b[i + k + 2], 0, 1, 8, 9, 4, 5, 12, 13);
+      a[i + 2 * k + 1] = AMP_SHUFFLE(b[i + k], b[i + k + 2], 2, 3, 10, 11, 6, 7, 14, 15);
     }
   for (int i = 0; i < 4; i++) {
-    *(v8 *)(d + i * ds) = __builtin_shuffle(a[i], a[i + 4], (v8){ 0, 1, 2, 3, 8, 9, 10, 11 });
-    *(v8 *)(d + (i + 4) * ds) = __builtin_shuffle(a[i], a[i + 4], (v8){ 4, 5, 6, 7, 12, 13, 14, 15 });
+    *(v8 *)(d + i * ds) = AMP_SHUFFLE(a[i], a[i + 4], 0, 1, 2, 3, 8, 9, 10, 11);
+    *(v8 *)(d + (i + 4) * ds) = AMP_SHUFFLE(a[i], a[i + 4], 4, 5, 6, 7, 12, 13, 14, 15);
   }
 }
 

@@ -50,7 +50,7 @@ CHUNK(add_i, uint64_t, *p += *q)
 CHUNK(mul_f, float, *p *= *q)
 CHUNK(mul_d, double, *p *= *q)
 CHUNK(mul_i, uint64_t, *p *= *q)
-#define PICK(OP) *p = (*q OP *p) | (*q != *q) ? *q : *p
+#define PICK(OP) *p = ((*q OP *p) | (*q != *q)) ? *q : *p
 CHUNK(max_f, float, PICK(>))
 CHUNK(max_d, double, PICK(>))
 CHUNK(max_i, int64_t, PICK(>))
