@@ -131,6 +131,15 @@ for i = 1, 6 do
 end
 ]])
 
+  case('without an optimizer casts the parameters of a region at each replay', [[
+local net = nn.Linear(8, 3):to 'cuda'
+local function f(x) return amp.autocast({ dtype = 'float16' }, function() return net(x):float():sum() end) end
+local captured, x = amp.capture(f), randn(2, 8)
+for i = 1, 6 do
+  same(f(x):item(), captured(x):item(), i)
+  amp.no_grad(function() net.weight:add_(0.25) end)
+end
+]])
   case('has a graph for each set of shapes, and flat memory', [[
 local net = nn.Linear(4, 4):to 'cuda'
 local opt = optim.SGD(net:parameters(), { lr = 0.01 })

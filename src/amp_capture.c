@@ -210,6 +210,12 @@ static int settle(amp_capture *c)
   for (int i = 0; i < c->nsh; i++) {
     amp_ag *ag = c->sh[i].leaf->ag;
     c->sh[i].right = ag && ag->shadow == c->sh[i].copy && ag->shadow_version == amp__version(c->sh[i].leaf);
+    /* made by the step and dropped by it, as regions do where no optimizer owns it: each replay makes it anew */
+    if (!(ag && ag->shadow == c->sh[i].copy) && amp__private_has(c->pool, c->sh[i].copy->storage->block)) {
+      amp__free(c->sh[i].leaf);
+      amp__free(c->sh[i].copy);
+      c->sh[i--] = c->sh[--c->nsh];
+    }
   }
   return 0;
 }
