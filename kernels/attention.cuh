@@ -37,7 +37,6 @@ typedef struct amp_flash {
 /* 1: not for these kernels, else a code */
 int amp_flash_forward(amp_call *c);
 int amp_flash_backward(amp_call *c);
-int amp_flash_translated(void); /* 1: the code that runs here was made for 8.0 or more; 0: not; -1: can't tell now */
 int amp_flash_launch(const amp_flash *k);
 int amp_flash_launch_keys(const amp_flash *k);
 int amp_flash_launch_queries(const amp_flash *k);

@@ -217,13 +217,3 @@ int amp_flash_launch(const amp_flash *k)
     return 0;
   });
 }
-int amp_flash_translated(void)
-{
-#ifdef AMP_EMULATED
-  return 1;
-#else
-  cudaFuncAttributes a;
-  if (cudaFuncGetAttributes(&a, attend_mma<64, true, false>) != cudaSuccess) { cudaGetLastError(); return -1; }
-  return a.ptxVersion >= 80;
-#endif
-}

@@ -65,22 +65,13 @@ void put(amp_flash *k, int i, const amp_tensor *t)
 /* The cards and shapes that are taken */
 bool taken(const amp_tensor *q, const amp_tensor *k, const amp_tensor *v, const amp_tensor *mask)
 {
-  static signed char known[AMP_CUDA_MAX]; /* 1: no, 2: yes */
-  amp_cuda_device *d = amp__cuda_here();
   int n = q->ndim;
   int64_t batch = 1, size = q->size[n - 1], length = q->size[n - 2], keys = k->size[n - 2], tiles = (length > keys ? length : keys) / 64 + 2;
   for (int i = 0; i < n - 2; i++) batch *= q->size[i];
   if ((q->dtype != AMP_FLOAT16 && q->dtype != AMP_BFLOAT16) || size != v->size[n - 1] || size % 8 != 0 || size == 0 || size > 128) return false;
   if (mask && mask->dtype != AMP_BOOL && mask->dtype != AMP_FLOAT32 && mask->dtype != q->dtype) return false;
   if (batch == 0 || length == 0 || tiles * 128 > INT32_MAX / 2 || batch > INT32_MAX / (tiles * 128)) return false;
-  int yes = __atomic_load_n(&known[d->index], __ATOMIC_RELAXED);
-  if (yes == 0) {
-    int made = d->cc >= 80 && d->shared >= 74 << 10 ? amp_flash_translated() : 0;
-    if (made < 0) return false;
-    yes = made ? 2 : 1;
-    __atomic_store_n(&known[d->index], (signed char)yes, __ATOMIC_RELAXED);
-  }
-  return yes == 2;
+  return amp__cuda_here()->shared >= 74 << 10 && amp_mma_here();
 }
 
 amp_flash job_of(amp_tensor *const *in, const amp_tensor *mask, const amp_slot *a)

@@ -109,11 +109,28 @@ int how(const char *p, int64_t rows, int64_t k, int64_t rs, int64_t cs)
 
 } // namespace
 
+bool amp_mma_here(void)
+{
+  static signed char known[AMP_CUDA_MAX]; /* 1: no, 2: yes */
+  amp_cuda_device *d = amp__cuda_here();
+  int is = __atomic_load_n(&known[d->index], __ATOMIC_RELAXED);
+  if (is) return is == 2;
+  is = d->cc >= 80 ? 2 : 1;
+#ifndef AMP_EMULATED
+  cudaFuncAttributes a;
+  if (is == 2) {
+    if (cudaFuncGetAttributes(&a, small<true>) != cudaSuccess) { cudaGetLastError(); return false; } /* not to be told now */
+    if (a.ptxVersion < 80) is = 1;
+  }
+#endif
+  __atomic_store_n(&known[d->index], (signed char)is, __ATOMIC_RELAXED);
+  return is == 2;
+}
+
 extern "C" int amp__cuda_gemm_small(const amp_product *p)
 {
-  amp_cuda_device *d = amp__cuda_here();
   bool half = p->dtype == AMP_FLOAT16 || p->dtype == AMP_BFLOAT16;
-  if (!half || d->cc < 80 || p->nbatch > 0 || p->k == 0 || p->k > MOST_K || p->m > 4096 || p->n > 4096 || p->m * p->n * p->k > 1 << 21) return 1;
+  if (!half || p->nbatch > 0 || p->k == 0 || p->k > MOST_K || p->m > 4096 || p->n > 4096 || p->m * p->n * p->k > 1 << 21 || !amp_mma_here()) return 1;
   job j;
   memset((void *)&j, 0, sizeof j);
   j.a = p->a; j.b = p->b; j.bias = p->bias; j.c = p->c; j.aux = p->aux; j.sums = p->sums;

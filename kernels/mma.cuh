@@ -24,6 +24,10 @@
 #define AMP_MMA 0
 #endif
 
+/* Has the card entered tensor cores for this, and was the code that runs there made for them? Code for older cards, which a
+** driver may have translated, has empty kernels. (gemm_small.cu) */
+bool amp_mma_here(void);
+
 #ifdef AMP_EMULATED
 typedef char *amp_at;        /* an address in shared memory */
 static inline amp_at amp_at_of(void *p) { return (char *)p; }

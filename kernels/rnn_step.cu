@@ -247,23 +247,6 @@ template <int BF> __global__ void __launch_bounds__(BACK_WARPS * 32, 1) first_wh
 static bool aligned(const void *p) { return ((uintptr_t)p & 15) == 0; }
 static unsigned tiles(int64_t n, int64_t size) { return (unsigned)((n + size - 1) / size); }
 
-/* Was it made for cards with tensor cores, not translated at run time from what older ones take? */
-static bool translated()
-{
-#ifdef AMP_EMULATED
-  return true;
-#else
-  static int known; /* 1: yes, -1: no */
-  int is = __atomic_load_n(&known, __ATOMIC_RELAXED);
-  cudaFuncAttributes a;
-  if (is) return is > 0;
-  if (cudaFuncGetAttributes(&a, ahead_whole<0, 4>) != cudaSuccess) { cudaGetLastError(); return false; }
-  is = a.ptxVersion >= 80 ? 1 : -1;
-  __atomic_store_n(&known, is, __ATOMIC_RELAXED);
-  return is > 0;
-#endif
-}
-
 } // namespace
 
 /* 16-byte pieces of whole rows, and a product so small that re-reading it from the L2 cache takes less than a launch more */
@@ -272,7 +255,7 @@ bool amp_rnn_takes(const amp_rnn *k, bool backward, bool input)
   const double most = amp__cuda_rnn > 1 ? INFINITY : 34e6; /* bytes read */
   if (!amp__cuda_rnn) return false;
   if (k->dtype != AMP_FLOAT16 && k->dtype != AMP_BFLOAT16) return false;
-  if (amp__cuda_here()->cc < 80 || !translated() || k->h % 8 || k->r % 8 || (input && k->in % 8) || k->n > 4096 || k->g > 65535 * 32) return false;
+  if (!amp_mma_here() || k->h % 8 || k->r % 8 || (input && k->in % 8) || k->n > 4096 || k->g > 65535 * 32) return false;
   if (!aligned(k->h0) || !aligned(k->y) || !aligned(k->w) || (input && (!aligned(k->x) || !aligned(k->wx)))) return false;
   double size = (double)k->r + (input ? (double)k->in : 0), n = (double)k->n, g = (double)k->g, h = (double)k->h;
   if (backward && ((k->gy && k->gydt != k->dtype) || (k->gh && k->ghdt != k->dtype) || (k->gc && k->gcdt != k->dtype))) return false;
