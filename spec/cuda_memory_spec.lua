@@ -5,37 +5,10 @@ local assert = require 'luassert'
 local amp = require 'amp'
 local H = require 'spec.helper'
 
-local folder = H.absolute(H.build) .. '/emulated'
-local there = io.open(folder .. '/libamp_cuda.so')
-if there then there:close() end
+local E = require 'spec.emulated'
+
 local LAZY = 'AMP_EMULATED_LAZY=1'
-
-local head = [[
-local nn, F, optim, data = amp.nn, amp.nn.functional, amp.optim, amp.data
-local function randn(...)
-  local n, a = select('#', ...), { ... }
-  if type(a[n]) ~= 'table' then a[n + 1] = {} end
-  a[#a].device = 'cuda'
-  return amp.randn(unpack(a))
-end
-local function same(a, b, what) if not (a == b or (a ~= a and b ~= b)) then error(('%s: %s, not %s'):format(what, tostring(b), tostring(a)), 2) end end
-local function equal(a, b, what) if not a:cpu():equal(b:cpu()) then error(what .. ': other values', 2) end end
-local function fails(f, ...)
-  local ok, e = pcall(f)
-  assert(not ok, 'no error')
-  e = tostring(e)
-  for _, part in ipairs {...} do assert(e:find(part, 1, true), e .. ' lacks ' .. part) end
-  return e
-end
-local MB = 2 ^ 20
-]]
-
-local function case(name, code, environment)
-  (there and it or pending)(name, function()
-    local out, status = H.child(head .. code, '', ("AMP_PLUGIN_DIR='%s' %s"):format(folder, environment or ''))
-    assert.equal(0, status, out)
-  end)
-end
+local case = E.cases(it, pending, E.head .. 'local MB = 2 ^ 20\n')
 
 describe('a GPU without memory left', function()
   case('says how much was asked, held, free, and by what', [[

@@ -4,9 +4,7 @@ local assert = require 'luassert'
 local amp = require 'amp'
 local H = require 'spec.helper'
 
-local folder = H.absolute(H.build) .. '/emulated'
-local there = io.open(folder .. '/libamp_cuda.so')
-if there then there:close() end
+local E = require 'spec.emulated'
 
 local head = [[
 local amp = require 'amp'
@@ -32,12 +30,7 @@ local function repeats(f)
 end
 ]]
 
-local function case(name, code, environment)
-  (there and it or pending)(name, function()
-    local out, status = H.child(head .. code, '', ("AMP_PLUGIN_DIR='%s' %s"):format(folder, environment or ''))
-    assert.equal(0, status, out)
-  end)
-end
+local case = E.cases(it, pending, head)
 
 describe('amp.use_deterministic', function()
   it('is off, can be switched on and off, and answers', function()

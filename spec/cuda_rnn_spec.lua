@@ -2,16 +2,8 @@
 local assert = require 'luassert'
 local H = require 'spec.helper'
 
-local folder = H.absolute(H.build) .. '/emulated'
-local there = io.open(folder .. '/libamp_cuda.so')
-if there then there:close() end
-
-local function case(name, fn) (there and it or pending)(name, fn) end
-local function child(code, env)
-  local out, status = H.child(code, '', ("AMP_PLUGIN_DIR='%s' %s"):format(folder, env or ''))
-  assert.equal(0, status, out)
-  return out
-end
+local E = require 'spec.emulated'
+local case, child = E.cases(it, pending), E.child
 
 describe('recurrent nets on a GPU', function()
   case('give what they give on the CPU', function()

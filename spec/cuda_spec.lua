@@ -1,36 +1,6 @@
 --- The CUDA plug-in, run by the emulator of spec/emulator where there is no GPU: each case is a process of its own
 -- that finds build/emulated/libamp_cuda.so first. The table's rows are walked by `AMP_SPEC_DEVICE=cuda` (spec/run.sh).
-local assert = require 'luassert'
-local H = require 'spec.helper'
-
-local folder = H.absolute(H.build) .. '/emulated'
-local there = io.open(folder .. '/libamp_cuda.so')
-if there then there:close() end
-
-local head = [[
-local nn, F, optim = amp.nn, amp.nn.functional, amp.optim
-local function randn(...)
-  local n, a = select('#', ...), { ... }
-  if type(a[n]) ~= 'table' then a[n + 1] = {} end
-  a[#a].device = 'cuda'
-  return amp.randn(unpack(a))
-end
-local function same(a, b, what) if not (a == b or (a ~= a and b ~= b)) then error(('%s: %s, not %s'):format(what, tostring(b), tostring(a)), 2) end end
-local function fails(f, ...)
-  local ok, e = pcall(f)
-  assert(not ok, 'no error')
-  e = tostring(e)
-  for _, part in ipairs {...} do assert(e:find(part, 1, true), e .. ' lacks ' .. part) end
-  return e
-end
-]]
-
-local function case(name, code)
-  (there and it or pending)(name, function()
-    local out, status = H.child(head .. code, '', "AMP_PLUGIN_DIR='" .. folder .. "'")
-    assert.equal(0, status, out)
-  end)
-end
+local case = require('spec.emulated').cases(it, pending)
 
 describe('a captured step', function()
   case('is the eager step bit by bit: dropout, learning rates, an overflow, the scale path', [[
