@@ -102,7 +102,14 @@ amp_flash job_of(amp_tensor *const *in, const amp_tensor *mask, const amp_slot *
 
 /* A result to fill: itself, or one in C order */
 amp_tensor *result(amp_tensor *t) { return fits(t) ? amp_own(t) : amp__cuda_make(t->dtype, t->ndim, t->size); }
-amp_tensor *operand(amp_tensor *t, int dtype) { return t->dtype == dtype && fits(t) ? amp_own(t) : amp__cuda_dense(t, dtype); }
+/* An operand: itself, or a copy, which begins where the kernels can read */
+amp_tensor *operand(amp_tensor *t, int dtype)
+{
+  if (t->dtype == dtype && fits(t)) return amp_own(t);
+  amp_tensor *d = amp__cuda_make(dtype, t->ndim, t->size);
+  if (d && amp__cuda_copy_to(d, t) < 0) { amp__free(d); return NULL; }
+  return d;
+}
 
 } // namespace
 

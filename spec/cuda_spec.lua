@@ -318,23 +318,23 @@ end)
 describe('16-bit results of linear with odd rows', function()
   case('begin each row at 16 bytes, and are otherwise as any', [[
 amp.manual_seed(4)
-local w0, x0, y = amp.randn(515, 16):mul(0.1):half(), amp.randn(3, 5, 16):half(), amp.randint(1, 516, { 15 }, { dtype = 'int64' })
+local w0, x0, y = amp.randn(4099, 16):mul(0.1):half(), amp.randn(3, 5, 16):half(), amp.randint(1, 4100, { 15 }, { dtype = 'int64' })
 local function run(device, bias)
   local w, x = w0:clone():to(device):requires_grad_(), x0:clone():to(device):requires_grad_()
-  local b = bias and amp.ones(515):half():to(device):requires_grad_() or nil
+  local b = bias and amp.ones(4099):half():to(device):requires_grad_() or nil
   local l = F.linear(x, w, b)
-  F.cross_entropy(l:view(-1, 515), y:to(device)):backward()
+  F.cross_entropy(l:view(-1, 4099), y:to(device)):backward()
   return { l, w.grad, x.grad, b and b.grad, l * 2 + 1, l:transpose(1, 2), l:reshape(-1), l:clone() }, l
 end
 for _, bias in ipairs { false, true } do
   local a, b, l = run('cpu', bias), run('cuda', bias)
   l = b[1]
-  assert(l:stride(2) == 520 and l:stride(1) == 5 * 520 and not l:is_contiguous())
+  assert(l:stride(2) == 4104 and l:stride(1) == 5 * 4104 and not l:is_contiguous())
   for i = 1, 8 do
     if a[i] then assert((a[i]:float() - b[i]:cpu():float()):abs():max():item() <= 1e-3 * a[i]:float():abs():max():item(), 'result ' .. i) end
   end
 end
-assert(F.linear(x0:cuda(), w0:narrow(1, 1, 512):cuda()):is_contiguous())
+assert(F.linear(x0:cuda(), w0:narrow(1, 1, 4096):cuda()):is_contiguous())
 assert(F.linear(x0:float():cuda(), w0:float():cuda()):is_contiguous())
 ]])
 end)
@@ -377,5 +377,127 @@ for _, dtype in ipairs { 'float16', 'bfloat16' } do
     end)
   end
 end
+]])
+end)
+
+describe('what is shared to save a launch', function()
+  case('stays apart from what hooks, users and other streams do', [[
+local function leaf(v) return amp.tensor(v, { device = 'cuda', requires_grad = true }) end
+-- hooks change gradients in place: that of a scaled loss, and of what lies before it
+for _, where in ipairs { 'scaled', 'before' } do
+  local s, w = amp.GradScaler { init_scale = 8 }, leaf(3)
+  local x = w * w
+  local loss = x:clone()
+  local y = s:scale(loss);
+  (where == 'scaled' and y or x):register_hook(function(g) g:mul_(2) end)
+  y:backward()
+  same(96, w.grad:item(), where)
+  same(8, s.scale_factor, 'the scale')
+end
+local s = amp.GradScaler { init_scale = 8 }
+s:scale_tensor 'cuda':mul_(2)
+same(8, s:scale_tensor 'cuda':item(), 'a changed scale_tensor')
+]])
+  case('keeps what was taken before a capture', [[
+local function leaf(v) return amp.tensor(v, { device = 'cuda', requires_grad = true }) end
+local s = amp.GradScaler { init_scale = 8, growth_interval = 1 }
+local w, w2, w3 = leaf { 1, 2, 3 }, leaf { 1, 2, 3 }, leaf { 1, 2, 3 }
+local o1, o2 = optim.SGD({ w }, { lr = 0.1 }), optim.SGD({ w2 }, { lr = 0.1 })
+local step = amp.capture(function(x)
+  o1:clear_grad()
+  s:scale((w * x):sum()):backward()
+  s:step(o1)
+  s:update()
+end)
+local x = amp.ones(3):to 'cuda'
+step(x)
+step(x)
+s:scale((w2 * 1):sum()):backward()
+s:unscale_(o2)
+local scaled, t = s:scale((w3 * 5):sum()), s:scale_tensor 'cuda'
+step(x)
+step(x)
+same(3, w2.grad:sum():item(), 'an unscaled gradient')
+scaled:backward()
+same(15 * 32, w3.grad:sum():item(), 'a scaled gradient')
+same(32, t:item(), 'a scale_tensor')
+same(128, s.scale_factor, 'the scale goes on')
+]])
+  case('is made anew in another stream', [[
+local function leaf(v) return amp.tensor(v, { device = 'cuda', requires_grad = true }) end
+local A, B = amp.cuda.Stream(), amp.cuda.Stream()
+local w, u = leaf { 1, 1 }, leaf { 1, 1 }
+amp.cuda.synchronize()
+A:with(function() (w * 2):sum():backward() end)
+B:with(function()
+  (u * 3):sum():backward()
+  same(6, u.grad:sum():item(), 'a gradient')
+end)
+amp.cuda.synchronize()
+local s1, s2, v = amp.GradScaler { init_scale = 8 }, amp.GradScaler { init_scale = 8 }, leaf { 1, 2, 3 }
+local o1, o2 = optim.SGD({ w }, { lr = 0.1 }), optim.SGD({ v }, { lr = 0.1 })
+s1:scale_tensor 'cuda'
+s2:scale_tensor 'cuda'
+o1:clear_grad()
+amp.cuda.synchronize()
+s1:scale((w * 1):sum()):backward()
+s1:unscale_(o1)
+B:wait_stream(amp.cuda.current_stream())
+B:with(function()
+  s2:scale((v * 1):sum()):backward()
+  s2:step(o2)
+  s2:update()
+  same(8, s2.scale_factor, 'the scale')
+  assert(math.abs(v:sum():item() - 5.7) < 1e-5)
+end)
+-- replays that two streams ask for: each draws its own mask, and its results are its own
+local x = amp.ones(64, { device = 'cuda' })
+local f = amp.capture(function(t) return F.dropout(t, 0.5, true) end)
+local function go(stream) return stream:with(function() return f(x):clone() end) end
+for _ = 1, 3 do
+  go(A)
+  amp.cuda.synchronize()
+end
+local function pair(wait)
+  amp.manual_seed(5)
+  local a = go(A)
+  if wait then amp.cuda.synchronize() end
+  local b = go(B)
+  amp.cuda.synchronize()
+  return a, b
+end
+local a, b = pair(false)
+local c, d = pair(true)
+equal(a, c, 'first')
+equal(b, d, 'second')
+assert(not a:equal(b))
+]], 'AMP_EMULATED_LAZY=1')
+end)
+
+describe('gradients in 16 bits', function()
+  case('of a layer norm with several readers are added in float32', [[
+local function run(device)
+  amp.manual_seed(3)
+  local x, list = amp.randn(4, 16):to(device):requires_grad_(), {}
+  for i = 1, 3 do list[i] = amp.randn(16, 16):to(device):requires_grad_() end
+  local loss = 0
+  amp.autocast({ device = device, dtype = 'float16' }, function()
+    local h = F.layer_norm(x, { 16 })
+    for i = 1, 3 do loss = loss + F.linear(h, list[i]):float():sum() end
+  end)
+  ;(loss * 6000):backward()
+  return x.grad:abs():max():item()
+end
+local want, got = run 'cpu', run 'cuda'
+assert(want > 60000 and math.abs(got - want) < 0.02 * want, want .. ' ' .. got)
+]])
+  case('of attention read operands that begin anywhere', [[
+amp.manual_seed(2)
+local flat = amp.randn(1 + 2 * 16 * 64):half()
+local function run(device, at)
+  local q = flat:to(device):narrow(1, at, 2 * 16 * 64):view(1, 2, 16, 64)
+  return F.scaled_dot_product_attention(q, q, q):float():cpu()
+end
+for at = 1, 2 do assert((run('cpu', at) - run('cuda', at)):abs():max():item() < 5e-3, at) end
 ]])
 end)

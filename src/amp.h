@@ -544,6 +544,9 @@ AMP_API amp_capture *amp_capture_begin(amp_state *S, int device, int index);
 /* Ends it; keep 0: what was captured failed, its gradients become nil. <0: error, as where something in between
 ** waited. */
 AMP_API int amp_capture_end(amp_state *S, amp_capture *c, int keep);
+/* A scaler's cells keep their addresses from now on, as a captured step that uses it needs, and are nobody else's. Before the
+** capture begins. */
+AMP_API int amp_scaler_keep(amp_state *S, amp_scaler *s);
 /* Hyper-parameters of an optimizer's captured step in the next replays, one amp_hyper for each group. */
 AMP_API int amp_capture_hyper(amp_state *S, amp_capture *c, const amp_optim *o, const amp_hyper *h, int n);
 /* Runs all that was captured once more; does not wait. */
@@ -595,6 +598,8 @@ AMP_API int amp_to_async(amp_state *S, amp_ref *out, const amp_ref *a, int devic
 AMP_API int amp_stream_new(amp_state *S, int device, int index);
 /* The stream that this thread's work on a device goes to from now on (<0: only asks); gives the one before. */
 AMP_API int amp_stream_use(amp_state *S, int device, int index, int stream);
+/* What stream `next` gets from now on comes after all that `first` has been given; does not wait. <0: this thread's. */
+AMP_API int amp_stream_follow(amp_state *S, int device, int index, int next, int first);
 /* 1: a stream has done all it was given; 0: not yet; <0: error. */
 AMP_API int amp_stream_query(amp_state *S, int device, int index, int stream);
 /* Waits until it has. */

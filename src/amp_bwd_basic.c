@@ -164,7 +164,7 @@ int amp__bwd_sub(amp_bwd *b) { return add_back(b, -b->a[0].f); }
 
 int amp__bwd_mul(amp_bwd *b) {
   int rc = 0;
-  if (b->may_alias && G(b) == amp__S->priv->one && !NEED(b, 1)) { /* a scaled loss, at which backward begins */
+  if (b->may_alias && G(b) == amp__S->priv->one && amp__version(G(b)) == amp__S->priv->one_version && !NEED(b, 1)) { /* a scaled loss, at which backward begins */
     amp_tensor *y = IN(b, 1);
     OR_FAIL(y);
     if (y->ndim == 0 && SHAPE(b, 0)->ndim == 0 && y->dtype == SHAPE(b, 0)->dtype && y->device == G(b)->device && !amp__is_number(y)) return GIN(b, 0, y);

@@ -57,7 +57,7 @@ struct amp_state_private {
   char text[16][224];      /* ring of amp__shape_str; no thread-local array: dlopen has little static TLS */
   unsigned text_next;
   struct amp_capture *capture; /* being captured, NULL: nothing is */
-  amp_tensor *one, *zeros; int32_t zeros_used; uint32_t one_version; /* of a device: what a backward begins with, read only; cells that hold 0 (amp_scale.c) */
+  amp_tensor *one, *zeros; int32_t zeros_used, one_stream, zeros_stream; uint32_t one_version; /* of a device: what a backward begins with, read only; cells that hold 0 (amp_scale.c) */
   bool async;              /* the copy being made may go on when the call has returned */
   struct amp_watch *watch; /* observer's inside (amp_observe.c), NULL: never used */
 };
@@ -187,6 +187,7 @@ static inline void amp__bump(amp_tensor *t)
 static inline bool amp__same_size(const amp_tensor *a, const amp_tensor *b) {
   return a->ndim == b->ndim && memcmp(a->size, b->size, sizeof(int64_t) * a->ndim) == 0;
 }
+int amp__stream_here(int device, int index); /* the stream of this thread, 0 without streams */
 /* A device works on t outside of dispatch, which touches operands and results itself. NULL is fine */
 static inline void amp__touch(const amp_tensor *t)
 {

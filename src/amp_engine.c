@@ -227,6 +227,19 @@ static int gathered(engine *e, const amp_edge *to, amp_tensor ***cell)
   return 0;
 }
 
+/* *g in dtype */
+static int become(amp_tensor **g, int dtype)
+{
+  if ((*g)->dtype == dtype) return 0;
+  int mark = amp__pool_mark();
+  amp_tensor *c = amp__keep(amp__xcast(*g, dtype));
+  amp__pool_release(mark);
+  if (c == NULL) return amp__S->err.code;
+  amp__free(*g);
+  *g = c;
+  return 0;
+}
+
 /* Send g (taken) along an edge. */
 static int send(engine *e, const amp_edge *to, amp_tensor *g, bool may_keep)
 {
@@ -250,21 +263,18 @@ static int send(engine *e, const amp_edge *to, amp_tensor *g, bool may_keep)
       e->leaves[e->nleaves++] = leaf;
       x->queued = true;
     }
-    if (g->dtype != leaf->dtype) {
-      int mark = amp__pool_mark();
-      amp_tensor *c = amp__keep(amp__xcast(g, leaf->dtype));
-      amp__pool_release(mark);
-      amp__free(g);
-      if (c == NULL) return amp__S->err.code;
-      g = c;
-    }
+    if ((rc = become(&g, leaf->dtype)) < 0) { amp__free(g); return rc; }
     return add_to(&x->grad[0], g);
   }
   amp_tensor **cell;
   rc = gathered(e, to, &cell);
-  if (cell) return add_to(cell, g);
-  amp__free(g);
-  return rc;
+  if (cell == NULL) { amp__free(g); return rc; }
+  if (*cell) { /* one gradient may be of another dtype (any_dtype), a sum is of the result's */
+    int dtype = amp__shape_of(to->node, to->node->nin + to->index)->dtype;
+    if ((rc = become(cell, dtype)) == 0) rc = become(&g, dtype);
+    if (rc < 0) { amp__free(g); return rc; }
+  }
+  return add_to(cell, g);
 }
 
 /* Send the gradient of some elements of n's first input, b->part: added in place where the sum is nobody else's. */
@@ -281,7 +291,7 @@ static int send_part(engine *e, const amp_node *n, const amp_bwd *b)
   }
   amp_tensor *sum = *cell;
   if (rc == 0) {
-    bool ours = fresh || (sum->refs == 1 && sum->storage->refs == 1 && sum->dtype == g->dtype && (sum->flags & AMP_T_CONTIGUOUS));
+    bool ours = fresh || (sum->refs == 1 && sum->storage->refs == 1 && !(sum->storage->flags & (AMP_S_EXPOSED | AMP_S_FOREIGN)) && sum->dtype == g->dtype && (sum->flags & AMP_T_CONTIGUOUS));
     amp_sl a = amp__sl();
     if (!ours) amp__sl_list(&a, s->ndim, s->size);
     amp__sl_list(&a, g->ndim, g->size);
@@ -441,6 +451,15 @@ static int stop_for(engine *e, int kind, int64_t id, amp_tensor **g, int n, int 
   e->in = calloc((size_t)(n > 0 ? n : 1), sizeof *e->in);
   e->back = calloc((size_t)(wanted > 0 ? wanted : 1), sizeof *e->back);
   if (e->in == NULL || e->back == NULL) return amp__nomem(sizeof *e->in * (size_t)(n + wanted));
+  for (int i = 0; i < n; i++) /* Lua may change it: what begins a backward, or a scaler's cell, is not its own */
+    if (g[i] && g[i]->device != AMP_CPU && g[i]->numel == 1 && (g[i]->refs > 1 || g[i]->storage->refs > 1)) {
+      int mark = amp__pool_mark();
+      amp_tensor *c = amp__keep(X1(clone, g[i]));
+      amp__pool_release(mark);
+      if (c == NULL) return amp__S->err.code;
+      amp__free(g[i]);
+      g[i] = c;
+    }
   e->nin = n;
   e->nback = wanted;
   for (int i = 0; i < n; i++) if ((e->in[i] = g[i]) != NULL) amp__retain(g[i]);
@@ -646,11 +665,12 @@ static amp_tensor *seed(const amp_tensor *t)
   amp_tensor *one = p->one;
   if (t->device == AMP_CPU || t->ndim > 0 || amp__capture_here()) return amp__xfull(1, t->dtype, t->device, t->device_index, t->ndim, t->size);
   if (!one || one->dtype != t->dtype || one->device != t->device || one->device_index != t->device_index || one->refs != 1 || one->storage->refs != 1
-      || amp__version(one) != p->one_version) {
+      || amp__version(one) != p->one_version || p->one_stream != amp__stream_here(t->device, t->device_index)) {
     if ((one = amp__keep(amp__xfull(1, t->dtype, t->device, t->device_index, 0, NULL))) == NULL) return NULL;
     amp__free(p->one);
     p->one = one;
     p->one_version = amp__version(one);
+    p->one_stream = amp__stream_here(t->device, t->device_index);
   }
   amp__retain(one);
   return amp__pooled(one);

@@ -216,7 +216,7 @@ void amp__like(amp_call *c, int i, const amp_tensor *t, int dtype)
 
 void amp__aligned_rows(amp_call *c, int i)
 {
-  enum { LEAST = 512, EACH = 8 }; /* shorter rows are not worth the surprise */
+  enum { LEAST = 4096, EACH = 8 }; /* shorter rows are not worth the surprise */
   amp_meta *m = &c->meta[i];
   int64_t n = m->ndim ? m->size[m->ndim - 1] : 0;
   if (m->device == AMP_CPU || !amp__is_half(m->dtype) || m->ndim < 2 || n < LEAST || n % EACH == 0) return;

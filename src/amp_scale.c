@@ -75,7 +75,8 @@ amp_tensor *amp__cell_zero(int device, int index)
   enum { STRIP = 64 };
   struct amp_state_private *p = amp__S->priv;
   if (device == AMP_CPU || amp__capture_here()) return amp__cell(AMP_FLOAT32, device, index, 0);
-  if (!p->zeros || p->zeros->device != device || p->zeros->device_index != index || p->zeros_used == STRIP) {
+  if (!p->zeros || p->zeros->device != device || p->zeros->device_index != index || p->zeros_used == STRIP
+      || p->zeros_stream != amp__stream_here(device, index)) {
     amp_tensor *out[AMP_MAX_OUT] = {0};
     amp_sl a = amp__sl();
     int64_t n = STRIP;
@@ -87,6 +88,7 @@ amp_tensor *amp__cell_zero(int device, int index)
     amp__free(p->zeros);
     p->zeros = out[0];
     p->zeros_used = 0;
+    p->zeros_stream = amp__stream_here(device, index);
   }
   return amp__tensor_view(p->zeros, 0, NULL, NULL, p->zeros->offset + p->zeros_used++);
 }
@@ -216,6 +218,21 @@ int amp_scaler_scale_tensor(amp_state *S, amp_ref *out, amp_scaler *s, int devic
   }
   amp__plain_end(p);
   return rc;
+}
+
+int amp_scaler_keep(amp_state *S, amp_scaler *s)
+{
+  AMP_ENTER(S);
+  if (s->fixed || s->scale == NULL) return 0;
+  amp__plain p = amp__plain_begin();
+  amp_tensor *a = amp__cell_copy(s->scale, s->scale->device, s->scale->device_index), *b = a ? amp__cell_copy(s->inv, s->inv->device, s->inv->device_index) : NULL;
+  amp__plain_end(p);
+  if (b == NULL) { amp__free(a); return S->err.code; }
+  amp__free(s->scale); amp__free(s->inv);
+  s->scale = a;
+  s->inv = b;
+  s->fixed = true;
+  return 0;
 }
 
 int amp_scaler_get(amp_state *S, amp_scaler *s, double *scale, int64_t *tracker, int64_t *hysteresis_left)

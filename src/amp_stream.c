@@ -33,6 +33,11 @@ void amp__block_moved(amp_block *b)
   amp__devices[b->device].streams->fence(b->index);
 }
 
+int amp__stream_here(int device, int index)
+{
+  return amp__streamed && device != AMP_CPU && amp__devices[device].streams ? amp__devices[device].streams->use(index, -1) : 0;
+}
+
 /* -- Streams -------------------------------------------------------------------------- */
 
 static const amp_stream_ops *ops_of(int device, int index, int stream)
@@ -61,6 +66,23 @@ int amp_stream_use(amp_state *S, int device, int index, int stream)
   AMP_ENTER(S);
   const amp_stream_ops *o = ops_of(device, index, stream);
   return o ? o->use(index, stream) : S->err.code;
+}
+
+int amp_stream_follow(amp_state *S, int device, int index, int next, int first)
+{
+  AMP_ENTER(S);
+  const amp_stream_ops *o = ops_of(device, index, next > first ? next : first);
+  if (o == NULL) return S->err.code;
+  int here = amp__stream_here(device, index);
+  if (next < 0) next = here;
+  if (first < 0) first = here;
+  if (next == first) return 0;
+  void *e = o->event(index, 0);
+  if (e == NULL) return S->err.code;
+  int rc = o->record(index, e, first);
+  if (rc >= 0) rc = o->after(index, e, next);
+  o->event_free(index, e);
+  return rc;
 }
 
 int amp_stream_query(amp_state *S, int device, int index, int stream)

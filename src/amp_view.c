@@ -288,6 +288,8 @@ int amp__view_as_strided(amp_call *c)
   int64_t size[AMP_MAX_DIM] = { 0 }, stride[AMP_MAX_DIM];
   const amp_slot *a = c->a;
   int n = (int)a[0].i, rc;
+  if (amp__S->grad_mode && !(t->flags & AMP_T_CONTIGUOUS) && amp__tracked((amp_tensor *)t))
+    return amp__fail_arg(AMP_E_AUTOGRAD, 1, "the derivative of as_strided wants an input without gaps in C order, got strides %s; use contiguous() first", amp__shape_str(t->ndim, t->stride));
   if (a[0].i < 0 || a[0].i > AMP_MAX_DIM || a[9].i != n)
     return amp__fail(AMP_E_SHAPE, "as many strides as sizes, at most %d, are expected", AMP_MAX_DIM);
   int64_t at = a[18].i == AMP_NONE ? t->offset : a[18].i, last = at, room = (int64_t)(t->storage->bytes / amp__dtype_size[t->dtype]);

@@ -61,12 +61,22 @@ local function plain(fn, ...)
   return unpack(r, 2, r.n)
 end
 
+-- fn(...), the scalers that it uses entered into a set.
+local function watched(scalers, fn, args)
+  local outer = capturing.scalers
+  capturing.scalers = scalers
+  local r = util.pack(xpcall(function() return fn(unpack(args, 1, args.n)) end, err.keep or function(e) return e end))
+  capturing.scalers = outer
+  if not r[1] then error(r[2], 0) end
+  return unpack(r, 2, r.n)
+end
+
 -- -- One graph -----------------------------------------------------------------------
 
 local Graph = {}
 Graph.__index = Graph
 
-local function record(fn, args, index)
+local function record(fn, args, index, scalers)
   local g = setmetatable({ inputs = { n = args.n }, optimizers = {} }, Graph)
   for i = 1, args.n do
     local v = args[i]
@@ -78,6 +88,7 @@ local function record(fn, args, index)
       g.inputs[i] = v
     end
   end
+  for scaler in pairs(scalers) do call.check(C.amp_scaler_keep(S, scaler._handle), 'capture') end
   collectgarbage() -- the warm steps' tensors; the graph has memory of its own
   collectgarbage()
   local handle = C.amp_capture_begin(S, CUDA, index)
@@ -93,7 +104,8 @@ local function record(fn, args, index)
   return g
 end
 
-function Graph:run(args)
+function Graph:run(args, index)
+  call.check(C.amp_stream_follow(S, CUDA, index, -1, 0), 'capture') -- replays that other streams asked for still read what is sent now
   plain(function()
     for i = 1, args.n do
       local own = self.inputs[i]
@@ -113,6 +125,7 @@ function Graph:run(args)
       out[i] = on_gpu(v) and v:detach():clone() or v -- the graph writes its own again at the next step
     end
   end)
+  call.check(C.amp_stream_follow(S, CUDA, index, 0, -1), 'capture') -- the next replay, whoever asks for it, writes over what was just copied
   return unpack(out, 1, out.n)
 end
 
@@ -135,7 +148,7 @@ end
 -- for _ = 1, 10 do step(x, y) end
 return function(fn)
   if not callable(fn) then err.throw('capture', 'a function is expected, got %s', util.show(fn)) end
-  local graphs, calls = {}, {}
+  local graphs, calls, scalers = {}, {}, setmetatable({}, { __mode = 'k' })
   return function(...)
     local args = util.pack(...)
     local index = not capturing.current and place(args) or nil
@@ -143,8 +156,8 @@ return function(fn)
     local k = key(args)
     local n = (calls[k] or 0) + 1
     calls[k] = n
-    if n <= WARM then return fn(...) end
-    if not graphs[k] then graphs[k] = scope.lasting(record, fn, args, index) end -- an open scope's end would free what the graph is made of
-    return graphs[k]:run(args)
+    if n <= WARM then return watched(scalers, fn, args) end
+    if not graphs[k] then graphs[k] = scope.lasting(record, fn, args, index, scalers) end -- an open scope's end would free what the graph is made of
+    return graphs[k]:run(args, index)
   end
 end

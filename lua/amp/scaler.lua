@@ -11,6 +11,7 @@ local ffi = require 'ffi'
 local core = require 'amp.ffi'
 local autocast = require 'amp.autocast'
 local call = require 'amp.call'
+local capturing = require 'amp.capturing'
 local err = require 'amp.error'
 local optimizer = require 'amp.optim.optimizer'
 local options = require 'amp.options'
@@ -79,6 +80,7 @@ function Scaler:set_scale(v) return put(self, 'GradScaler.set_scale', 'the scale
 M.on_scale = nil -- a function that is told which scaler's scale is used (amp.tools.observer)
 
 local function scale_on(self, device)
+  if capturing.scalers then capturing.scalers[self] = true end
   if M.on_scale then M.on_scale(self) end
   return call.make('GradScaler', C.amp_scaler_scale_tensor, self._handle, math.floor(device / 256), device % 256)
 end
@@ -91,7 +93,7 @@ function Scaler:scale_tensor(device)
   if not self._o.enabled then
     return require('amp.create').ones({}, { dtype = 'float32', device = device })
   end
-  return scale_on(self, code)
+  return scale_on(self, code):clone()
 end
 
 local function scaled(self, v, place, cells)
@@ -337,7 +339,7 @@ function Scaler:step(opt, o)
   elseif supports then -- it unscales and skips by itself
     local p = buffer[0]
     local t = call.make(op, C.amp_check_tensor, k, p.device, p.device_index)
-    opt.found_inf, opt.grad_scale = t, s.stage ~= 'unscaled' and scale_on(self, p.device * 256 + p.device_index) or nil
+    opt.found_inf, opt.grad_scale = t, s.stage ~= 'unscaled' and scale_on(self, p.device * 256 + p.device_index):clone() or nil
     run_user(opt)
     opt.found_inf, opt.grad_scale = nil, nil
   elseif not wait_found { k } then
@@ -444,6 +446,7 @@ end
 function Scaler:update(new_scale)
   local op = 'GradScaler.update'
   if not self._o.enabled then return self end
+  if capturing.scalers then capturing.scalers[self] = true end
   local list = self:_checks()
   if new_scale ~= nil then
     put(self, op, 'new_scale', new_scale)

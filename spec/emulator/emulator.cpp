@@ -214,6 +214,7 @@ extern "C" void emu_exchange(const void *mine, void *all, size_t n)
 
 extern "C" void emu_async_copy(void *to, const void *from, size_t n)
 {
+  if (((uintptr_t)to | (uintptr_t)from) % n) { fprintf(stderr, "a copy of %zu bytes is not aligned\n", n); abort(); }
   pipelines[fibers[current].thread].open.push_back({ (char *)to, (const char *)from, n });
 }
 

@@ -121,30 +121,30 @@ static bool layout(cublasLtMatrixLayout_t *l, int dtype, int64_t rows, int64_t c
 
 typedef struct job { const void *x, *y, *bias; void *d, *aux; } job; /* bias: also where SUMS go */
 
-static cublasStatus_t launch(const plan *p, const job *j, const cublasLtMatmulAlgo_t *algo)
+static cublasStatus_t launch(const plan *p, const job *j, const cublasLtMatmulAlgo_t *algo, size_t need)
 {
   float one = 1, zero = 0;
   double one2 = 1, zero2 = 0;
   bool wide = p->k.dtype == AMP_FLOAT64;
   amp_tensor *own = NULL; /* products of a captured step, or of several streams, may run side by side */
-  if ((amp__cuda_here()->branches || amp__cuda_number(p->k.device)) && p->need && !(own = amp__cuda_scratch(p->need))) return CUBLAS_STATUS_ALLOC_FAILED;
+  if ((amp__cuda_here()->branches || amp__cuda_number(p->k.device)) && need && !(own = amp__cuda_scratch(need))) return CUBLAS_STATUS_ALLOC_FAILED;
   if (j->bias) lt.MatmulDescSetAttribute(p->op, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &j->bias, sizeof j->bias);
   if (j->aux) lt.MatmulDescSetAttribute(p->op, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &j->aux, sizeof j->aux);
   cublasStatus_t s = lt.Matmul(handle[p->k.device], p->op, wide ? (void *)&one2 : (void *)&one, j->x, p->x, j->y, p->y, wide ? (void *)&zero2 : (void *)&zero,
-                   j->d, p->d, j->d, p->d, algo, amp__data(own ? own : workspace[p->k.device]), own ? p->need : WORKSPACE, amp__cuda_stream());
+                   j->d, p->d, j->d, p->d, algo, amp__data(own ? own : workspace[p->k.device]), own ? need : WORKSPACE, amp__cuda_stream());
   amp__free(own);
   return s;
 }
 
 /* Milliseconds of one run of a candidate; negative: it fails */
-static float timed(const plan *p, const job *j, const cublasLtMatmulAlgo_t *algo, cudaEvent_t a, cudaEvent_t b)
+static float timed(const plan *p, const job *j, const cublasLtMatmulAlgo_t *algo, size_t need, cudaEvent_t a, cudaEvent_t b)
 {
   float best = -1;
-  if (!ok(launch(p, j, algo))) return -1;
+  if (!ok(launch(p, j, algo, need))) return -1;
   for (int i = 0; i < 3; i++) {
     float ms;
     cudaEventRecord(a, amp__cuda_stream());
-    if (!ok(launch(p, j, algo)) || !ok(launch(p, j, algo))) return -1;
+    if (!ok(launch(p, j, algo, need)) || !ok(launch(p, j, algo, need))) return -1;
     cudaEventRecord(b, amp__cuda_stream());
     if (cudaEventSynchronize(b) != cudaSuccess || cudaEventElapsedTime(&ms, a, b) != cudaSuccess) return -1;
     if (best < 0 || ms < best) best = ms;
@@ -162,7 +162,7 @@ static void choose(plan *p, const job *j, cublasLtMatmulHeuristicResult_t *r, in
       && cudaEventCreateWithFlags(&a, cudaEventDefault) == cudaSuccess && cudaEventCreateWithFlags(&b, cudaEventDefault) == cudaSuccess) {
     for (int i = 0; i < n; i++) {
       if (r[i].state != CUBLAS_STATUS_SUCCESS) continue;
-      float ms = timed(p, j, &r[i].algo, a, b);
+      float ms = timed(p, j, &r[i].algo, r[i].workspaceSize, a, b);
       if (ms >= 0 && (least < 0 || ms < least)) { least = ms; best = i; }
     }
     cudaEventDestroy(a);
@@ -308,7 +308,8 @@ int amp__cuda_gemm_lt(const amp_product *p)
       z /= p->size[e];
     }
     j = (job){ p->b + b * size, p->a + a * size, bias, p->c + c * size, p->aux };
-    cublasStatus_t s = launch(q, &j, &q->algo);
+    cublasStatus_t s = launch(q, &j, &q->algo, q->need);
+    if (s == CUBLAS_STATUS_ALLOC_FAILED && amp__cuda_api->state()->err.code == AMP_E_MEMORY) { rc = AMP_E_MEMORY; goto out; }
     if (!ok(s)) { rc = amp__fail(AMP_E_DEVICE, "cublasLt failed with status %d", (int)s); goto out; }
   }
 out:

@@ -44,6 +44,7 @@ int amp__cuda_capture_end(int index, void **graph, uint64_t *random)
     cudaGetLastError();
     rc = 0;
   } else if (rc == 0 && (rc = amp__cuda_check(err, "capturing a step")) == 0 && (rc = amp__cuda_check(cudaGraphInstantiate(&e, g, 0), "making a graph of a step")) == 0) *graph = e;
+  if (err != cudaSuccess) cudaGetLastError(); /* told, or no matter */
   if (g) cudaGraphDestroy(g);
   return rc;
 }

@@ -38,9 +38,10 @@ end
 local function copy(self, values)
   return map(values, function(t)
     if t.device ~= 'cpu' or t:numel() * t:element_size() <= SMALL then return t:to(self.device) end
+    if t:is_pinned() then return t:to(self.device) end -- the dataset's own, which it may fill anew
     local p = t:pin_memory()
     local there = p:to { device = self.device, non_blocking = true }
-    if p ~= t then p:free() end -- it is not used again before the copy is over
+    p:free() -- it is not used again before the copy is over
     return there
   end)
 end
