@@ -138,6 +138,60 @@ for _, x in ipairs { amp.ones(300, 40), amp.ones(300, 40):pin_memory() } do
 end
 ]], LAZY)
 
+  case('of more than 32 MiB is waited for, whatever memory it comes from', [[
+for _, x in ipairs { amp.ones(9, 1024, 1024), amp.ones(9, 1024, 1024):pin_memory() } do
+  local y = amp.zeros(9, 1024, 1024, { device = 'cuda' })
+  local z = y + 1
+  y:copy_(x)
+  assert(amp.cuda.current_stream():query(), 'the copy is under way')
+  x:fill_(2)
+  same(1, y:max():item(), 'copy')
+  y:free() z:free()
+end
+]], LAZY)
+
+  case('goes to the card that was asked, whichever one its memory was for before', [[
+local a = randn(4096):cpu()
+for _, cards in ipairs { { 'cuda:2', 'cuda:1' }, { 'cuda:1', 'cuda:2' } } do
+  local x, y = amp.empty(4096, { device = cards[1] }), amp.empty(4096, { device = cards[2] })
+  x:copy_(a)
+  y:copy_(a)                     -- asks whether the first copy's memory is free
+  same(0, (y * 1 - a:to(cards[2])):abs():max():item(), cards[2])
+  same(0, (x * 1 - a:to(cards[1])):abs():max():item(), cards[1])
+end
+]], LAZY .. ' AMP_EMULATED_GPUS=2')
+
+  case('is ready again in any order of streams, and blocks are kept', [[
+local side = amp.cuda.Stream()
+local list, want = {}, {}
+for i = 1, 60 do
+  local x = amp.full({ 300 + i % 7 * 900 }, i):pin_memory()
+  local function copy() return x:cuda { non_blocking = true } end
+  list[i] = i % 3 == 0 and side:with(copy) or copy()
+  x:free()
+  if i % 11 == 0 then side:synchronize() end
+  if i % 17 == 0 then amp.cuda.current_stream():synchronize() end
+end
+amp.cuda.synchronize()
+for i = 1, 60 do same(i, list[i]:max():item(), 'largest') same(i, list[i]:min():item(), 'least') end
+amp.cuda.empty_cache()
+same(3, (amp.ones(3):pin_memory():cuda { non_blocking = true }):sum():item(), 'after it')
+]], LAZY)
+
+  case('that a forked worker collects is left alone: it need not have the pages', [[
+local ffi = require 'ffi'
+ffi.cdef 'int madvise(void *, size_t, int);'
+amp.cuda.synchronize()
+local big = amp.randn(1000, 1000):pin_memory()
+local page = math.floor(tonumber(ffi.cast('uintptr_t', big:data_ptr())) / 4096) * 4096
+assert(ffi.C.madvise(ffi.cast('void *', page), 900 * 4096, 10) == 0) -- MADV_DONTFORK, as drivers do
+local set = { size = function() return 8 end, get = function() big = nil collectgarbage() collectgarbage() return amp.ones(4) end }
+local n = 0
+for x in data.DataLoader(set, { batch_size = 2, workers = 1 }):iter() do n = n + x:sum():item() end
+same(32, n, 'batches')
+same(1000, big:size(1), 'here')
+]], LAZY)
+
   case('is where non_blocking copies to the CPU go; gradients pass', [[
 local x = randn(100, 50)
 x.requires_grad = true
@@ -216,6 +270,19 @@ to:synchronize() e:synchronize()
 fails(function() return e:elapsed_time(to) end, 'enable_timing')
 fails(function() amp.cuda.Event { timing = true } end, 'enable_timing')
 ]], LAZY)
+
+  case('have numbers from 0 on, of which only those that were made can be used', [[
+local S, C = require 'amp.ffi'.S, require 'amp.ffi'.C
+local event = amp.cuda.Event():record()
+for n, text in pairs { [-1] = 'no stream -1', [-7] = 'no stream -7', [5] = 'no stream 5', [16] = 'no stream 16' } do
+  assert(C.amp_stream_query(S, 1, 0, n) < 0)
+  local e = require 'ffi'.string(S.err.message)
+  assert(e:find(text, 1, true), e)
+end
+assert(C.amp_stream_synchronize(S, 1, 0, -1) < 0)
+same(0, C.amp_stream_use(S, 1, 0, -1), 'asked')
+assert(event:synchronize())
+]])
 
   case('keep memory that another one still works on', [[
 local side = amp.cuda.Stream()
@@ -341,6 +408,64 @@ end
 ]], LAZY)
 
   case('give the CPU\'s values in random programs: copies, ops, changes in place, freed at random', "require 'spec.stream_programs'(60)", LAZY)
+
+  case('that a thread captures are left alone by others until then', [[
+local ffi = require 'ffi'
+ffi.cdef [=[
+typedef struct lua_State lua_State;
+lua_State *luaL_newstate(void);
+void luaL_openlibs(lua_State *);
+int luaL_loadstring(lua_State *, const char *);
+int lua_pcall(lua_State *, int, int, int);
+const char *lua_tolstring(lua_State *, int, size_t *);
+double lua_tonumber(lua_State *, int);
+void lua_getfield(lua_State *, int, const char *);
+int pthread_create(unsigned long *, const void *, void *(*)(void *), void *);
+int pthread_join(unsigned long, void **);
+]=]
+-- a Lua state of its own, whose function is called in another thread
+local L = ffi.C.luaL_newstate()
+ffi.C.luaL_openlibs(L)
+local ok = ffi.C.luaL_loadstring(L, [=[
+local amp, ffi = require 'amp', require 'ffi'
+local default, side = amp.cuda.default_stream(), amp.cuda.Stream()
+local event = amp.cuda.Event():record()
+amp.cuda.synchronize()
+said = ''
+local function work()
+  for name, f in pairs {
+    query = function() return default:query() end, wait = function() default:synchronize() end,
+    record = function() event:record() end, after = function() default:wait_event(event) end,
+  } do
+    local done, e = pcall(f)
+    said = said .. name .. ': ' .. (done and 'done' or tostring(e)) .. '\n'
+  end
+  side:with(function() said = said .. tostring(side:query()) .. '\n' end)
+end
+jit.off(work, true)
+callback = ffi.cast('void *(*)(void *)', function() local fine, e = pcall(work) if not fine then said = tostring(e) end end)
+address = tonumber(ffi.cast('uintptr_t', ffi.cast('void *', callback)))
+]=])
+if ok ~= 0 or ffi.C.lua_pcall(L, 0, 0, 0) ~= 0 then error(ffi.string(ffi.C.lua_tolstring(L, -1, nil))) end
+ffi.C.lua_getfield(L, -10002, 'address')
+local f = ffi.cast('void *(*)(void *)', ffi.cast('uintptr_t', ffi.C.lua_tonumber(L, -1)))
+local thread, calls = ffi.new 'unsigned long[1]', 0
+local step = amp.capture(function(x)
+  calls = calls + 1
+  local y = x * 2
+  if calls == 3 then
+    assert(ffi.C.pthread_create(thread, nil, f, nil) == 0)
+    ffi.C.pthread_join(thread[0], nil)
+  end
+  return y + 1
+end)
+for i = 1, 5 do same(2 * i + 1, step(amp.full({ 30 }, i, { device = 'cuda' })):max():item(), 'result') end
+same(3, calls, 'calls')
+ffi.C.lua_getfield(L, -10002, 'said')
+local said = ffi.string(ffi.C.lua_tolstring(L, -1, nil))
+for _, name in ipairs { 'query', 'wait', 'record', 'after' } do assert(said:find(name .. ': [^\n]*another thread is capturing'), said) end
+assert(said:find 'true\n$', said)
+]], LAZY)
 
   case('and captured steps: one captured in a side stream is right there; streams inside are an error', [[
 local side = amp.cuda.Stream()
@@ -476,4 +601,19 @@ alike(run { batch_size = 5, drop_last = true }, run { batch_size = 5, drop_last 
     for _ in amp.data.DataLoader(set, { device = 'cpu' }):iter() do n = n + 1 end
     assert.equal(4, n)
   end)
+end)
+
+describe('batches sent ahead', function()
+  case('keep their values where the dataset fills one pinned tensor again and again', [[
+local buffer = amp.empty(1024):pin_memory()
+local set = { size = function() return 6 end }
+function set.batch(_, index) return buffer:fill_(index:select(1, 1):item()) end
+for _, device in ipairs { 'cpu', 'cuda' } do
+  local seen = {}
+  for x in data.DataLoader(set, { batch_size = 1, device = device }):iter() do
+    seen[#seen + 1] = (type(x) == 'table' and x[1] or x):sum():item() / 1024
+  end
+  same('1 2 3 4 5 6', table.concat(seen, ' '), device)
+end
+]], LAZY)
 end)

@@ -658,24 +658,6 @@ static int add_target(engine *e, int i, amp_tensor *t)
   return 0;
 }
 
-/* A gradient of one for a single value. A device's is kept, as to make one costs a launch: nobody may have changed it, or hold it. */
-static amp_tensor *seed(const amp_tensor *t)
-{
-  struct amp_state_private *p = amp__S->priv;
-  amp_tensor *one = p->one;
-  if (t->device == AMP_CPU || t->ndim > 0 || amp__capture_here()) return amp__xfull(1, t->dtype, t->device, t->device_index, t->ndim, t->size);
-  if (!one || one->dtype != t->dtype || one->device != t->device || one->device_index != t->device_index || one->refs != 1 || one->storage->refs != 1
-      || amp__version(one) != p->one_version || p->one_stream != amp__stream_here(t->device, t->device_index)) {
-    if ((one = amp__keep(amp__xfull(1, t->dtype, t->device, t->device_index, 0, NULL))) == NULL) return NULL;
-    amp__free(p->one);
-    p->one = one;
-    p->one_version = amp__version(one);
-    p->one_stream = amp__stream_here(t->device, t->device_index);
-  }
-  amp__retain(one);
-  return amp__pooled(one);
-}
-
 static int add_root(engine *e, int i, amp_tensor *t, amp_tensor *g)
 {
   int rc = 0;
@@ -691,7 +673,7 @@ static int add_root(engine *e, int i, amp_tensor *t, amp_tensor *g)
   } else {
     if (t->numel != 1)
       return amp__fail(AMP_E_SHAPE, "backward of a tensor of shape %s needs a gradient; without one only a single value can start it", amp__shape_str(t->ndim, t->size));
-    g = seed(t);
+    g = amp__seed(t);
   }
   if (g == NULL) return amp__S->err.code;
   amp_edge to;

@@ -375,3 +375,23 @@ int amp_function(amp_state *S, amp_tensor *const *in, int nin, amp_tensor *const
   amp__node_free(n);
   return rc;
 }
+
+/* -- Where a backward begins -------------------------------------------------------- */
+
+/* A gradient of one for a single value. A device's is kept, as to make one costs a launch: nobody may have changed it, or hold it. */
+amp_tensor *amp__seed(const amp_tensor *t)
+{
+  struct amp_state_private *p = amp__S->priv;
+  amp_tensor *one = p->one;
+  if (t->device == AMP_CPU || t->ndim > 0 || amp__capture_here()) return amp__xfull(1, t->dtype, t->device, t->device_index, t->ndim, t->size);
+  if (!one || one->dtype != t->dtype || one->device != t->device || one->device_index != t->device_index || one->refs != 1 || one->storage->refs != 1
+      || amp__version(one) != p->one_version || p->one_stream != amp__stream_here(t->device, t->device_index)) {
+    if ((one = amp__keep(amp__xfull(1, t->dtype, t->device, t->device_index, 0, NULL))) == NULL) return NULL;
+    amp__free(p->one);
+    p->one = one;
+    p->one_version = amp__version(one);
+    p->one_stream = amp__stream_here(t->device, t->device_index);
+  }
+  amp__retain(one);
+  return amp__pooled(one);
+}

@@ -46,7 +46,7 @@ static const amp_stream_ops *ops_of(int device, int index, int stream)
     amp__fail(AMP_E_DEVICE, "device %s:%d is not there: %s", amp_device_name(device), index + 1, amp_device_reason(device));
     return NULL;
   }
-  if (stream >= AMP_STREAMS) { amp__fail(AMP_E_INDEX, "there is no stream %d: a device has up to %d", stream, AMP_STREAMS); return NULL; }
+  if (stream < 0 || stream >= AMP_STREAMS) { amp__fail(AMP_E_INDEX, "there is no stream %d: a device has up to %d, from 0 on", stream, AMP_STREAMS); return NULL; }
   if (amp__devices[device].streams == NULL) amp__fail(AMP_E_UNSUPPORTED, "device %s has one stream only", amp_device_name(device));
   return amp__devices[device].streams;
 }
@@ -64,7 +64,7 @@ int amp_stream_new(amp_state *S, int device, int index)
 int amp_stream_use(amp_state *S, int device, int index, int stream)
 {
   AMP_ENTER(S);
-  const amp_stream_ops *o = ops_of(device, index, stream);
+  const amp_stream_ops *o = ops_of(device, index, stream < 0 ? 0 : stream);
   return o ? o->use(index, stream) : S->err.code;
 }
 

@@ -27,6 +27,7 @@ typedef struct amp_later amp_later; /* products put off to the end of a backward
 typedef int (*amp_later_fn)(void *to, amp_tensor *leaf, amp_tensor *g); /* takes g */
 int amp__later_flush(amp_later *l, bool all, amp_later_fn give, void *to); /* all: else only those that hold much */
 void amp__later_free(amp_later *l);
+amp_tensor *amp__seed(const amp_tensor *t); /* a gradient of one for a single value; in the pool (amp_grad.c) */
 bool amp__observe_each(void);      /* amp_observe.c: gradients are looked at where they are made */
 int64_t amp__new_id(void);         /* of the current state */
 

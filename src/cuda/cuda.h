@@ -61,6 +61,7 @@ int amp__cuda_number(int index);              /* its number, of any device */
 void amp__cuda_choose(int index, int number);
 
 int amp__cuda_failed(cudaError_t e, const char *what);     /* sets the error, gives its code */
+void amp__cuda_forget(cudaError_t before); /* the last error is none, but that of a launch before it (cudaPeekAtLastError then) is not lost */
 static inline int amp__cuda_check(cudaError_t e, const char *what) { return amp_likely(e == cudaSuccess) ? 0 : amp__cuda_failed(e, what); }
 int amp__cuda_wait(amp_cuda_device *d);   /* until the stream is done; raises what kernels noted. Errors inside a capture */
 int amp__cuda_wait_for(amp_cuda_device *d, cudaStream_t s); /* the same for any stream, not looking for captures */

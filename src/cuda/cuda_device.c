@@ -37,9 +37,18 @@ static amp_kernel_fn row[AMP_OP_COUNT] = {
 
 /* -- Errors ------------------------------------------------------------------------ */
 
+static _Thread_local cudaError_t kept; /* a launch's, which had to make way */
+
+void amp__cuda_forget(cudaError_t before)
+{
+  cudaGetLastError();
+  if (before != cudaSuccess) kept = before;
+}
+
 int amp__cuda_failed(cudaError_t e, const char *what)
 {
   cudaGetLastError(); /* one that is not for ever is gone with it */
+  kept = cudaSuccess;
   if (e == cudaErrorMemoryAllocation) return amp__fail(AMP_E_MEMORY, "%s: no memory is left on the GPU", what);
   return amp__fail(AMP_E_DEVICE, "%s: %s (%s)", what, cudaGetErrorString(e), cudaGetErrorName(e));
 }
@@ -106,17 +115,27 @@ int amp__cuda_sync(int index)
 
 /* -- Entering a device -------------------------------------------------------------- */
 
+/* All of it or nothing, and once: threads may come together */
 static amp_cuda_device *open_device(amp_cuda_device *d)
 {
+  static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+  cudaStream_t s = NULL;
   void *p = NULL, *q = NULL;
-  if (d->stream) return d;
-  if (amp__cuda_check(cudaStreamCreateWithFlags(&d->stream, cudaStreamNonBlocking), "making a stream")) return NULL;
-  if (amp__cuda_check(cudaHostAlloc(&p, sizeof *d->trouble, cudaHostAllocMapped), "memory of the host")) return NULL;
-  memset(p, 0, sizeof *d->trouble);
-  if (amp__cuda_check(cudaHostGetDevicePointer(&q, p, 0), "memory of the host")) return NULL;
-  d->trouble = p;
-  d->trouble_there = q;
-  return d;
+  pthread_mutex_lock(&lock);
+  if (d->stream) goto out;
+  if (amp__cuda_check(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking), "making a stream")) goto out;
+  if (amp__cuda_check(cudaHostAlloc(&p, sizeof *d->trouble, cudaHostAllocMapped), "memory of the host") == 0
+      && amp__cuda_check(cudaHostGetDevicePointer(&q, p, 0), "memory of the host") == 0) {
+    d->trouble = memset(p, 0, sizeof *d->trouble);
+    d->trouble_there = q;
+    d->stream = s;
+  } else {
+    if (p) cudaFreeHost(p);
+    cudaStreamDestroy(s);
+  }
+out:
+  pthread_mutex_unlock(&lock);
+  return d->stream ? d : NULL;
 }
 
 amp_cuda_device *amp__cuda_enter(int index)
@@ -160,6 +179,7 @@ static int run(amp_call *c)
   int rc = row[c->id](c);
   if (branches) amp__branches_leave(branches);
   cudaError_t e = cudaPeekAtLastError();
+  if (e == cudaSuccess) e = kept;
   if (amp_unlikely(e != cudaSuccess && rc >= 0)) rc = amp__cuda_failed(e, "a launch");
   return rc;
 }

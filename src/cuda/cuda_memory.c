@@ -14,8 +14,9 @@ void *amp__cuda_alloc(int index, size_t n)
   void *p = NULL;
   amp_cuda_device *d = amp__cuda_enter(index);
   if (d == NULL) return NULL;
+  cudaError_t before = cudaPeekAtLastError();
   if (cudaMalloc(&p, n) != cudaSuccess) {
-    cudaGetLastError();
+    amp__cuda_forget(before);
     return NULL;
   }
   return p;
@@ -24,7 +25,9 @@ void *amp__cuda_alloc(int index, size_t n)
 void amp__cuda_free(int index, void *p, size_t n)
 {
   (void)n;
+  amp_cuda_device *was = amp__cuda_here(); /* a row of that card may go on when memory was given back for it */
   if (amp__cuda_enter(index)) cudaFree(p);
+  if (was) amp__cuda_enter(was->index);
 }
 
 static bool raw_alike(const amp_tensor *a, const amp_tensor *b)
@@ -50,7 +53,8 @@ static void copying(amp_block *b, const amp_cuda_device *d)
   atomic_fetch_or_explicit(&b->streams, (uint32_t)1 << amp__cuda_number(d->index), memory_order_relaxed);
 }
 
-/* To the card. Nobody waits unless it is a lot: what may change when the call has returned goes by way of pinned memory. */
+/* To the card. Nobody waits unless it is a lot: what may change when the call has returned goes by way of pinned memory.
+** (Not every driver has read ordinary memory when the call returns.) */
 static int up(amp_cuda_device *d, amp_tensor *dst, const amp_tensor *src, size_t n)
 {
   enum { STAGED = 32 << 20 };
@@ -64,7 +68,7 @@ static int up(amp_cuda_device *d, amp_tensor *dst, const amp_tensor *src, size_t
   rc = amp__cuda_check(cudaMemcpyAsync(amp__data(dst), from, n, cudaMemcpyHostToDevice, amp__cuda_stream()), "a copy to the GPU");
   if (stage) amp__cuda_host_free(stage, n, (uint32_t)1 << d->index, (uint32_t)1 << amp__cuda_number(d->index));
   else if (async) copying(pin, d);
-  else if (pin && rc == 0) rc = amp__cuda_wait(d);
+  else if (rc == 0) rc = amp__cuda_wait(d);
   return rc;
 }
 

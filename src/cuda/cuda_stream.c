@@ -40,6 +40,14 @@ static amp_cuda_device *having(int index, int n, const char *what)
   return d;
 }
 
+/* What would reach the stream itself: into a step that another thread captures it must not come either */
+static amp_cuda_device *reaching(int index, int n, const char *what)
+{
+  amp_cuda_device *d = having(index, n, what);
+  if (d && n == 0 && d->capture) { amp__fail(AMP_E_STATE, "another thread is capturing a step on this GPU: %s has to come after that", what); return NULL; }
+  return d;
+}
+
 static int make(int index)
 {
   amp_cuda_device *d = outside(index, "making a stream");
@@ -64,25 +72,27 @@ static int use(int index, int n)
   return was;
 }
 
-/* 1, 0, or an error; that something is not done yet is none */
-static int done(cudaError_t e, const char *what)
+/* 1, 0, or an error; that something is not done yet is none. before: the last error when it had not been asked */
+static int done(cudaError_t before, cudaError_t e, const char *what)
 {
-  if (e == cudaErrorNotReady) { cudaGetLastError(); return 0; }
+  if (e == cudaErrorNotReady) { amp__cuda_forget(before); return 0; }
   int rc = amp__cuda_check(e, what);
   return rc < 0 ? rc : 1;
 }
 
 static int query(int index, int n)
 {
-  amp_cuda_device *d = having(index, n, "asking a stream");
-  return d ? done(cudaStreamQuery(stream(d, n)), "asking a stream") : amp__cuda_api->state()->err.code;
+  amp_cuda_device *d = reaching(index, n, "asking a stream");
+  if (d == NULL) return amp__cuda_api->state()->err.code;
+  cudaError_t before = cudaPeekAtLastError();
+  return done(before, cudaStreamQuery(stream(d, n)), "asking a stream");
 }
 
 static int wait(int index, int n)
 {
   amp_cuda_device *d = &amp__cuda_devices[index];
   if (index >= amp__cuda_count || stream(d, n) == NULL) return 0; /* nothing was ever given to it */
-  if (!outside(index, "waiting for a stream")) return amp__cuda_api->state()->err.code;
+  if (!reaching(index, n, "waiting for a stream")) return amp__cuda_api->state()->err.code;
   return amp__cuda_wait_for(d, stream(d, n));
 }
 
@@ -108,7 +118,7 @@ static void free_event(int index, void *e)
 static int record(int index, void *e, int n)
 {
   event *k = e;
-  amp_cuda_device *d = having(index, n, "recording an event");
+  amp_cuda_device *d = reaching(index, n, "recording an event");
   if (d == NULL) return amp__cuda_api->state()->err.code;
   k->recorded = true;
   return amp__cuda_check(cudaEventRecord(k->e, stream(d, n)), "recording an event");
@@ -117,7 +127,7 @@ static int record(int index, void *e, int n)
 static int after(int index, void *e, int n)
 {
   event *k = e;
-  amp_cuda_device *d = having(index, n, "waiting for an event");
+  amp_cuda_device *d = reaching(index, n, "waiting for an event");
   if (d == NULL) return amp__cuda_api->state()->err.code;
   return k->recorded ? amp__cuda_check(cudaStreamWaitEvent(stream(d, n), k->e, 0), "waiting for an event") : 0;
 }
@@ -126,7 +136,8 @@ static int event_query(int index, void *e)
 {
   event *k = e;
   if (!outside(index, "asking an event")) return amp__cuda_api->state()->err.code;
-  return k->recorded ? done(cudaEventQuery(k->e), "asking an event") : 1;
+  cudaError_t before = cudaPeekAtLastError();
+  return k->recorded ? done(before, cudaEventQuery(k->e), "asking an event") : 1;
 }
 
 static int event_wait(int index, void *e)
@@ -146,9 +157,9 @@ static int elapsed(int index, void *from, void *to, double *ms)
   if (!outside(index, "timing events")) return amp__cuda_api->state()->err.code;
   if (!a->timing || !b->timing) return amp__fail(AMP_E_STATE, "an event was made without timing: amp.cuda.Event { enable_timing = true }");
   if (!a->recorded || !b->recorded) return amp__fail(AMP_E_STATE, "an event was not recorded: nothing is to be timed");
-  cudaError_t e = cudaEventElapsedTime(&f, a->e, b->e);
+  cudaError_t before = cudaPeekAtLastError(), e = cudaEventElapsedTime(&f, a->e, b->e);
   if (e == cudaErrorNotReady) {
-    cudaGetLastError();
+    amp__cuda_forget(before);
     return amp__fail(AMP_E_STATE, "an event has not been reached yet: call its synchronize() first");
   }
   *ms = f;
@@ -176,6 +187,7 @@ static int fence(int index)
 /* Under the lock. The events of m are made as they are needed. */
 static bool set_mark(amp_cuda_device *d, mark *m, uint32_t streams)
 {
+  cudaError_t before = cudaPeekAtLastError();
   int made = m->n;
   m->n = 0;
   for (int n = 0; n < AMP_STREAMS; n++) {
@@ -189,14 +201,15 @@ static bool set_mark(amp_cuda_device *d, mark *m, uint32_t streams)
   for (int i = m->n; i < made; i++) cudaEventDestroy(m->e[i]);
   return true;
 bad:
-  cudaGetLastError();
+  amp__cuda_forget(before);
   for (int i = 0; i < made; i++) cudaEventDestroy(m->e[i]);
   return false;
 }
 
+/* The caller may be in the middle of another card's work: that one stays entered */
 void *amp__cuda_mark(int index, uint32_t streams)
 {
-  amp_cuda_device *d = &amp__cuda_devices[index];
+  amp_cuda_device *d = &amp__cuda_devices[index], *was = amp__cuda_here();
   if (d->stream == NULL || d->capture || !amp__cuda_enter(index)) return NULL;
   pthread_mutex_lock(&lock);
   mark *m = idle[index];
@@ -207,6 +220,7 @@ void *amp__cuda_mark(int index, uint32_t streams)
     m = NULL;
   }
   pthread_mutex_unlock(&lock);
+  if (was && was != d) amp__cuda_enter(was->index);
   return m;
 }
 
@@ -214,8 +228,9 @@ int amp__cuda_reached(int index, void *p)
 {
   mark *m = p;
   if (amp__cuda_devices[index].capture) return 0;
+  cudaError_t before = cudaPeekAtLastError(); /* a launch's of the row that asks for memory */
   for (int i = 0; i < m->n; i++)
-    if (cudaEventQuery(m->e[i]) == cudaErrorNotReady) { cudaGetLastError(); return 0; } /* (another error: others will say so) */
+    if (cudaEventQuery(m->e[i]) == cudaErrorNotReady) { amp__cuda_forget(before); return 0; } /* (another error: others will say so) */
   pthread_mutex_lock(&lock);
   m->next = idle[index];
   idle[index] = m;
