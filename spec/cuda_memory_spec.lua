@@ -426,7 +426,7 @@ int pthread_join(unsigned long, void **);
 -- a Lua state of its own, whose function is called in another thread
 local L = ffi.C.luaL_newstate()
 ffi.C.luaL_openlibs(L)
-local ok = ffi.C.luaL_loadstring(L, [=[
+local ok = ffi.C.luaL_loadstring(L, ('package.path, package.cpath = %q, %q\n'):format(package.path, package.cpath) .. [=[
 local amp, ffi = require 'amp', require 'ffi'
 local default, side = amp.cuda.default_stream(), amp.cuda.Stream()
 local event = amp.cuda.Event():record()
