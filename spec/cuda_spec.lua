@@ -491,6 +491,13 @@ end
 local want, got = run 'cpu', run 'cuda'
 assert(want > 60000 and math.abs(got - want) < 0.02 * want, want .. ' ' .. got)
 ]])
+  case('of hinge_embedding_loss are 0 at its bend, as on the CPU', [[
+for _, device in ipairs { 'cpu', 'cuda' } do
+  local x = amp.tensor({ 1, 0.5, 2 }, { device = device, requires_grad = true })
+  F.hinge_embedding_loss(x, amp.tensor({ -1, -1, -1 }, { device = device }), { reduction = 'sum' }):backward()
+  equal(amp.tensor { 0, -1, 0 }, x.grad, device)
+end
+]])
   case('of attention read operands that begin anywhere', [[
 amp.manual_seed(2)
 local flat = amp.randn(1 + 2 * 16 * 64):half()

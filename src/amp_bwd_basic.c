@@ -6,8 +6,8 @@
 **
 ** The gradient of a view is as_strided_sum: zeros of the input's shape with
 ** the gradient added where the view lay, its geometry being counted as if the
-** input were contiguous. as_strided and as_strided_sum are each other's
-** derivative.
+** input were contiguous; slices that overlap nowhere leave it to the engine to add
+** them in place. as_strided and as_strided_sum are each other's derivative.
 */
 #include <math.h>
 #include "amp_bwd.h"

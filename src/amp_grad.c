@@ -1,5 +1,6 @@
 /*
-** amp_grad.c: the gradient a leaf owns, hooks, and functions that live in Lua.
+** amp_grad.c: the gradient a leaf owns, hooks, functions that live in Lua, and the
+** gradient of one at which a backward begins.
 **
 ** A gradient is a record (amp_grad): a value, maybe still in 16 bits as the
 ** cast of the weight left it, maybe with a factor (1/scale, clipping) pending

@@ -1,9 +1,10 @@
 /*
-** cuda_matmul.c: rows matmul and linear: their shapes as one product over strides.
+** cuda_matmul.c: rows matmul and linear: their shapes as one product over strides,
+** and which kernel takes it: the small one, cublasLt, or the plain one.
 **
 ** As on the CPU a batch whose second operand is one matrix joins the first one's
 ** rows. Other batches are merged into one dimension where their strides allow.
-** Results with gaps go by way of a dense tensor.
+** Results with gaps go by way of a dense tensor, but for rows that merely lie apart.
 */
 #include "cuda_core.h"
 #include "cuda_gemm.h"
