@@ -45,12 +45,48 @@ template <class T> __global__ void __launch_bounds__(256) gemm(const amp_product
     for (int q = 0; q < 4; q++) {
       int64_t i = i0 + y + 8 * q, j = j0 + x;
       if (i < p.m && j < p.n)
-        amp_store<T>(p.c, p.dtype, c + i * p.crs + j * p.ccs, p.bias ? sum[q] + amp_load<T>(p.bias, p.dtype, j) : sum[q]);
+        amp_store<T>(p.c, p.wide ? AMP_FLOAT32 : p.dtype, c + i * p.crs + j * p.ccs, p.bias ? sum[q] + amp_load<T>(p.bias, p.dtype, j) : sum[q]);
+    }
+  }
+}
+
+/* Eight columns of a row a thread and turn */
+__global__ void __launch_bounds__(256) add_few(const amp_product p, const float *sum)
+{
+  enum { N = 8 };
+  int64_t groups = (p.n + N - 1) / N;
+  AMP_FOR(t, p.m * groups) {
+    int64_t i = t / groups, j0 = (t - i * groups) * N;
+    int most = p.n - j0 < N ? (int)(p.n - j0) : N;
+    float v[N], b[N];
+    bool whole = most == N && p.n % N == 0;
+    if (whole) amp_load_n<N>(v, sum, AMP_FLOAT32, i * p.n + j0);
+    else {
+#pragma unroll
+      for (int q = 0; q < N; q++) v[q] = q < most ? sum[i * p.n + j0 + q] : 0;
+    }
+    for (int64_t l = 0; l < p.k; l++) {
+      float a = amp_load<float>(p.a, p.dtype, i * p.ars + l * p.acs);
+#pragma unroll
+      for (int q = 0; q < N; q++) b[q] = q < most ? amp_load<float>(p.b, p.dtype, l * p.brs + (j0 + q) * p.bcs) : 0;
+#pragma unroll
+      for (int q = 0; q < N; q++) v[q] += a * b[q];
+    }
+    if (whole && p.ccs == 1 && p.crs % N == 0 && ((uintptr_t)p.c & 15) == 0) amp_store_n<N>(p.c, p.dtype, i * p.crs + j0, v);
+    else {
+#pragma unroll
+      for (int q = 0; q < N; q++) if (q < most) amp_store<float>(p.c, p.dtype, i * p.crs + (j0 + q) * p.ccs, v[q]);
     }
   }
 }
 
 } // namespace
+
+extern "C" int amp__cuda_gemm_add(const amp_product *p, const float *sum)
+{
+  AMP_LAUNCH((add_few), amp_grid(p->m * ((p->n + 7) / 8), 256, 8), 256, 0, *p, sum);
+  return 0;
+}
 
 extern "C" int amp__cuda_gemm_plain(const amp_product *p)
 {

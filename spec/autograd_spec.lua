@@ -623,6 +623,57 @@ describe('gradients of slices', function()
   end)
 end)
 
+describe('gradients of attention over the slices of one tensor', function()
+  local devices = amp.cuda.is_available() and { 'cpu', 'cuda' } or { 'cpu' }
+  local function gradient(device, create, use)
+    amp.manual_seed(3)
+    local w = amp.randn(2, 5, 3, 2, 8, { dtype = device == 'cpu' and 'float64' or 'float32', device = device }):requires_grad_()
+    local x = w * 1
+    local part = x:unbind(3)
+    local q, k, v = unpack(part)
+    local held = {}
+    if use then q, k, v = use(q, k, v, held) end
+    local y = amp.nn.functional.scaled_dot_product_attention(q:transpose(2, 3), k:transpose(2, 3), v:transpose(2, 3), { is_causal = true })
+    local loss = (y * y):sum()
+    local g = amp.grad(loss, { w }, { create_graph = create })[1]
+    return g, held, x
+  end
+  local ways = {
+    ['as they are'] = false,
+    ['one of them used twice'] = function(q, k, v) return q * 2 + q, k, v end,
+    ['one of them left out'] = function(q, k, v) return q, k:detach(), v end,
+    ['one of them changed in place'] = function(q, k, v) k:mul_(2) return q, k, v end,
+    ['in another order'] = function(q, k, v) return v, k, q end,
+    ['with hooks that hold and replace them'] = function(q, k, v, held)
+      q:register_hook(function(g) held[1] = g held[2] = g:clone() end)
+      v:register_hook(function(g) return g * 3 end)
+      return q, k, v
+    end,
+  }
+  for name, use in pairs(ways) do
+    it('are those of the recorded derivative, ' .. name, function()
+      for _, device in ipairs(devices) do
+        local want = gradient(device, true, use)
+        local g, held = gradient(device, false, use)
+        assert.is_true(want:abs():max():item() > 1)
+        assert.is_true((g - want):abs():max():item() <= (device == 'cpu' and 1e-12 or 1e-4))
+        if held[1] then assert.is_true(held[1]:equal(held[2])) end
+      end
+    end)
+  end
+  it('are made in place', function()
+    amp.manual_seed(3)
+    local w = amp.randn(2, 100, 3, 2, 64):requires_grad_()
+    local x = w * 1
+    local q, k, v = unpack(x:unbind(3))
+    local loss = amp.nn.functional.scaled_dot_product_attention(q:transpose(2, 3), k:transpose(2, 3), v:transpose(2, 3)):sum()
+    local held, most = H.live(), nil
+    x:register_hook(function() most = H.live() - held end)
+    loss:backward()
+    assert.is_true(most > 0 and most < 1.4 * w:numel() * 4, tostring(most / (w:numel() * 4)))
+  end)
+end)
+
 describe('as_strided', function()
   it('is differentiable where its input is in C order, and says so where it is not', function()
     local a = amp.tensor({ { 1, 2, 3 }, { 4, 5, 6 } }, { requires_grad = true })

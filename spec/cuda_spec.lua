@@ -380,6 +380,48 @@ end
 ]])
 end)
 
+describe('large 16-bit products with odd extents', function()
+  case('are made in parts, with the results of one product, bias and activation, whatever the strides', [[
+local core = require 'amp.ffi'
+local function split(how) assert(core.C.amp_device_set(core.S, 1, 'split', how) >= 0) end
+amp.manual_seed(7)
+-- m x n of 16-bit numbers whose rows, or columns, lie a multiple of 8 apart
+local function padded(m, n, dtype, turned)
+  if turned then return padded(n, m, dtype):t() end
+  return amp.zeros(m, math.ceil(n / 8) * 8 + 8, { device = 'cuda' }):to(dtype):narrow(2, 1, n):copy_(randn(m, n))
+end
+for _, dtype in ipairs { 'float16', 'bfloat16' } do
+  for _, s in ipairs { { 19, 21, 27 }, { 24, 17, 16 }, { 16, 24, 33 }, { 9, 16, 24 }, { 8, 9, 9 }, { 33, 40, 48 } } do
+    local m, n, k = unpack(s)
+    for turned = 0, 3 do
+      local a, b = padded(m, k, dtype, turned % 2 == 1), padded(k, n, dtype, turned > 1)
+      local bias = randn(n):to(dtype)
+      local exact = amp.matmul(a:double(), b:double())
+      local function check(what, got, want)
+        assert((got:double() - want):abs():max():item() <= (dtype == 'float16' and 1e-3 or 8e-3) * want:abs():max():item(), what .. ' ' .. dtype .. ' ' .. table.concat(s, ' ') .. ' ' .. turned)
+      end
+      for how = 0, 2, 2 do
+        split(how)
+        local out = padded(m, n, dtype)
+        amp.matmul(a, b, { out = out })
+        check('into gaps', out, exact)
+        assert(out:as_strided({ m, 8 }, { out:stride(1), 1 }, n):float():abs():max():item() == 0, 'gaps were written')
+        check('product', amp.matmul(a, b), exact)
+        check('linear', F.linear(a, b:t(), bias), exact + bias:double())
+        local x, w, c = a:detach():requires_grad_(), b:t():detach():requires_grad_(), bias:detach():requires_grad_()
+        local y = F.linear(x, w, c)
+        local g = padded(m, n, dtype)
+        y:backward(g)
+        check('gradient of the input', x.grad, amp.matmul(g:double(), b:double():t()))
+        check('gradient of the weight', w.grad, amp.matmul(g:double():t(), a:double()))
+        check('gradient of the bias', c.grad, g:double():sum(1))
+      end
+    end
+  end
+end
+]])
+end)
+
 describe('what is shared to save a launch', function()
   case('stays apart from what hooks, users and other streams do', [[
 local function leaf(v) return amp.tensor(v, { device = 'cuda', requires_grad = true }) end

@@ -95,6 +95,36 @@ int amp__bwd_select(amp_bwd *b) {
   return strided_back(b, stride, offset, true);
 }
 
+/* Do the gradients of all slices lie as the slices of one dense tensor do? That tensor */
+static amp_tensor *joined(amp_bwd *b, int dim) {
+  int64_t stride[AMP_MAX_DIM];
+  const amp_shape *h = SHAPE(b, 0);
+  const amp_tensor *first = b->g[0];
+  amp__contiguous_strides(h->ndim, h->size, stride);
+  for (int i = 0; i < b->nout; i++) {
+    const amp_tensor *g = b->g[i];
+    if (g == NULL || g->storage != first->storage || g->dtype != h->dtype || g->offset != first->offset + i * stride[dim]) return NULL;
+    for (int d = 0; d < g->ndim; d++) if (g->size[d] > 1 && g->stride[d] != stride[d + (d >= dim)]) return NULL;
+  }
+  amp_sl s = amp__sl();
+  amp__sl_list(&s, h->ndim, h->size);
+  amp__sl_list(&s, h->ndim, stride);
+  amp__sl_i(&s, first->offset);
+  return amp__x(AMP_OP_as_strided, &s, 1, (amp_tensor *const *)&b->g[0]);
+}
+
+int amp__bwd_unbind(amp_bwd *b) {
+  amp_tensor *g[AMP_MAX_OUT], *one;
+  int dim = (int)b->a[0].i;
+  if (!b->create_graph && (one = joined(b, dim)) != NULL) return GIN(b, 0, one);
+  for (int i = 0; i < b->nout; i++) {
+    const amp_shape *o = SHAPE(b, b->nin + i);
+    g[i] = b->g[i] ? b->g[i] : amp__xfull(0, o->dtype, o->device, o->device_index, o->ndim, o->size);
+    OR_FAIL(g[i]);
+  }
+  return GIN(b, 0, amp__xdim(AMP_OP_stack, dim, b->nout, g));
+}
+
 int amp__bwd_diagonal(amp_bwd *b) {
   int64_t full[AMP_MAX_DIM], stride[AMP_MAX_DIM], k = b->a[0].i;
   const amp_shape *h = SHAPE(b, 0);

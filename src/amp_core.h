@@ -154,9 +154,12 @@ bool amp__capture_here(void);                      /* it is this state */
 
 /* -- Tensors (amp_tensor.c) ------------------------------------------------ */
 
-/* What an output will be. `strides` counts: 0 C order, else stride[] holds. */
+/* What an output will be; outputs may lie in the storage of the first (which then says how large that is). */
+enum { AMP_M_C_ORDER, AMP_M_STRIDES, AMP_M_ROOM, AMP_M_SHARED };
 typedef struct amp_meta {
-  uint8_t dtype, ndim, device, device_index, strides;
+  uint8_t dtype, ndim, device, device_index;
+  uint8_t strides;              /* C order; as stride[] says; so, in a storage of `room` elements; so, in out[0]'s storage from `room` on */
+  int64_t room;
   int64_t size[AMP_MAX_DIM];
   int64_t stride[AMP_MAX_DIM];
 } amp_meta;
@@ -486,6 +489,8 @@ struct amp_bwd {
   bool takes_part;              /* instead of gin[0] a view's derivative may give the gradient of some elements of input 0: */
   amp_tensor *part;             /* of these strides, as if the input were contiguous */
   int64_t part_stride[AMP_MAX_DIM], part_offset;
+  amp_tensor *sum;              /* what came for input 0 so far, in its shape and dtype, or NULL; a derivative that adds it to gin[0] as it */
+  bool summed;                  /* goes along sets this, and leaves sum itself as it is */
   struct amp_later **later;     /* where products may be left for the end of the backward (amp_later.c); NULL: nowhere */
 };
 /* one derivative per K and V row: int amp__bwd_NAME(amp_bwd *b) */

@@ -166,7 +166,7 @@ static int run_front(amp_state *S, amp_call *c)
     int rc = c->op->front(c);
     if (rc == 0 && S->grad_mode) rc = amp__record_view(c);
     else if (rc == 0 && (c->in[0]->flags & (AMP_T_REQUIRES_GRAD | AMP_T_HISTORY | AMP_T_UNRECORDED)))
-      c->out[0]->flags |= AMP_T_UNRECORDED;
+      for (int i = 0; i < c->nout; i++) c->out[i]->flags |= AMP_T_UNRECORDED;
     return rc;
   }
   int32_t autocast_on = S->autocast_on;
@@ -197,8 +197,11 @@ static int run_kernel(amp_state *S, amp_call *c, uint32_t tracked, amp_tensor *g
   if (amp_unlikely(kernel == NULL))
     return amp__fail(AMP_E_UNSUPPORTED, "no kernel for device %s", amp_device_name(c->meta[0].device));
   if (given == NULL) {
-    for (int i = 0; i < c->nout; i++)
-      if ((c->out[i] = amp__tensor_new(&c->meta[i])) == NULL) return S->err.code;
+    for (int i = 0; i < c->nout; i++) {
+      const amp_meta *m = &c->meta[i];
+      c->out[i] = i && m->strides == AMP_M_SHARED ? amp__tensor_view(c->out[0], m->ndim, m->size, m->stride, m->room) : amp__tensor_new(m);
+      if (c->out[i] == NULL) return S->err.code;
+    }
   } else {
     if ((rc = check_receiver(c, given)) < 0) return rc;
     if ((c->flags & AMP_OUT) && recording)

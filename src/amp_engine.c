@@ -411,6 +411,8 @@ static int run_native(engine *e, amp_node *n, amp_tensor **g)
   b.any_dtype = b.may_alias && n->op == AMP_OP_cast && amp__shape_of(n, 0)->device != AMP_CPU && !n->edge[0].node->slices
                 && n->edge[0].node->op >= 0 && n->edge[0].node->op < AMP_OP_COUNT && (amp__ops[n->edge[0].node->op].info.flags & AMP_F_GRAD_ANY) && n->edge[0].index == 0;
   if (!b.create_graph && !e->inner) b.later = &e->later;
+  entry *to = b.takes_part && !amp_unlikely(amp__observing()) ? find(e, n->edge[0].node) : NULL;
+  if (to && to->grad && (b.sum = to->grad[n->edge[0].index]) != NULL && b.sum->dtype != amp__shape_of(n, 0)->dtype) b.sum = NULL;
   for (int i = 0; i < n->nout && i < AMP_MAX_OUT; i++) b.g[i] = g[i];
   rc = amp__ops[n->op].bwd(&b);
   e->again = rc == AMP_E_MEMORY && (e->flags & AMP_B_COLLECT) && !e->collected; /* nothing was sent on yet */
@@ -429,8 +431,12 @@ static int run_native(engine *e, amp_node *n, amp_tensor **g)
   amp__pool_release(mark);
   for (int i = 0; i < kept; i++) {
     if (gin[i] == NULL) continue;
-    if (rc == 0) rc = send(e, &n->edge[i], gin[i], true);
-    else amp__free(gin[i]);
+    if (rc < 0) amp__free(gin[i]);
+    else if (i == 0 && b.summed) {
+      amp_tensor **sum = &find(e, n->edge[0].node)->grad[n->edge[0].index];
+      amp__free(*sum);
+      *sum = gin[0];
+    } else rc = send(e, &n->edge[i], gin[i], true);
   }
   if (gin != small) free(gin);
   return rc;

@@ -69,6 +69,32 @@ int amp__infer_attention(amp_call *c)
   return 0;
 }
 
+/* Are query, key and value every third element of one dense tensor, in this order? Then so are their gradients, which need no copy to be
+** the gradient of that tensor. */
+static void pack(amp_call *c)
+{
+  const amp_tensor *q = c->in[1], *k = c->in[2], *v = c->in[3];
+  int64_t apart = k->offset - q->offset, next = 1;
+  if (q->storage != k->storage || q->storage != v->storage || q->dtype != k->dtype || q->dtype != v->dtype || apart <= 0 || v->offset - k->offset != apart) return;
+  if (q->numel == 0 || !amp__same_size(q, k) || !amp__same_size(q, v) || memcmp(q->stride, k->stride, sizeof *q->stride * q->ndim) != 0
+      || memcmp(q->stride, v->stride, sizeof *q->stride * q->ndim) != 0) return;
+  bool taken[AMP_MAX_DIM + 1] = { false };
+  for (;;) { /* the dimension, or the step from one to the other, whose elements lie `next` apart */
+    int d = 0;
+    while (d < q->ndim && (taken[d] || q->size[d] == 1 || q->stride[d] != next)) d++;
+    if (d == q->ndim && (taken[d] || apart != next)) break;
+    taken[d] = true;
+    next *= d == q->ndim ? 3 : q->size[d];
+  }
+  if (next != 3 * q->numel) return;
+  for (int i = 0; i < 3; i++) {
+    amp_meta *m = &c->meta[i];
+    memcpy(m->stride, q->stride, sizeof *q->stride * q->ndim);
+    m->strides = i ? AMP_M_SHARED : AMP_M_ROOM;
+    m->room = i ? i * apart : next;
+  }
+}
+
 /* grad query key value out lse attn_mask? */
 int amp__infer_attention_backward(amp_call *c)
 {
@@ -89,6 +115,7 @@ int amp__infer_attention_backward(amp_call *c)
     amp__out(c, i, t->dtype, t->ndim, t->size);
     in_order_of(c, i, t);
   }
+  pack(c);
   return 0;
 }
 

@@ -111,6 +111,7 @@ static void parse_schema(amp_op_desc *d)
   if (d->save & 512) d->info.nout = 2;
   if (d->save & 1024) d->info.nout = 3;
   if (strstr(d->info.name, "_norm_backward")) d->info.nout = strcmp(d->info.name, "rms_norm_backward") == 0 ? 2 : 3;
+  if (strcmp(d->info.name, "unbind") == 0) d->info.nout = 3; /* or fewer */
 }
 
 /* The name of the attribute whose slots start at `slot`, for messages. */

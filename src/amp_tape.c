@@ -336,14 +336,16 @@ int amp__record(amp_call *c)
 /* A view knows its base, so that changes through either reach the other's history. */
 int amp__record_view(amp_call *c)
 {
-  amp_tensor *t = c->in[0], *v = c->out[0];
-  if (!amp__is_float(v->dtype)) return 0;
-  amp_ag *ag = amp__ag(v);
-  if (ag == NULL) return amp__S->err.code;
-  amp_tensor *base = t->ag && t->ag->base ? t->ag->base : t;
-  amp__retain(base);
-  ag->base = base;
-  ag->view_version = amp__version(v);
+  amp_tensor *t = c->in[0], *base = t->ag && t->ag->base ? t->ag->base : t;
+  if (!amp__is_float(t->dtype)) return 0;
+  for (int i = 0; i < c->nout; i++) {
+    amp_tensor *v = c->out[i];
+    amp_ag *ag = amp__ag(v);
+    if (ag == NULL) return amp__S->err.code;
+    amp__retain(base);
+    ag->base = base;
+    ag->view_version = amp__version(v);
+  }
   return amp__tracked(t) ? amp__record(c) : 0;
 }
 

@@ -139,6 +139,7 @@ amp_tensor *amp__tensor_new(const amp_meta *m)
     if (n > 0) { /* there may be gaps */
       n = 1;
       for (int i = 0; i < m->ndim; i++) n += (m->size[i] - 1) * m->stride[i];
+      if (m->strides == AMP_M_ROOM) n = m->room;
     }
   }
   t->storage = amp__storage_new(m->device, m->device_index, (size_t)n * amp__dtype_size[m->dtype]);

@@ -241,6 +241,30 @@ int amp__view_select(amp_call *c)
   return give(c, amp__tensor_view(t, n, size, stride, t->offset + c->a[1].i * t->stride[d]));
 }
 
+enum { FEW = 3 }; /* results that a public call can give */
+
+/* Few enough to be results of one op, whose derivative then sees all of them at once */
+int amp__view_unbind(amp_call *c)
+{
+  const amp_tensor *t = c->in[0];
+  int64_t size[AMP_MAX_DIM], stride[AMP_MAX_DIM];
+  int rc = dim_of(c, 0, "dim"), d = (int)c->a[0].i, n = 0;
+  if (rc < 0) return rc;
+  if (t->size[d] < 1 || t->size[d] > FEW) return amp__fail(AMP_E_SHAPE, "dimension %d has size %lld, expected 1 to %d", d + 1, (long long)t->size[d], FEW);
+  for (int i = 0; i < t->ndim; i++) {
+    if (i == d) continue;
+    size[n] = t->size[i];
+    stride[n++] = t->stride[i];
+  }
+  for (int i = 0; i < t->size[d] && rc == 0; i++) {
+    c->out[i] = amp__tensor_view(t, n, size, stride, t->offset + i * t->stride[d]);
+    c->nout = i + 1;
+    if (c->out[i]) c->out[i]->flags |= AMP_T_VIEW;
+    else rc = amp__S->err.code;
+  }
+  return rc;
+}
+
 int amp__view_diagonal(amp_call *c)
 {
   const amp_tensor *t = c->in[0];

@@ -288,6 +288,8 @@ return function(M)
   function methods.unbind(t, dim)
     local p = self_check(t, 'unbind')
     dim = dim_of(p, dim, 'unbind')
+    local size = tonumber(p.size[dim - 1])
+    if size == 2 or size == 3 then return { ops.get 'unbind'(t, dim) } end
     local select_, list = ops.get 'select', {}
     for i = 1, tonumber(p.size[dim - 1]) do list[i] = select_(t, dim, i) end
     return list

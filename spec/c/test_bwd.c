@@ -100,6 +100,16 @@ static amp_tensor *written_column(amp_tensor *x, amp_tensor *v) {
   return sq(y);
 }
 
+/* Slices of a dimension of size 3, each put to another use; one is left out */
+static amp_tensor *unbound(amp_tensor *x, int dim, bool all) {
+  amp_tensor *y[AMP_MAX_OUT] = { NULL };
+  amp_sl s = amp__sl();
+  amp__sl_i(&s, dim);
+  if (amp__xs(AMP_OP_unbind, &s, 1, &x, y) < 0) return NULL;
+  amp_tensor *z = X2(mul, y[0], sq(y[2]));
+  return all ? X2(add, z, y[1]) : z;
+}
+
 static amp_tensor *seeded_dropout(amp_tensor *x, double p, int training) {
   S->seed = 7;
   S->rng_offset = 0;

@@ -22,7 +22,7 @@ extern int amp__cuda_cudnn;          /* 0: never asked, 1: where it is worth it,
 const char *amp__cuda_dnn_info(void); /* its version, or why it is not there */
 
 #ifdef AMP_DNN
-enum { AMP_DNN_NODES = 64, AMP_DNN_OPS = 12, AMP_DNN_POINTERS = 12 };
+enum { AMP_DNN_NODES = 128, AMP_DNN_OPS = 32, AMP_DNN_POINTERS = 16 };
 
 typedef struct amp_dnn_graph {
   void *node[AMP_DNN_NODES], *op[AMP_DNN_OPS];
@@ -50,6 +50,7 @@ typedef struct amp_dnn_plan {
   float ms;                          /* timed, <0: not */
 } amp_dnn_plan;
 
+int amp__dnn_version(void);          /* 91400: 9.14.0; 0: there is none */
 /* Is cuDNN there? Then this thread has it, with the stream of the device entered. */
 bool amp__dnn_enter(void);
 void amp__dnn_leave(void);
@@ -71,5 +72,11 @@ enum { AMP_DNN_FORWARD, AMP_DNN_DATA, AMP_DNN_FILTER };
 /* x, w and y as of the forward direction; all sums in float32 */
 void amp__dnn_convolution(amp_dnn_graph *g, int kind, void *x, void *w, void *y, int spatial, const int64_t *stride, const int64_t *padding, const int64_t *dilation);
 void amp__dnn_pointwise(amp_dnn_graph *g, cudnnPointwiseMode_t mode, void *x, void *b, void *y); /* b NULL: of one operand */
+/* `compute`: a dtype; axis: of GEN_INDEX, else <0; t: the condition of BINARY_SELECT, else NULL */
+void amp__dnn_pointwise_of(amp_dnn_graph *g, cudnnPointwiseMode_t mode, int compute, int axis, void *x, void *b, void *t, void *y);
+void amp__dnn_matmul(amp_dnn_graph *g, void *a, void *b, void *c);
+void amp__dnn_reduce(amp_dnn_graph *g, cudnnReduceTensorOp_t op, void *x, void *y);
+void amp__dnn_reshape(amp_dnn_graph *g, void *x, void *y);
+void *amp__dnn_number(amp_dnn_graph *g, int64_t id); /* a float32 of the host: a job's pointer leads to it */
 #endif
 #endif

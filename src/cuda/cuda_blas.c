@@ -59,7 +59,7 @@ enum { WORKSPACE = 32 << 20, CANDIDATES = 8 };
 
 typedef struct key { /* whole: compared by its bytes */
   int64_t rows, cols, k, batch, ldx, ldy, ldd, sx, sy, sd; /* D is rows x cols in columns; X rows x k, Y k x cols */
-  int32_t dtype, device, tx, ty, epilogue, align, tf32, fixed, bias, unused;
+  int32_t dtype, device, tx, ty, epilogue, align, tf32, fixed, bias, wide;
 } key;
 typedef struct plan {
   key k;
@@ -195,7 +195,7 @@ static plan *make(const key *k, const job *j)
               && (k->epilogue == AMP_EPI_NONE || ok(lt.MatmulDescSetAttribute(p->op, CUBLASLT_MATMUL_DESC_EPILOGUE, &e, sizeof e)))
               && layout(&p->x, k->dtype, k->tx ? k->k : k->rows, k->tx ? k->rows : k->k, k->ldx, k->batch, k->sx)
               && layout(&p->y, k->dtype, k->ty ? k->cols : k->k, k->ty ? k->k : k->cols, k->ldy, k->batch, k->sy)
-              && layout(&p->d, k->dtype, k->rows, k->cols, k->ldd, k->batch, k->sd)
+              && layout(&p->d, k->wide ? AMP_FLOAT32 : k->dtype, k->rows, k->cols, k->ldd, k->batch, k->sd)
               && ok(lt.MatmulPreferenceCreate(&pref))
               && ok(lt.MatmulPreferenceSetAttribute(pref, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &room_there, sizeof room_there));
   for (int i = CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES; good && i <= CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES; i++)
@@ -253,6 +253,7 @@ int amp__cuda_gemm_lt(const amp_product *p)
   k.bias = bias != NULL;
   k.tf32 = amp__cuda_tf32 && p->dtype == AMP_FLOAT32;
   k.ldd = p->crs;
+  k.wide = p->wide;
   /* X = B^T in rows x k: B's k is its outer dimension; Y = A^T in k x cols: A's m is its outer one */
   if (!columns(p->k, p->n, p->brs, p->bcs, &k.tx, &k.ldx) || !columns(p->m, p->k, p->ars, p->acs, &k.ty, &k.ldy)) return 1;
   k.batch = 1;
@@ -264,7 +265,7 @@ int amp__cuda_gemm_lt(const amp_product *p)
     k.sd = p->cs[e];
     if (k.batch > INT32_MAX) return 1;
   }
-  int least = 256, at[3] = { alignment(p->b, k.ldx, k.sx, size), alignment(p->a, k.ldy, k.sy, size), alignment(p->c, k.ldd, k.sd, size) };
+  int least = 256, at[3] = { alignment(p->b, k.ldx, k.sx, size), alignment(p->a, k.ldy, k.sy, size), alignment(p->c, k.ldd, k.sd, p->wide ? 4 : size) };
   for (int i = 0; i < 3; i++) if (at[i] < least) least = at[i];
   k.align = least < 16 ? least : 16;
   if (((uintptr_t)bias & 15) || ((uintptr_t)p->aux & 15) || (p->aux && p->n % 8 != 0)) return 1;
@@ -307,7 +308,7 @@ int amp__cuda_gemm_lt(const amp_product *p)
       c += t * p->cs[e];
       z /= p->size[e];
     }
-    j = (job){ p->b + b * size, p->a + a * size, bias, p->c + c * size, p->aux };
+    j = (job){ p->b + b * size, p->a + a * size, bias, p->c + c * (p->wide ? 4 : size), p->aux };
     cublasStatus_t s = launch(q, &j, &q->algo, q->need);
     if (s == CUBLAS_STATUS_ALLOC_FAILED && amp__cuda_api->state()->err.code == AMP_E_MEMORY) { rc = AMP_E_MEMORY; goto out; }
     if (!ok(s)) { rc = amp__fail(AMP_E_DEVICE, "cublasLt failed with status %d", (int)s); goto out; }

@@ -201,14 +201,21 @@ static int properties(int index, amp_device_properties *p)
   return 0;
 }
 
+/* Switches and the most that each takes */
 static int set(const char *name, int value)
 {
-  int *cell = strcmp(name, "branches") == 0 ? &amp__cuda_branches : strcmp(name, "small") == 0 ? &amp__cuda_small : strcmp(name, "tf32") == 0 ? &amp__cuda_tf32 : strcmp(name, "deterministic") == 0 ? &amp__cuda_deterministic : strcmp(name, "cudnn") == 0 ? &amp__cuda_cudnn
-            : strcmp(name, "cusolver") == 0 ? &amp__cuda_solver : strcmp(name, "cufft") == 0 ? &amp__cuda_fft : strcmp(name, "rnn") == 0 ? &amp__cuda_rnn : NULL;
-  if (cell == NULL) return -1;
-  int was = *cell;
-  if (value >= 0) *cell = cell != &amp__cuda_tf32 && cell != &amp__cuda_deterministic && value > 1 ? 2 : value != 0;
-  return was;
+  static const struct { const char *name; int *cell, most; } list[] = {
+    { "branches", &amp__cuda_branches, 1 }, { "small", &amp__cuda_small, 1 }, { "split", &amp__cuda_split, 2 }, { "rnn", &amp__cuda_rnn, 2 },
+    { "tf32", &amp__cuda_tf32, 1 }, { "deterministic", &amp__cuda_deterministic, 1 },
+    { "cudnn", &amp__cuda_cudnn, 2 }, { "cusolver", &amp__cuda_solver, 2 }, { "cufft", &amp__cuda_fft, 2 },
+  };
+  for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+    if (strcmp(name, list[i].name) != 0) continue;
+    int was = *list[i].cell;
+    if (value >= 0) *list[i].cell = value < list[i].most ? value : list[i].most;
+    return was;
+  }
+  return -1;
 }
 
 static const char *version_of(const char *name)

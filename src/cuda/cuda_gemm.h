@@ -17,6 +17,7 @@ enum amp_epilogue { AMP_EPI_NONE, AMP_EPI_BIAS, AMP_EPI_RELU, AMP_EPI_GELU, AMP_
 /* c[i][j] = sum over l of a[i][l] b[l][j] (+ bias[j]), for each of a batch; strides in elements */
 typedef struct amp_product {
   int dtype;                 /* of all three */
+  bool wide;                 /* but c is float32 */
   int64_t m, n, k;
   const char *a, *b, *bias;  /* bias: n elements beside each other, or NULL */
   char *c, *aux;             /* aux: as c */
@@ -31,8 +32,10 @@ int amp__cuda_gemm(const amp_product *p);        /* the best way */
 int amp__cuda_gemm_plain(const amp_product *p);  /* kernels/gemm.cu: any strides and dtypes */
 int amp__cuda_gemm_lt(const amp_product *p);     /* cublasLt: 1: not taken; 0 done; <0 error */
 int amp__cuda_gemm_small(const amp_product *p);  /* kernels/gemm_small.cu, as that */
+int amp__cuda_gemm_add(const amp_product *p, const float *sum); /* c = sum (m x n, dense) + the product of a few l. kernels/gemm.cu */
 int amp__cuda_gemm_fused(const amp_product *p);  /* with an epilogue, as that */
 extern int amp__cuda_small;                      /* small products by the own kernel (on unless switched off) */
+extern int amp__cuda_split;                      /* odd extents apart from a large product: 0: never, 1: where it is worth it, 2: wherever it can be */
 /* dz = grad times the derivative of act (enum of row act_backward; -1: grad itself, dz not written), sums over rows. kernels/linear_act.cu */
 int amp__cuda_columns(int act, const amp_tensor *grad, const amp_tensor *saved, amp_tensor *dz, amp_tensor *sums);
 /* A recurrent layer's step with its product in one launch (kernels/rnn_step.cu): 0: never, 1: where it is worth it, 2: wherever it can be */

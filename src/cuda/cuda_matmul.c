@@ -9,11 +9,74 @@
 #include "cuda_core.h"
 #include "cuda_gemm.h"
 
-int amp__cuda_small = 1;
+enum { EIGHT = 8 };                  /* 16-bit numbers in 16 bytes */
+enum { WORTH = 1 << 29 };            /* multiplications for which two launches more are nothing */
+int amp__cuda_small = 1, amp__cuda_split = 1;
+
+/*
+** cublasLt has its fast kernels for 16-bit matrices whose extents along memory are
+** multiples of 8, whatever lies between the rows (50257 columns, rows 50264 apart:
+** a sixth of the speed). Such a product is made of one with the extent cut to a
+** multiple of 8 and of the rest: columns and rows of the result by themselves; of the
+** sum, in float32, the few terms that are left.
+*/
+enum { WHOLE, COLUMNS, TERMS, ROWS };
+
+static int part(const amp_product *p)
+{
+  bool along_a = p->acs == 1, along_b = p->bcs == 1;
+  int64_t lead = p->crs | (along_a ? p->ars : p->acs) | (along_b ? p->brs : p->bcs);
+  if (amp__dtype_size[p->dtype] != 2 || p->wide || p->nbatch || p->ccs != 1 || p->epilogue > AMP_EPI_RELU || lead % EIGHT || !amp__cuda_split) return WHOLE;
+  if (!(along_a || p->ars == 1) || !(along_b || p->brs == 1)) return WHOLE;
+  if (amp__cuda_split == 1 && (double)p->m * (double)p->n * (double)p->k < WORTH) return WHOLE;
+  if (p->n % EIGHT && p->n > EIGHT) return COLUMNS;
+  if (p->k % EIGHT && p->k > EIGHT && (along_a || !along_b) && p->epilogue == AMP_EPI_NONE && !p->bias) return TERMS;
+  return p->m % EIGHT && p->m > EIGHT && !along_a ? ROWS : WHOLE;
+}
+
+static int split(const amp_product *p, int how)
+{
+  amp_product a = *p, b = *p;
+  int64_t size = amp__dtype_size[p->dtype], cut;
+  if (how == TERMS) {
+    int64_t shape[2] = { p->m, p->n };
+    amp_tensor *sum = amp__cuda_make(AMP_FLOAT32, 2, shape);
+    if (!sum) return AMP_E_MEMORY;
+    a.k = cut = p->k & -EIGHT;
+    a.wide = true;
+    a.c = amp__data(sum);
+    a.crs = p->n;
+    b.k -= cut;
+    b.a += cut * p->acs * size;
+    b.b += cut * p->brs * size;
+    int rc = amp__cuda_gemm(&a);
+    if (rc == 0) rc = amp__cuda_gemm_add(&b, amp__data(sum));
+    amp__free(sum);
+    return rc;
+  }
+  if (how == COLUMNS) {
+    a.n = cut = p->n & -EIGHT;
+    b.n -= cut;
+    b.b += cut * p->bcs * size;
+    if (b.bias) b.bias += cut * size;
+    b.c += cut * size;
+  } else {
+    a.m = cut = p->m & -EIGHT;
+    b.m -= cut;
+    b.a += cut * p->ars * size;
+    b.c += cut * p->crs * size;
+  }
+  int rc = p->epilogue ? amp__cuda_gemm_fused(&a) : amp__cuda_gemm(&a);
+  return rc ? rc : p->epilogue ? amp__cuda_gemm_fused(&b) : amp__cuda_gemm(&b);
+}
 
 int amp__cuda_gemm_fused(const amp_product *p)
 {
-  int rc = amp__cuda_small ? amp__cuda_gemm_small(p) : 1;
+  amp_product plain = *p;
+  if (p->epilogue == AMP_EPI_SUMS) plain.epilogue = AMP_EPI_NONE;
+  int how = part(&plain);
+  if (how) return p->epilogue == AMP_EPI_SUMS ? 1 : split(p, how);
+  int rc = amp__cuda_small && !p->wide ? amp__cuda_gemm_small(p) : 1;
   return rc == 1 ? amp__cuda_gemm_lt(p) : rc;
 }
 

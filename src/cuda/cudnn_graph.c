@@ -67,6 +67,8 @@ static bool ready(void)
 
 const char *amp__cuda_dnn_info(void) { ready(); return info; }
 
+int amp__dnn_version(void) { return ready() ? (int)dnn.GetVersion() : 0; }
+
 static cudnnHandle_t handle(void) { return card[amp__cuda_here()->index].handle; }
 
 bool amp__dnn_enter(void)
@@ -175,6 +177,22 @@ void *amp__dnn_tensor(amp_dnn_graph *g, int64_t id, int dtype, int ndim, const i
   return t;
 }
 
+void *amp__dnn_number(amp_dnn_graph *g, int64_t id)
+{
+  void *t = amp__dnn_node(g, CUDNN_BACKEND_TENSOR_DESCRIPTOR);
+  cudnnDataType_t type = CUDNN_DATA_FLOAT;
+  const int64_t one[4] = { 1, 1, 1, 1 }, bytes = 16;
+  const bool yes = true;
+  amp__dnn_set(g, t, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &type);
+  SET_INT64(t, CUDNN_ATTR_TENSOR_DIMENSIONS, 4, one);
+  SET_INT64(t, CUDNN_ATTR_TENSOR_STRIDES, 4, one);
+  SET_INT64(t, CUDNN_ATTR_TENSOR_UNIQUE_ID, 1, &id);
+  SET_INT64(t, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, 1, &bytes);
+  amp__dnn_set(g, t, CUDNN_ATTR_TENSOR_IS_BY_VALUE, CUDNN_TYPE_BOOLEAN, 1, &yes);
+  amp__dnn_finish(g, t);
+  return t;
+}
+
 /* -- Operations ----------------------------------------------------------------------------------- */
 
 void amp__dnn_convolution(amp_dnn_graph *g, int kind, void *x, void *w, void *y, int spatial, const int64_t *stride, const int64_t *padding, const int64_t *dilation)
@@ -213,18 +231,62 @@ void amp__dnn_convolution(amp_dnn_graph *g, int kind, void *x, void *w, void *y,
   amp__dnn_operation(g, o);
 }
 
-void amp__dnn_pointwise(amp_dnn_graph *g, cudnnPointwiseMode_t mode, void *x, void *b, void *y)
+void amp__dnn_pointwise_of(amp_dnn_graph *g, cudnnPointwiseMode_t mode, int dtype, int axis, void *x, void *b, void *t, void *y)
 {
   void *p = amp__dnn_node(g, CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
-  cudnnDataType_t compute = CUDNN_DATA_FLOAT;
+  cudnnDataType_t compute = type_of(dtype);
+  int64_t along = axis;
   amp__dnn_set(g, p, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &mode);
   amp__dnn_set(g, p, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &compute);
+  if (axis >= 0) SET_INT64(p, CUDNN_ATTR_POINTWISE_AXIS, 1, &along);
   amp__dnn_finish(g, p);
   void *o = amp__dnn_node(g, CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
   SET_NODE(o, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, p);
   SET_NODE(o, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x);
   if (b) SET_NODE(o, CUDNN_ATTR_OPERATION_POINTWISE_BDESC, b);
+  if (t) SET_NODE(o, CUDNN_ATTR_OPERATION_POINTWISE_TDESC, t);
   SET_NODE(o, CUDNN_ATTR_OPERATION_POINTWISE_YDESC, y);
+  amp__dnn_operation(g, o);
+}
+
+void amp__dnn_pointwise(amp_dnn_graph *g, cudnnPointwiseMode_t mode, void *x, void *b, void *y)
+{
+  amp__dnn_pointwise_of(g, mode, AMP_FLOAT32, -1, x, b, NULL, y);
+}
+
+void amp__dnn_matmul(amp_dnn_graph *g, void *a, void *b, void *c)
+{
+  void *m = amp__dnn_node(g, CUDNN_BACKEND_MATMUL_DESCRIPTOR);
+  cudnnDataType_t compute = CUDNN_DATA_FLOAT;
+  amp__dnn_set(g, m, CUDNN_ATTR_MATMUL_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &compute);
+  amp__dnn_finish(g, m);
+  void *o = amp__dnn_node(g, CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR);
+  SET_NODE(o, CUDNN_ATTR_OPERATION_MATMUL_ADESC, a);
+  SET_NODE(o, CUDNN_ATTR_OPERATION_MATMUL_BDESC, b);
+  SET_NODE(o, CUDNN_ATTR_OPERATION_MATMUL_CDESC, c);
+  SET_NODE(o, CUDNN_ATTR_OPERATION_MATMUL_DESC, m);
+  amp__dnn_operation(g, o);
+}
+
+void amp__dnn_reduce(amp_dnn_graph *g, cudnnReduceTensorOp_t op, void *x, void *y)
+{
+  void *r = amp__dnn_node(g, CUDNN_BACKEND_REDUCTION_DESCRIPTOR);
+  cudnnDataType_t compute = CUDNN_DATA_FLOAT;
+  amp__dnn_set(g, r, CUDNN_ATTR_REDUCTION_OPERATOR, CUDNN_TYPE_REDUCTION_OPERATOR_TYPE, 1, &op);
+  amp__dnn_set(g, r, CUDNN_ATTR_REDUCTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &compute);
+  amp__dnn_finish(g, r);
+  void *o = amp__dnn_node(g, CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR);
+  SET_NODE(o, CUDNN_ATTR_OPERATION_REDUCTION_DESC, r);
+  SET_NODE(o, CUDNN_ATTR_OPERATION_REDUCTION_XDESC, x);
+  SET_NODE(o, CUDNN_ATTR_OPERATION_REDUCTION_YDESC, y);
+  amp__dnn_operation(g, o);
+}
+
+void amp__dnn_reshape(amp_dnn_graph *g, void *x, void *y)
+{
+  void *o = amp__dnn_node(g, CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR);
+  SET_NODE(o, CUDNN_ATTR_OPERATION_RESHAPE_XDESC, x);
+  SET_NODE(o, CUDNN_ATTR_OPERATION_RESHAPE_YDESC, y);
   amp__dnn_operation(g, o);
 }
 
