@@ -5,9 +5,11 @@
 ** Taken are float16 and bfloat16 on cards from 8.0 on, values as wide as keys, a
 ** multiple of 8 up to 128. An operand whose rows do not start at multiples of 16
 ** bytes, or whose columns are apart, is copied (memory is little of what attention
-** costs); results that lie so are made in C order and copied.
+** costs); results that lie so are made in C order and copied. Without a mask cuDNN
+** may do it instead, where it was faster.
 */
 #include "attention.cuh"
+#include "../src/cuda/cudnn_attention.h"
 
 namespace {
 
@@ -111,6 +113,20 @@ amp_tensor *operand(amp_tensor *t, int dtype)
   return d;
 }
 
+typedef struct backward_job { amp_flash k; const float *lse; } backward_job;
+
+int forward(void *p) { return amp_flash_launch((const amp_flash *)p); }
+
+int backward(void *p)
+{
+  const backward_job *j = (const backward_job *)p;
+  const amp_flash &k = j->k;
+  const int lanes = k.size > 64 ? 16 : 8;
+  AMP_LAUNCH((numbers), amp_grid((int64_t)k.batch * k.padded, 256 / lanes), 256, 0, k, j->lse, lanes);
+  int rc = k.keys > 0 ? amp_flash_launch_keys(&k) : 0;
+  return rc ? rc : amp_flash_launch_queries(&k);
+}
+
 } // namespace
 
 int amp_flash_forward(amp_call *c)
@@ -126,7 +142,9 @@ int amp_flash_forward(amp_call *c)
     put(&k, AMP_F_OUT, out);
     k.lse = (float *)amp__data(lse);
     k.tiles = k.padded / 128;
-    rc = amp_flash_launch(&k);
+    amp_attend a = { in[0], in[1], in[2], out, lse, NULL, NULL, NULL, NULL, k.causal, k.scale, forward, &k };
+    rc = mask ? 1 : amp__cuda_dnn_attention(&a);
+    if (rc == 1) rc = forward(&k);
   }
 end:
   rc = amp_give(c->out[0], out, rc);
@@ -146,18 +164,18 @@ int amp_flash_backward(amp_call *c)
   for (int i = 0; i < 3; i++) if (!(y[i] = result(c->out[i]))) goto end;
   if (!(lse = amp__cuda_dense(c->in[5], AMP_FLOAT32))) goto end;
   {
-    amp_flash k = job_of(in + 1, mask, c->a);
+    backward_job j = { job_of(in + 1, mask, c->a), (const float *)amp__data(lse) };
+    amp_flash &k = j.k;
     size_t rows = (size_t)k.batch * (size_t)k.padded;
-    int lanes = k.size > 64 ? 16 : 8;
     if (!(scratch = amp__cuda_scratch(rows * 2 * sizeof(float)))) goto end;
     put(&k, AMP_F_G, in[0]);
     put(&k, AMP_F_OUT, in[4]);
     for (int i = 0; i < 3; i++) put(&k, AMP_F_DQ + i, y[i]);
     k.lse2 = (float *)amp__data(scratch);
     k.delta = k.lse2 + rows;
-    AMP_LAUNCH((numbers), amp_grid((int64_t)rows, 256 / lanes), 256, 0, k, (const float *)amp__data(lse), lanes);
-    rc = k.keys > 0 ? amp_flash_launch_keys(&k) : 0;
-    if (rc == 0) rc = amp_flash_launch_queries(&k);
+    amp_attend a = { in[1], in[2], in[3], in[4], lse, in[0], y[0], y[1], y[2], k.causal, k.scale, backward, &j };
+    rc = mask ? 1 : amp__cuda_dnn_attention(&a);
+    if (rc == 1) rc = backward(&j);
   }
 end:
   for (int i = 0; i < 3; i++) rc = amp_give(c->out[i], y[i], rc);

@@ -233,13 +233,13 @@ template <class T> struct plus { enum { flat = 0 }; __device__ __forceinline__ T
 
 extern "C" {
 
-/* y += a value a channel, for convolutions that were made without */
+/* y += a value a channel (or one each), for convolutions that were made without */
 int amp__cuda_conv_bias(amp_tensor *y, amp_tensor *bias)
 {
   int64_t size[5] = { 1, bias->size[0], 1, 1, 1 }, stride[5] = { 0, bias->stride[0], 0, 0, 0 };
-  amp_tensor *b = amp__tensor_view(bias, y->ndim, size, stride, bias->offset);
-  if (b == NULL) return AMP_E_MEMORY;
-  amp_tensor *in[2] = { y, b };
+  amp_tensor *b = bias->ndim > 1 ? NULL : amp__tensor_view(bias, y->ndim, size, stride, bias->offset);
+  if (b == NULL && bias->ndim == 1) return AMP_E_MEMORY;
+  amp_tensor *in[2] = { y, b ? b : bias };
   int rc = y->dtype == AMP_FLOAT64 ? amp_ew_run<double, double, 2>(y, in, plus<double>()) : amp_ew_run<float, float, 2>(y, in, plus<float>());
   amp__free(b);
   return rc;

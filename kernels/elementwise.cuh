@@ -2,28 +2,30 @@
 ** elementwise.cuh: the engine under all elementwise kernels.
 **
 ** A family gives a functor over NIN values of a compute type T that makes an R
-** (F::flat 0: its code is too long to be there eight times, it has no flat kernel);
+** (F::flat 0: its code is too long to be there eight times, it has no wide kernel);
 ** amp_ew_run finds out how the operands lie and launches one of two kernels:
 **
-**   flat   all operands dense alike (or one value): 8 elements a thread and turn,
-**          16-byte accesses
-**   any    broadcast and strided: dimensions ordered by the result's strides and
-**          merged, one element a thread and turn
+**   wide   8 elements a thread and turn, 16-byte accesses: all operands dense alike
+**          (or one value), or broadcast and strided where along the last of the
+**          merged dimensions each has neighbours or one value
+**   any    what else is broadcast and strided, one element a thread and turn
 **
-** Numbers and scalars of the CPU travel as values in the launch, scalars of the
-** card are read by every thread. Results may be operands (in place).
+** Dimensions are ordered by the result's strides and merged. Numbers and scalars of
+** the CPU travel as values in the launch, scalars of the card are read by every
+** thread. Results may be operands (in place).
 */
 #ifndef AMP_ELEMENTWISE_CUH
 #define AMP_ELEMENTWISE_CUH
-#include "kernel.cuh"
+#include "divide.cuh"
 
 enum { AMP_EW_MOST = 5, AMP_EW_VECTOR = 8 };
 enum { AMP_EW_DENSE, AMP_EW_ONE, AMP_EW_VALUE };
 
 typedef struct amp_ew {
   int64_t n;
-  int32_t nd, small, aligned; /* small: offsets fit 32 bits */
+  int32_t nd, small, aligned; /* nd 0: flat; small: turns fit 31 bits; aligned: 16-byte accesses where operands are dense */
   int64_t size[AMP_MAX_DIM];
+  amp_divisor by[AMP_MAX_DIM]; /* sizes; wide kernel: the last one's and its strides are a vector's */
   struct { char *p; int32_t dtype, mode; int64_t stride[AMP_MAX_DIM]; double v; int64_t i; } op[AMP_EW_MOST]; /* results first */
 } amp_ew;
 
@@ -32,26 +34,41 @@ template <> __device__ __forceinline__ int64_t amp_ew_value<int64_t>(const amp_e
 
 /* -- Kernels --------------------------------------------------------------------- */
 
-template <class T, class R, int NIN, class F> __global__ void __launch_bounds__(256) amp_ew_flat(const amp_ew e, const F f)
+/* Offsets of turn j */
+template <int K> __device__ __forceinline__ void amp_ew_places(const amp_ew &e, uint32_t j, int64_t (&at)[K])
+{
+#pragma unroll
+  for (int k = 0; k < K; k++) at[k] = 0;
+  for (int d = e.nd - 1; d >= 0; d--) {
+    uint32_t r = d ? amp_digit(j, e.by[d]) : j;
+#pragma unroll
+    for (int k = 0; k < K; k++) at[k] += (int64_t)r * e.op[k].stride[d];
+  }
+}
+
+template <class T, class R, int NIN, class F> __global__ void __launch_bounds__(256) amp_ew_wide(const amp_ew e, const F f)
 {
   enum { N = AMP_EW_VECTOR };
-  T one[NIN > 0 ? NIN : 1] = {};
+  T value[NIN > 0 ? NIN : 1] = {};
 #pragma unroll
-  for (int k = 0; k < NIN; k++) {
-    if (e.op[1 + k].mode == AMP_EW_VALUE) one[k] = amp_ew_value<T>(e, 1 + k);
-    else if (e.op[1 + k].mode == AMP_EW_ONE) one[k] = amp_load<T>(e.op[1 + k].p, e.op[1 + k].dtype, 0);
-  }
+  for (int k = 0; k < NIN; k++) if (e.op[1 + k].mode == AMP_EW_VALUE) value[k] = amp_ew_value<T>(e, 1 + k);
   AMP_FOR(j, (e.n + N - 1) / N) {
-    int64_t i = j * N;
-    T x[NIN > 0 ? NIN : 1][N];
-    R y[N];
+    int64_t i = j * N, at[NIN + 1];
     if (e.aligned && i + N <= e.n) {
+      T x[NIN > 0 ? NIN : 1][N];
+      R y[N];
+      if (e.nd) amp_ew_places(e, (uint32_t)j, at);
+      else {
+#pragma unroll
+        for (int k = 0; k <= NIN; k++) at[k] = e.op[k].mode == AMP_EW_DENSE ? i : 0;
+      }
 #pragma unroll
       for (int k = 0; k < NIN; k++) {
-        if (e.op[1 + k].mode == AMP_EW_DENSE) amp_load_n<N>(x[k], e.op[1 + k].p, e.op[1 + k].dtype, i);
+        if (e.op[1 + k].mode == AMP_EW_DENSE) amp_load_n<N>(x[k], e.op[1 + k].p, e.op[1 + k].dtype, at[1 + k]);
         else {
+          T one = e.op[1 + k].mode == AMP_EW_VALUE ? value[k] : amp_load<T>(e.op[1 + k].p, e.op[1 + k].dtype, at[1 + k]);
 #pragma unroll
-          for (int q = 0; q < N; q++) x[k][q] = one[k];
+          for (int q = 0; q < N; q++) x[k][q] = one;
         }
       }
 #pragma unroll
@@ -61,13 +78,14 @@ template <class T, class R, int NIN, class F> __global__ void __launch_bounds__(
         for (int k = 0; k < NIN; k++) a[k] = x[k][q];
         y[q] = f.of(a);
       }
-      amp_store_n<N>(e.op[0].p, e.op[0].dtype, i, y);
-    } else {
+      amp_store_n<N>(e.op[0].p, e.op[0].dtype, at[0], y);
+    } else { /* flat */
       int m = e.n - i < N ? (int)(e.n - i) : N;
       for (int q = 0; q < m; q++) {
         T a[NIN > 0 ? NIN : 1];
 #pragma unroll
-        for (int k = 0; k < NIN; k++) a[k] = e.op[1 + k].mode == AMP_EW_DENSE ? amp_load<T>(e.op[1 + k].p, e.op[1 + k].dtype, i + q) : one[k];
+        for (int k = 0; k < NIN; k++)
+          a[k] = e.op[1 + k].mode == AMP_EW_VALUE ? value[k] : amp_load<T>(e.op[1 + k].p, e.op[1 + k].dtype, e.op[1 + k].mode == AMP_EW_DENSE ? i + q : 0);
         amp_store<R>(e.op[0].p, e.op[0].dtype, i + q, f.of(a));
       }
     }
@@ -78,17 +96,10 @@ template <class T, class R, int NIN, class F> __global__ void __launch_bounds__(
 {
   AMP_FOR(j, e.n) {
     int64_t at[NIN + 1];
+    if (e.small) amp_ew_places(e, (uint32_t)j, at);
+    else {
 #pragma unroll
-    for (int k = 0; k <= NIN; k++) at[k] = 0;
-    if (e.small) {
-      uint32_t i = (uint32_t)j;
-      for (int d = e.nd - 1; d >= 0; d--) {
-        uint32_t size = (uint32_t)e.size[d], q = d ? i / size : 0, r = i - q * size;
-#pragma unroll
-        for (int k = 0; k <= NIN; k++) at[k] += (int64_t)r * e.op[k].stride[d];
-        i = q;
-      }
-    } else {
+      for (int k = 0; k <= NIN; k++) at[k] = 0;
       int64_t i = j;
       for (int d = e.nd - 1; d >= 0; d--) {
         int64_t q = d ? i / e.size[d] : 0, r = i - q * e.size[d];
@@ -114,13 +125,32 @@ static inline void amp_ew_strides(const amp_tensor *t, const amp_tensor *shape, 
   for (int d = 0; d < shape->ndim; d++) stride[d] = d < lead || t->size[d - lead] == 1 ? 0 : t->stride[d - lead];
 }
 
-/* Fill e for a result and nin operands; true: flat, if it may be. */
-static inline bool amp_ew_layout(amp_ew *e, amp_tensor *out, amp_tensor *const *in, int nin, bool flat)
+/* Does every operand have neighbours, or one value, along the last dimension, in whole vectors? Then its strides become a vector's. */
+static inline bool amp_ew_vectors(amp_ew *e, int nin)
 {
-  flat = flat && (out->flags & AMP_T_DENSE) != 0;
+  const int last = e->nd - 1;
+  if (last < 0 || e->size[last] % AMP_EW_VECTOR || e->op[0].stride[last] != 1 || e->n / AMP_EW_VECTOR > INT32_MAX) return false;
+  for (int k = 0; k <= nin; k++) {
+    if (e->op[k].mode == AMP_EW_VALUE) continue;
+    if (e->op[k].stride[last] == 0) continue;
+    if (e->op[k].stride[last] != 1 || ((uintptr_t)e->op[k].p & 15)) return false;
+    for (int d = 0; d < last; d++) if (e->op[k].stride[d] % AMP_EW_VECTOR) return false;
+  }
+  for (int k = 0; k <= nin; k++) {
+    if (e->op[k].mode == AMP_EW_DENSE && e->op[k].stride[last] == 0) e->op[k].mode = AMP_EW_ONE;
+    e->op[k].stride[last] *= AMP_EW_VECTOR;
+  }
+  e->size[last] /= AMP_EW_VECTOR;
+  e->aligned = 1;
+  return true;
+}
+
+/* Fill e for a result and nin operands; true: for the wide kernel, if it may be. */
+static inline bool amp_ew_layout(amp_ew *e, amp_tensor *out, amp_tensor *const *in, int nin, bool wide)
+{
+  bool flat = wide && (out->flags & AMP_T_DENSE) != 0;
   memset((void *)e, 0, sizeof *e);
   e->n = out->numel;
-  e->nd = out->ndim;
   e->aligned = 1;
   for (int d = 0; d < out->ndim; d++) e->size[d] = out->size[d];
   for (int k = 0; k <= nin; k++) {
@@ -166,18 +196,20 @@ static inline bool amp_ew_layout(amp_ew *e, amp_tensor *out, amp_tensor *const *
     for (int k = 0; k <= nin; k++) m.op[k].stride[m.nd - 1] = e->op[k].stride[d];
   }
   *e = m;
-  e->small = e->n < ((int64_t)1 << 31);
-  return false;
+  wide = wide && amp_ew_vectors(e, nin);
+  e->small = e->n <= INT32_MAX;
+  if (wide || e->small) for (int d = 0; d < e->nd; d++) e->by[d] = amp_divisor_of(e->size[d]);
+  return wide;
 }
 
 template <class T, class R, int NIN, class F> static int amp_ew_run(amp_tensor *out, amp_tensor *const *in, F f)
 {
   amp_ew e;
   if (out->numel == 0) return 0;
-  bool flat = amp_ew_layout(&e, out, in, NIN, F::flat);
+  bool wide = amp_ew_layout(&e, out, in, NIN, F::flat);
   if constexpr (F::flat) {
-    if (flat) {
-      AMP_LAUNCH((amp_ew_flat<T, R, NIN, F>), amp_grid(e.n, 256 * AMP_EW_VECTOR), 256, 0, e, f);
+    if (wide) {
+      AMP_LAUNCH((amp_ew_wide<T, R, NIN, F>), amp_grid(e.n, 256 * AMP_EW_VECTOR), 256, 0, e, f);
       return 0;
     }
   }

@@ -9,51 +9,10 @@
 ** double, and the one that ends last adds them in a fixed order. A label out of
 ** range is noted, and its row counts for nothing.
 */
-#include "rows.cuh"
+#include <type_traits>
+#include "loss.cuh"
 
 namespace {
-
-enum { NONE, MEAN, SUM, THREADS = 256 };
-
-typedef struct job {
-  amp_arg x, y;            /* rows of scores and of their gradient: without the dimension of classes */
-  amp_arg target, each;    /* labels; a value a row: the loss, or its gradient (no reduction) */
-  int64_t rows, classes, sx, sy, ignore;
-  int32_t reduction, wide, op, wdt, tdt;
-  double smooth;
-  const char *weight, *grad, *total;  /* gradient of the reduced loss; total of weights (backward) */
-  int32_t gdt, odt, ldt, sums_total;
-  int64_t sw;              /* stride of weight */
-  char *lse, *out, *sum;   /* lse: one a row in C order; the results */
-  double *partial, *wsum;  /* [blocks][2]; of all weights, or NULL: classes */
-  unsigned *ticket;
-  amp_trouble *trouble;
-} job;
-
-__device__ __forceinline__ int64_t label_of(const job &k, int64_t r)
-{
-  int64_t y = amp_load<int64_t>(k.target.p, k.target.dtype, amp_offset(k.target, r));
-  if (y == k.ignore) return -1;
-  if (y < 1 || y > k.classes) { amp_note(k.trouble, AMP_TROUBLE_LABEL, k.op, y, k.classes, r); return -1; }
-  return y - 1;
-}
-__device__ __forceinline__ double weight_of(const job &k, int64_t c) { return k.weight ? amp_load<double>(k.weight, k.wdt, c * k.sw) : 1.0; }
-
-/* loss and weight are this thread's sums; the last block leaves the results */
-__device__ void finish(const job &k, double loss, double part)
-{
-  loss = amp_reduce_block<amp_sum>(loss, 0.0);
-  part = amp_reduce_block<amp_sum>(part, 0.0);
-  if (threadIdx.x == 0) { k.partial[2 * blockIdx.x] = loss; k.partial[2 * blockIdx.x + 1] = part; }
-  if (!amp_last_block(k.ticket)) return;
-  loss = part = 0;
-  for (int i = threadIdx.x; i < (int)gridDim.x; i += blockDim.x) { loss += k.partial[2 * i]; part += k.partial[2 * i + 1]; }
-  loss = amp_reduce_block<amp_sum>(loss, 0.0);
-  part = amp_reduce_block<amp_sum>(part, 0.0);
-  if (threadIdx.x != 0) return;
-  if (k.reduction != NONE) amp_store<double>(k.out, k.odt, 0, k.reduction == MEAN ? loss / part : loss);
-  if (k.sum) amp_store<double>(k.sum, k.tdt, 0, part);
-}
 
 __global__ void sum_weights(const char *w, int dtype, int64_t stride, int64_t n, double *out)
 {
@@ -78,12 +37,6 @@ __global__ void __launch_bounds__(THREADS) nll(const job k)
   finish(k, loss, part);
 }
 
-__device__ __forceinline__ double scale_of(const job &k)
-{
-  double g = amp_load<double>(k.grad, k.gdt, 0);
-  return k.reduction == MEAN ? g / amp_load<double>(k.total, k.tdt, 0) : g;
-}
-
 /* into zeros */
 __global__ void __launch_bounds__(THREADS) nll_back(const job k)
 {
@@ -97,14 +50,6 @@ __global__ void __launch_bounds__(THREADS) nll_back(const job k)
 }
 
 /* -- cross_entropy: classes beside each other -------------------------------------------- */
-
-/* loss of a row from its label's score and the weighted sum of all scores */
-template <class T> __device__ __forceinline__ double row_loss(const job &k, int64_t y, double w, T lse, T at, T all)
-{
-  double l = (1 - k.smooth) * w * ((double)lse - (double)at);
-  if (k.smooth != 0) l += k.smooth / (double)k.classes * ((k.wsum ? *k.wsum : (double)k.classes) * (double)lse - (double)all);
-  return l;
-}
 
 template <class T, bool WARP> __global__ void __launch_bounds__(WARP ? 256 : 1024, WARP ? 4 : 1) ce_rows(const job k)
 {
@@ -141,27 +86,6 @@ template <class T, bool WARP> __global__ void __launch_bounds__(WARP ? 256 : 102
     }
   }
   finish(k, loss, part);
-}
-
-/* q (all softmax - each w), and less `take` at the label */
-template <class T> struct slope { T lse, all, each, take; int64_t y; };
-template <class T> __device__ __forceinline__ slope<T> slope_of(const job &k, int64_t r, double scale)
-{
-  slope<T> c;
-  c.y = label_of(k, r);
-  double q = k.reduction == NONE ? amp_load<double>(k.each.p, k.each.dtype, amp_offset(k.each, r)) : scale, w = c.y < 0 ? 0 : weight_of(k, c.y);
-  double each = k.smooth / (double)k.classes;
-  c.lse = amp_load<T>(k.lse, k.ldt, r);
-  c.all = (T)(q * ((1 - k.smooth) * w + each * (k.wsum ? *k.wsum : (double)k.classes)));
-  c.each = (T)(q * each);
-  c.take = (T)(q * (1 - k.smooth) * w);
-  return c;
-}
-template <class T> __device__ __forceinline__ T slope_at(const job &k, const slope<T> &c, T x, int64_t i)
-{
-  T d = c.all * exp(x - c.lse);
-  if (k.smooth != 0) d -= k.weight ? c.each * (T)weight_of(k, i) : c.each;
-  return i == c.y ? d - c.take : d;
 }
 
 template <class T, bool WARP> __global__ void __launch_bounds__(WARP ? 256 : 1024, WARP ? 4 : 1) ce_rows_back(const job k)
@@ -222,6 +146,52 @@ template <class T> __global__ void __launch_bounds__(THREADS, 4) ce_columns_back
     slope<T> c = slope_of<T>(k, r, scale);
     for (int64_t i = 0; i < k.classes; i++)
       amp_store<T>(k.y.p, k.y.dtype, to + i * k.sy, c.y < 0 ? (T)0 : slope_at(k, c, amp_load<T>(k.x.p, k.x.dtype, from + i * k.sx), i));
+  }
+}
+
+/* May the kernels of loss.cuh take it? */
+static bool quick(const job *k, const amp_tensor *x, const amp_tensor *y)
+{
+  const int v = x->dtype == AMP_FLOAT32 ? 4 : 8;
+  if (!k->wide || x->dtype == AMP_FLOAT64 || k->classes < 64 || k->classes > INT32_MAX / 2 || (k->smooth != 0 && k->weight) || k->sx != 1 || (y && (y->dtype != x->dtype || k->sy != 1))) return false;
+  for (int d = 0; y && d < k->x.ndim; d++) if ((k->x.stride[d] - k->y.stride[d]) % v) return false;
+  return true;
+}
+static int threads_of(const job *k, int v)
+{
+  int t = k->rows < 4 * (int64_t)amp__cuda_here()->sms ? 512 : 256;
+  while (t > 128 && t * UNROLL * v > k->classes) t /= 2;
+  return t;
+}
+/* blocks that are all on the card at once, with equal numbers of rows */
+static unsigned even(int64_t rows, int64_t most)
+{
+  int64_t per = (rows + most - 1) / most;
+  return (unsigned)(per ? (rows + per - 1) / per : 1);
+}
+template <int D> static int fast(const job &k)
+{
+  const int t = threads_of(&k, amp_lane<D>::V), sms = amp__cuda_here()->sms;
+  if (k.classes <= AMP_ROW_WARP) AMP_LAUNCH((ce_fast<D, true>), even((k.rows + 7) / 8, sms * 4), 256, 0, k);
+  else AMP_LAUNCH((ce_fast<D, false>), even(k.rows, (int64_t)sms * (1024 / t)), t, 0, k);
+  return 0;
+}
+template <int D> static int fast_back(const job &k)
+{
+  const int t = threads_of(&k, amp_lane<D>::V);
+  const int64_t sms = amp__cuda_here()->sms, turns = k.classes / (t * UNROLL * amp_lane<D>::V);
+  int64_t share = k.rows ? sms * 8 / k.rows : 1;
+  share = share > turns ? turns : share;
+  if (k.classes <= AMP_ROW_WARP) AMP_LAUNCH((ce_fast_back<D, true>), amp_grid(k.rows, 8, 16), 256, 0, k);
+  else AMP_LAUNCH((ce_fast_back<D, false>), dim3(amp_grid(k.rows, 1, 4096), (unsigned)(share < 1 ? 1 : share)), t, 0, k);
+  return 0;
+}
+template <class F> static int by_kind(int dtype, F f)
+{
+  switch (dtype) {
+  case AMP_FLOAT32: return f(std::integral_constant<int, AMP_FLOAT32>());
+  case AMP_FLOAT16: return f(std::integral_constant<int, AMP_FLOAT16>());
+  default: return f(std::integral_constant<int, AMP_BFLOAT16>());
   }
 }
 
@@ -330,7 +300,8 @@ int amp__cuda_cross_entropy_index(amp_call *c)
   k.lse = (char *)amp__data(flat);
   k.ldt = flat->dtype;
   weigh(&k, k.partial + 2 * most);
-  amp_by_float(x->dtype, [&](auto zero) {
+  if (quick(&k, x, NULL)) by_kind(x->dtype, [&](auto kind) { return fast<kind.value>(k); });
+  else amp_by_float(x->dtype, [&](auto zero) {
     typedef decltype(zero) T;
     if (k.sx == 1 || k.classes == 1) AMP_ROW_LAUNCH(ce_rows, T, k.rows, k.classes, k);
     else AMP_LAUNCH((ce_columns<T>), amp_grid(k.rows, THREADS), THREADS, 0, k);
@@ -356,7 +327,8 @@ int amp__cuda_cross_entropy_backward(amp_call *c)
   k.lse = (char *)amp__data(lse);
   k.ldt = lse->dtype;
   if (s) weigh(&k, (double *)amp__data(s));
-  amp_by_float(x->dtype, [&](auto zero) {
+  if (quick(&k, x, y)) by_kind(x->dtype, [&](auto kind) { return fast_back<kind.value>(k); });
+  else amp_by_float(x->dtype, [&](auto zero) {
     typedef decltype(zero) T;
     if ((k.sx == 1 && k.sy == 1) || k.classes == 1) AMP_ROW_LAUNCH(ce_rows_back, T, k.rows, k.classes, k);
     else AMP_LAUNCH((ce_columns_back<T>), amp_grid(k.rows, THREADS), THREADS, 0, k);

@@ -197,6 +197,10 @@ int amp__cuda_max_pool(amp_call *c)
   windows w = windows_of(c->a);
   for (int i = 0; i < 3; i++) w.d[i] = w.shares ? 1 : (int32_t)c->a[13 + i].i;
   if ((rc = planes_check(x)) < 0) return rc;
+  if (!w.shares && w.d[0] == 1 && w.d[1] == 1 && w.d[2] == 1) {
+    const int32_t known[9] = { w.k[0], w.k[1], w.k[2], w.s[0], w.s[1], w.s[2], w.p[0], w.p[1], w.p[2] };
+    if ((rc = amp_pool_pairs(x, y, place, known)) <= 0) return rc;
+  }
   if (x.dtype == y.dtype && planes_by_eight(x) && planes_by_eight(y) && planes_by_eight(place)) {
     planes eighths = y;
     eighths.c /= 8;

@@ -89,6 +89,9 @@ int amp_pool_back(const planes &x, const planes &g, const planes &t, const amp_s
     covered *= most < g.size[i] ? most : g.size[i];
     if ((int64_t)x.size[i] + w.p[i] > INT32_MAX || covered > 64) return 1;
   }
+  const int32_t known[9] = { w.k[0], w.k[1], w.k[2], w.s[0], w.s[1], w.s[2], w.p[0], w.p[1], w.p[2] };
+  int rc = amp_pool_pairs_back(x, g, t, known);
+  if (rc <= 0) return rc;
   if (x.dtype != AMP_FLOAT64 && x.dtype == g.dtype && planes_by_eight(x) && planes_by_eight(g) && planes_by_eight(t)) {
     planes eighths = x;
     eighths.c /= 8;

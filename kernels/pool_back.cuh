@@ -16,4 +16,8 @@ static inline bool planes_by_eight(const planes &v)
 ** must: also where adding in shared memory would be faster. 1: not done. */
 int amp_pool_back(const planes &x, const planes &g, const planes &t, const amp_slot *a, bool must);
 
+/* Small windows two apart, neighbouring channels in pairs; w: kernel_size, stride, padding, three each. 1: not done. */
+int amp_pool_pairs(const planes &x, const planes &y, const planes &t, const int32_t *w);
+int amp_pool_pairs_back(const planes &x, const planes &g, const planes &t, const int32_t *w);
+
 #endif

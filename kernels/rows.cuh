@@ -69,6 +69,75 @@ template <bool WARP, class T> __device__ __forceinline__ void amp_fold_row(T &m,
   if (top == -(T)INFINITY) s = (T)NAN;
 }
 
+/* -- Vectors of 16 bytes, as they lie in memory ------------------------------------
+** Loads of several come before the first is used, and none waits for a branch: what
+** keeps enough bytes on their way. */
+
+template <int D> struct amp_lane { enum { B = D == AMP_FLOAT32 ? 4 : 2, V = 16 / B }; }; /* bytes of an element, elements of a vector */
+
+template <int D> __device__ __forceinline__ void amp_unpack(float (&v)[amp_lane<D>::V], uint4 w)
+{
+  const unsigned u[4] = { w.x, w.y, w.z, w.w };
+#pragma unroll
+  for (int j = 0; j < 4; j++) {
+    if constexpr (D == AMP_FLOAT32) { v[j] = __uint_as_float(u[j]); }
+    else if constexpr (D == AMP_BFLOAT16) { v[2 * j] = __uint_as_float(u[j] << 16); v[2 * j + 1] = __uint_as_float(u[j] & 0xffff0000u); }
+    else { v[2 * j] = amp_h2f((uint16_t)u[j]); v[2 * j + 1] = amp_h2f((uint16_t)(u[j] >> 16)); }
+  }
+}
+template <int D> __device__ __forceinline__ uint4 amp_pack(const float (&v)[amp_lane<D>::V])
+{
+  unsigned u[4];
+#pragma unroll
+  for (int j = 0; j < 4; j++) {
+    if constexpr (D == AMP_FLOAT32) { u[j] = __float_as_uint(v[j]); }
+    else if constexpr (D == AMP_BFLOAT16) { u[j] = (unsigned)amp_f2bf(v[2 * j]) | (unsigned)amp_f2bf(v[2 * j + 1]) << 16; }
+    else { u[j] = (unsigned)amp_f2h(v[2 * j]) | (unsigned)amp_f2h(v[2 * j + 1]) << 16; }
+  }
+  return make_uint4(u[0], u[1], u[2], u[3]);
+}
+/* a vector of -inf */
+template <int D> __device__ __forceinline__ uint4 amp_lowest()
+{
+  const unsigned w = D == AMP_FLOAT32 ? 0xff800000u : D == AMP_BFLOAT16 ? 0xff80ff80u : 0xfc00fc00u;
+  return make_uint4(w, w, w, w);
+}
+
+/* -- exp of float in two instructions, for values that are not above 0 ------------- */
+
+__device__ __forceinline__ float amp_exp_fast(float x)
+{
+  const float t = x * 1.44269504f; /* log2 e */
+#ifdef AMP_EMULATED
+  return exp2f(t);
+#else
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(t));
+  return y;
+#endif
+}
+
+/* amp_fold of many values at once */
+__device__ __forceinline__ float amp_finite_or_0(float m) { return m == -INFINITY ? 0.f : m; }
+template <int N> __device__ __forceinline__ void amp_fold_fast(float &m, float &s, const float (&v)[N])
+{
+  float top = m, part[4] = { 0, 0, 0, 0 };
+#pragma unroll
+  for (int k = 0; k < N; k++) top = fmaxf(top, v[k]);
+  const float base = amp_finite_or_0(top);
+  if (top != m) s *= amp_exp_fast(m - base);
+  m = top;
+#pragma unroll
+  for (int k = 0; k < N; k++) part[k & 3] += amp_exp_fast(v[k] - base);
+  s += part[0] + part[1] + (part[2] + part[3]);
+}
+__device__ __forceinline__ void amp_fold_fast_warp(float &m, float &s)
+{
+  float top = amp_reduce_warp<amp_most>(m);
+  s = amp_reduce_warp<amp_sum>(s * amp_exp_fast(m - amp_finite_or_0(top)));
+  m = top;
+}
+
 /* -- Layouts ---------------------------------------------------------------------- */
 
 /* Both without gaps and with the same strides */

@@ -422,6 +422,37 @@ end
 ]])
 end)
 
+describe('what came for the input of a convolution so far', function()
+  case('is added by the pass that makes its own share', [[
+amp.manual_seed(9)
+local x0 = amp.randn(2, 4, 5, 6, { dtype = 'float64' })
+local w0 = amp.randn(4, 4, 3, 3, { dtype = 'float64' })
+local function gradient(device, create, last)
+  local x = x0:to(device):detach():requires_grad_()
+  local w = w0:to(device):detach():requires_grad_()
+  local y = last and (x * 2):contiguous 'channels_last' or x * 2
+  local z = y + F.conv2d(y, w, nil, { padding = 1 }) -- the sum sends on what came first
+  local u = F.conv2d(z, w, nil, { padding = 1, stride = 2 }):pow(2):sum() + (z * z):sum()
+  return amp.grad(u, { x, w }, { create_graph = create })
+end
+for _, last in ipairs { false, true } do
+  local want, got = gradient('cpu', true, last), gradient('cuda', false, last)
+  for i = 1, 2 do
+    local most = want[i]:abs():max():item()
+    assert((got[i]:cpu() - want[i]):abs():max():item() < 1e-10 * most, i)
+  end
+end
+-- and what others hold is left alone
+local x = x0:cuda():requires_grad_()
+local y, seen, copy = x * 2, nil, nil
+local z = y + 1
+z:register_hook(function(g) seen, copy = g, g:clone() end)
+local loss = F.conv2d(y, w0:cuda()):sum() + z:sum()
+loss:backward()
+equal(copy, seen, 'the gradient a hook holds')
+]])
+end)
+
 describe('what is shared to save a launch', function()
   case('stays apart from what hooks, users and other streams do', [[
 local function leaf(v) return amp.tensor(v, { device = 'cuda', requires_grad = true }) end

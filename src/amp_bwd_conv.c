@@ -17,8 +17,8 @@ static amp_tensor *conv(const amp_slot *a, amp_tensor *x, amp_tensor *w) {
 }
 
 /* convolution_input or convolution_weight, the result having shape h */
-static amp_tensor *back(int op, const amp_slot *a, const amp_shape *h, amp_tensor *g, amp_tensor *other) {
-  amp_tensor *in[3] = { g, other, NULL };
+static amp_tensor *back(int op, const amp_slot *a, const amp_shape *h, amp_tensor *g, amp_tensor *other, amp_tensor *sum) {
+  amp_tensor *in[3] = { g, other, sum };
   amp_sl s = amp__sl();
   amp__sl_shape(&s, h);
   amp__sl_copy(&s, a, CONV_SLOTS);
@@ -28,7 +28,7 @@ static amp_tensor *back(int op, const amp_slot *a, const amp_shape *h, amp_tenso
 /* The gradient of a bias: all but the channels summed */
 static amp_tensor *bias(amp_bwd *b, amp_tensor *g) {
   if (g == NULL) return NULL;
-  return amp__xto(b, 2, amp__xsum(g, g->ndim - 1, (int[]){ 0, 2, 3, 4 }, false));
+  return amp__xto(b, 2, SHAPE(b, 2)->ndim > 1 ? g : amp__xsum(g, g->ndim - 1, (int[]){ 0, 2, 3, 4 }, false));
 }
 
 /* The gradient of a sum is one element seen everywhere: kernels are faster on a copy, and two of them read it. */
@@ -38,8 +38,11 @@ int amp__bwd_convolution(amp_bwd *b) {
   int rc = 0;
   amp_tensor *g = dense(G(b));
   OR_FAIL(g);
-  if (NEED(b, 0)) rc = GIN(b, 0, back(AMP_OP_convolution_input, b->a, SHAPE(b, 0), g, IN(b, 1)));
-  if (rc == 0 && NEED(b, 1)) rc = GIN(b, 1, back(AMP_OP_convolution_weight, b->a, SHAPE(b, 1), g, IN(b, 0)));
+  if (NEED(b, 0)) {
+    b->summed = b->sum && g->device != AMP_CPU;
+    rc = GIN(b, 0, back(AMP_OP_convolution_input, b->a, SHAPE(b, 0), g, IN(b, 1), b->summed ? b->sum : NULL));
+  }
+  if (rc == 0 && NEED(b, 1)) rc = GIN(b, 1, back(AMP_OP_convolution_weight, b->a, SHAPE(b, 1), g, IN(b, 0), NULL));
   if (rc == 0 && NEED(b, 2)) rc = GIN(b, 2, bias(b, g));
   return rc;
 }
@@ -50,7 +53,7 @@ int amp__bwd_convolution_input(amp_bwd *b) {
   amp_tensor *g = dense(G(b));
   OR_FAIL(g);
   if (NEED(b, 0)) rc = GIN(b, 0, conv(a, g, IN(b, 1)));
-  if (rc == 0 && NEED(b, 1)) rc = GIN(b, 1, back(AMP_OP_convolution_weight, a, SHAPE(b, 1), IN(b, 0), g));
+  if (rc == 0 && NEED(b, 1)) rc = GIN(b, 1, back(AMP_OP_convolution_weight, a, SHAPE(b, 1), IN(b, 0), g, NULL));
   if (rc == 0 && NEED(b, 2)) rc = GIN(b, 2, bias(b, g));
   return rc;
 }
@@ -59,7 +62,7 @@ int amp__bwd_convolution_weight(amp_bwd *b) {
   int rc = 0;
   const amp_slot *a = b->a + 9;
   if (NEED(b, 0)) rc = GIN(b, 0, conv(a, IN(b, 1), G(b)));
-  if (rc == 0 && NEED(b, 1)) rc = GIN(b, 1, back(AMP_OP_convolution_input, a, SHAPE(b, 1), IN(b, 0), G(b)));
+  if (rc == 0 && NEED(b, 1)) rc = GIN(b, 1, back(AMP_OP_convolution_input, a, SHAPE(b, 1), IN(b, 0), G(b), NULL));
   return rc;
 }
 

@@ -91,6 +91,7 @@ static int result_shape(amp_call *c, int64_t *shape)
   return amp__fail(AMP_E_SHAPE, "shape %s must have the %d dimensions of grad", amp__shape_str(ndim, shape), c->in[0]->ndim);
 }
 
+/* bias: of a channel each, or, on a device, anything of the result's shape */
 int amp__infer_convolution_input(amp_call *c)
 {
   const amp_tensor *g = c->in[0], *w = c->in[1];
@@ -98,7 +99,9 @@ int amp__infer_convolution_input(amp_call *c)
   int rc, n = g->ndim - 2;
   if ((rc = amp__equal_dtypes(c, 3)) < 0 || (rc = result_shape(c, shape)) < 0 || (rc = want_weight(w, n)) < 0) return rc;
   if ((rc = amp__conv_attributes(c->a + 9, n)) < 0 || (rc = amp__conv_shape(shape, w->size, n, c->a + 9, false, size)) < 0) return rc;
-  if ((rc = amp__want_shape(g, "grad", n + 2, size)) < 0 || (rc = want_bias(c, shape[1])) < 0) return rc;
+  const amp_tensor *b = c->nin > 2 ? c->in[2] : NULL;
+  bool whole = b && b->device != AMP_CPU && b->ndim > 1;
+  if ((rc = amp__want_shape(g, "grad", n + 2, size)) < 0 || (rc = whole ? amp__want_shape(b, "bias", n + 2, shape) : want_bias(c, shape[1])) < 0) return rc;
   amp__out(c, 0, g->dtype, n + 2, shape);
   amp__follow_channels(c, 0, g, n);
   return 0;

@@ -48,6 +48,8 @@ typedef struct amp_dnn_plan {
   void *plan, *config;
   int64_t workspace;
   float ms;                          /* timed, <0: not */
+  int calls;                         /* what a caller counts before it makes it, */
+  void *own;                         /* and memory that it keeps with it */
 } amp_dnn_plan;
 
 int amp__dnn_version(void);          /* 91400: 9.14.0; 0: there is none */
@@ -74,7 +76,8 @@ void amp__dnn_convolution(amp_dnn_graph *g, int kind, void *x, void *w, void *y,
 void amp__dnn_pointwise(amp_dnn_graph *g, cudnnPointwiseMode_t mode, void *x, void *b, void *y); /* b NULL: of one operand */
 /* `compute`: a dtype; axis: of GEN_INDEX, else <0; t: the condition of BINARY_SELECT, else NULL */
 void amp__dnn_pointwise_of(amp_dnn_graph *g, cudnnPointwiseMode_t mode, int compute, int axis, void *x, void *b, void *t, void *y);
-void amp__dnn_matmul(amp_dnn_graph *g, void *a, void *b, void *c);
+/* rows, columns, terms: how many of each, a number for each batch in a tensor, else NULL */
+void amp__dnn_matmul(amp_dnn_graph *g, void *a, void *b, void *c, void *rows, void *columns, void *terms);
 void amp__dnn_reduce(amp_dnn_graph *g, cudnnReduceTensorOp_t op, void *x, void *y);
 void amp__dnn_reshape(amp_dnn_graph *g, void *x, void *y);
 void *amp__dnn_number(amp_dnn_graph *g, int64_t id); /* a float32 of the host: a job's pointer leads to it */

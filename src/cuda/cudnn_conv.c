@@ -11,13 +11,25 @@
 */
 #include "cudnn_conv.h"
 
+/* By own kernels, which know biases of channels only */
+static int own(amp_call *c, int (*plain)(amp_call *))
+{
+  amp_tensor *bias = c->nin > 2 ? c->in[2] : NULL;
+  if (!bias || bias->ndim < 2) return plain(c);
+  c->in[2] = NULL;
+  int rc = plain(c);
+  c->in[2] = bias;
+  return rc ? rc : amp__cuda_conv_bias(c->out[0], bias);
+}
+
 #ifndef AMP_DNN
 int amp__cuda_convolution(amp_call *c) { return amp__cuda_conv_plain(c); }
-int amp__cuda_convolution_input(amp_call *c) { return amp__cuda_conv_plain_input(c); }
+int amp__cuda_convolution_input(amp_call *c) { return own(c, amp__cuda_conv_plain_input); }
 int amp__cuda_convolution_weight(amp_call *c) { return amp__cuda_conv_plain_weight(c); }
 #else
 
 enum { X, W, Y, BIAS };
+enum { NO_BIAS, OF_CHANNELS, WHOLE };
 
 typedef struct key { /* whole: compared by its bytes */
   int64_t x[5], w[5], y[5];
@@ -119,12 +131,14 @@ static void build(const conv *v, amp_dnn_graph *g)
     amp__dnn_convolution(g, k->kind, x, w, y, k->spatial, s, p, d);
     return;
   }
-  void *sum = tensor(v, g, Y, k->y, AMP_FLOAT32, true), *b = tensor(v, g, BIAS, one, k->dtype, false);
-  amp__dnn_convolution(g, k->kind, x, w, sum, k->spatial, s, p, d);
-  amp__dnn_pointwise(g, CUDNN_POINTWISE_ADD, sum, b, y);
+  bool data = k->kind == AMP_DNN_DATA;
+  void *sum = tensor(v, g, data ? X : Y, data ? k->x : k->y, AMP_FLOAT32, true);
+  void *b = tensor(v, g, BIAS, k->bias == WHOLE ? data ? k->x : k->y : one, k->dtype, false);
+  amp__dnn_convolution(g, k->kind, data ? sum : x, w, data ? y : sum, k->spatial, s, p, d);
+  amp__dnn_pointwise(g, CUDNN_POINTWISE_ADD, sum, b, data ? x : y);
 }
 
-static int rival(void *p) { conv *v = p; return v->plain(v->call) < 0; }
+static int rival(void *p) { conv *v = p; return own(v->call, v->plain) < 0; }
 
 /* The plan for v's key as it stands, made at need; NULL or not usable: none */
 static amp_dnn_plan *plan_for(conv *v)
@@ -145,7 +159,7 @@ static amp_dnn_plan *plan_for(conv *v)
   return p;
 }
 
-static amp_dnn_plan *with_bias(conv *v, bool bias)
+static amp_dnn_plan *with_bias(conv *v, int bias)
 {
   v->k.bias = bias;
   v->job.n = bias ? 4 : 3;
@@ -156,11 +170,13 @@ static amp_dnn_plan *with_bias(conv *v, bool bias)
 static int run(conv *v)
 {
   amp_dnn_plan *p;
-  if (v->bias && v->k.kind == AMP_DNN_FORWARD) {
-    p = with_bias(v, true);
-    if (v->fresh && p->state == AMP_DNN_USABLE && p->ms >= 0) { /* is it worth it? A pass of its own costs a launch and reads and writes the result */
-      amp_dnn_plan *apart = with_bias(v, false);
-      double pass = 0.003 + 2.0 * (double)v->t[Y]->numel * amp__dtype_size[v->k.dtype] / 2.5e9;
+  int bias = !v->bias ? NO_BIAS : v->bias->ndim > 1 ? WHOLE : v->k.kind == AMP_DNN_FORWARD ? OF_CHANNELS : NO_BIAS;
+  if (bias) {
+    p = with_bias(v, bias);
+    if (v->fresh && p->state == AMP_DNN_USABLE && p->ms >= 0) { /* is it worth it? A pass of its own costs a launch, reads and writes the result */
+      amp_dnn_plan *apart = with_bias(v, NO_BIAS);
+      const amp_tensor *t = v->t[v->k.kind == AMP_DNN_DATA ? X : Y];
+      double pass = 0.003 + (bias == WHOLE ? 3.0 : 2.0) * (double)t->numel * amp__dtype_size[v->k.dtype] / (bias == WHOLE ? 3.5e9 : 2.5e9);
       if (apart && apart->state == AMP_DNN_USABLE && apart->ms >= 0 && p->ms > apart->ms + pass) p->state = AMP_DNN_NONE;
     }
     if (p && p->state == AMP_DNN_USABLE) {
@@ -170,7 +186,7 @@ static int run(conv *v)
       if (rc == 1) p->state = AMP_DNN_NONE;
     }
   }
-  p = with_bias(v, false);
+  p = with_bias(v, NO_BIAS);
   if (!p || p->state != AMP_DNN_USABLE) return 1;
   int rc = amp__dnn_execute(p, &v->job);
   if (rc == 1) p->state = AMP_DNN_NONE;
@@ -186,9 +202,9 @@ static int convolve(amp_call *c, int kind, amp_tensor *x, amp_tensor *w, amp_ten
   const amp_cuda_device *d = amp__cuda_here();
   int rc = 1, spatial = x->ndim - 2, lead = spatial == 1, dtype = x->dtype;
   double work = (double)y->numel * (double)w->numel / (double)(w->size[0] > 0 ? w->size[0] : 1);
-  if (dtype == AMP_FLOAT64 || (dtype == AMP_BFLOAT16 && d->cc < 80) || x->numel == 0 || w->numel == 0 || y->numel == 0) return plain(c);
-  if (amp__cuda_cudnn == 1 && work < 1e6) return plain(c);
-  if (!amp__dnn_enter()) return plain(c);
+  if (dtype == AMP_FLOAT64 || (dtype == AMP_BFLOAT16 && d->cc < 80) || x->numel == 0 || w->numel == 0 || y->numel == 0) return own(c, plain);
+  if (amp__cuda_cudnn == 1 && work < 1e6) return own(c, plain);
+  if (!amp__dnn_enter()) return own(c, plain);
   conv v;
   memset(&v, 0, sizeof v);
   v.call = c;
@@ -219,7 +235,7 @@ static int convolve(amp_call *c, int kind, amp_tensor *x, amp_tensor *w, amp_ten
     bits |= (uintptr_t)v.job.pointer[i];
   }
   if (bias) {
-    if (bias->stride[0] != 1 && bias->size[0] > 1) goto out;
+    if (bias->ndim > 1 ? !lies(bias, v.k.last) : bias->stride[0] != 1 && bias->size[0] > 1) goto out;
     v.job.id[3] = BIAS + 1;
     v.job.pointer[3] = amp__data(bias);
     bits |= (uintptr_t)v.job.pointer[3];
@@ -232,7 +248,7 @@ static int convolve(amp_call *c, int kind, amp_tensor *x, amp_tensor *w, amp_ten
 out:
   for (int i = 0; i < 3; i++) amp__free(v.t[i]);
   amp__dnn_leave();
-  return rc == 1 ? plain(c) : rc;
+  return rc == 1 ? own(c, plain) : rc;
 }
 
 int amp__cuda_convolution(amp_call *c)

@@ -254,7 +254,7 @@ void amp__dnn_pointwise(amp_dnn_graph *g, cudnnPointwiseMode_t mode, void *x, vo
   amp__dnn_pointwise_of(g, mode, AMP_FLOAT32, -1, x, b, NULL, y);
 }
 
-void amp__dnn_matmul(amp_dnn_graph *g, void *a, void *b, void *c)
+void amp__dnn_matmul(amp_dnn_graph *g, void *a, void *b, void *c, void *rows, void *columns, void *terms)
 {
   void *m = amp__dnn_node(g, CUDNN_BACKEND_MATMUL_DESCRIPTOR);
   cudnnDataType_t compute = CUDNN_DATA_FLOAT;
@@ -265,6 +265,9 @@ void amp__dnn_matmul(amp_dnn_graph *g, void *a, void *b, void *c)
   SET_NODE(o, CUDNN_ATTR_OPERATION_MATMUL_BDESC, b);
   SET_NODE(o, CUDNN_ATTR_OPERATION_MATMUL_CDESC, c);
   SET_NODE(o, CUDNN_ATTR_OPERATION_MATMUL_DESC, m);
+  if (rows) SET_NODE(o, CUDNN_ATTR_OPERATION_MATMUL_GEMM_M_OVERRIDE_DESC, rows);
+  if (columns) SET_NODE(o, CUDNN_ATTR_OPERATION_MATMUL_GEMM_N_OVERRIDE_DESC, columns);
+  if (terms) SET_NODE(o, CUDNN_ATTR_OPERATION_MATMUL_GEMM_K_OVERRIDE_DESC, terms);
   amp__dnn_operation(g, o);
 }
 
