@@ -73,6 +73,7 @@ static amp_tensor *cut(job *k, const amp_tensor *x, bool last, bool back)
   size_t c = (size_t)x->size[1];
   k->c = x->size[1];
   k->count = (double)(x->numel / k->c);
+  k->inverse = 1 / k->count;
   k->run = last ? 0 : x->numel / (x->size[0] * k->c * v);
   k->units = last ? x->numel / k->c : x->size[0] * k->run;
   size_t width = (size_t)(last ? amp_bn_cut_rows(k, x->dtype, back) : amp_bn_cut_planes(k));

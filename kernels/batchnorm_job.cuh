@@ -13,7 +13,7 @@ typedef struct amp_bn_job {
   void *y, *gm;                 /* y: what apply writes; gm: masked g */
   const float *w, *b;           /* [c] or NULL */
   float *mean, *rstd, *coef;    /* [c]; coef: [4][c], the last is forward's constant */
-  float2 *partial;              /* [strip][part][width]: mean and deviations, or sums */
+  float2 *partial;              /* [strip][width][part]: mean and deviations, or sums */
   double *var;                  /* [c] */
   unsigned *cells;              /* a ticket a strip */
   int *bad;                     /* [strips]: not finite */
@@ -21,9 +21,10 @@ typedef struct amp_bn_job {
   int64_t *batches;
   int64_t srm, srv, sgw, sgb;
   int64_t c, units, per, run;   /* units: rows, or a channel's vectors; planes: per: of a part, run: vectors of a plane */
-  double count, eps, momentum;
-  int64_t tile, whole, lack;    /* rows: of a tile; whole tiles of a part, one more of the first `extra`; rows that part `owner` lacks */
-  int32_t strips, parts, log, across, extra, owner; /* rows: sums have 2^log vectors a strip, apply `across` */
+  double count, inverse, eps, momentum; /* inverse: 1 / count */
+  double most, lack;               /* rows: a part has `most` (the first `extra` of them), or a tile less; the first one `lack` less */
+  int64_t tile, tiles;             /* rows: of a tile; tiles */
+  int32_t strips, parts, log, across, extra; /* rows: sums have 2^log vectors a strip, apply `across` */
   int32_t relu, update, step, skip, rmdt, rvdt, gwdt, gbdt, live; /* planes: step, skip: a block's threads on are so many images and vectors */
 } amp_bn_job;
 
@@ -60,41 +61,47 @@ template <int D> __device__ __forceinline__ void open(float (&v)[lane<D>::V], ui
 
 /* -- Sums of a block and of a strip -------------------------------------------------- */
 
-/* Sums over `lines` lines of `width` (a power of two) pairs: f(line, column, &a, &b) adds one; a line of sums to total.
-** All T threads of the block come. */
-template <int T, class F> __device__ __forceinline__ void fold(int width, int lines, double (*total)[T], F f)
+/* Count, mean and deviations of two samples, without cancellation (Chan, Golub and LeVeque 1979) */
+__device__ __forceinline__ void join(float &n, float &mean, float &dev, float n2, float mean2, float dev2)
 {
-  int column = threadIdx.x & (width - 1), group = threadIdx.x / width, groups = T / width;
-  double a = 0, b = 0;
-#pragma unroll 8
-  for (int i = group; i < lines; i += groups) f(i, column, a, b);
-  if (width == 1) {
-    a = amp_reduce_block<amp_sum>(a, 0.0);
-    b = amp_reduce_block<amp_sum>(b, 0.0);
-    if (threadIdx.x == 0) { total[0][0] = a; total[1][0] = b; }
-    __syncthreads();
-    return;
+  const float share = n2 > 0 ? __fdividef(n2, n + n2) : 0.f, apart = mean2 - mean;
+  if (share > 0) {
+    dev += dev2 + (n > 0 ? apart * apart * (n * share) : 0.f);
+    mean += apart * share;
+    n += n2;
   }
+}
+
+/* The block's part of the strip: sh0 and sh1 have a line of `width` columns and one more a warp: sums; with count, means from the
+** channel's base and deviations of count[warp] elements. */
+template <int T> __device__ __forceinline__ void leave_part(const job &k, int width, const float *sh0, const float *sh1, const float *count)
+{
+  enum { WARPS = T / 32 };
+  const int lane_ = threadIdx.x & 31;
   __syncthreads();
-  total[0][threadIdx.x] = a;
-  total[1][threadIdx.x] = b;
-  __syncthreads();
-  if (group == 0) {
-#pragma unroll 4
-    for (int i = 1; i < groups; i++) { a += total[0][i * width + column]; b += total[1][i * width + column]; }
-    total[0][column] = a;
-    total[1][column] = b;
+#pragma unroll 1
+  for (int column = threadIdx.x >> 5; column < width; column += WARPS) {
+    const int at = lane_ * (width + 1) + column;
+    float a = lane_ < WARPS ? sh0[at] : 0.f, b = lane_ < WARPS ? sh1[at] : 0.f, n = count && lane_ < WARPS ? count[lane_] : 0.f;
+#pragma unroll 1
+    for (int d = 16; d > 0; d >>= 1) {
+      float a2 = __shfl_xor_sync(0xffffffffu, a, d), b2 = __shfl_xor_sync(0xffffffffu, b, d);
+      if (count) join(n, a, b, __shfl_xor_sync(0xffffffffu, n, d), a2, b2);
+      else { a += a2; b += b2; }
+    }
+    if (lane_ == 0) {
+      k.partial[((int64_t)blockIdx.x * width + column) * k.parts + blockIdx.y] = make_float2(a, b);
+      __threadfence();
+    }
   }
-  __syncthreads();
 }
 
 /* Is this the last block of its strip? */
 __device__ __forceinline__ bool last_part(const job &k)
 {
   __shared__ int last;
-  if (k.parts == 1) { __syncthreads(); return true; }
-  __threadfence();
   __syncthreads();
+  if (k.parts == 1) return true;
   if (threadIdx.x == 0) {
     last = atomicAdd(k.cells + blockIdx.x, 1u) == (unsigned)k.parts - 1;
     if (last) k.cells[blockIdx.x] = 0;
@@ -104,26 +111,42 @@ __device__ __forceinline__ bool last_part(const job &k)
   return last != 0;
 }
 
-/* The strip's statistics, from parts (mean, deviations) of count(part) elements, and forward's coefficients */
-template <int T, class N> __device__ __forceinline__ void settle(const job &k, int width, double (*total)[T], N count)
+/* Two sums over the parts of each of the strip's channels: of(part, value, &a, &b) adds a part. Columns go around the warps, and a warp's
+** n-th is its n-th lane's. True in lanes that have one. */
+template <int T, class F> __device__ __forceinline__ bool strip_sums(const job &k, int width, int64_t *c, double *total_a, double *total_b, F of)
 {
-  __shared__ int odd;
-  const float2 *p = k.partial + (int64_t)blockIdx.x * k.parts * width;
-  const double shift = (double)p[threadIdx.x & (width - 1)].x;
-  fold<T>(width, k.parts, total, [&](int i, int j, double &a, double &b) {
-    const float2 v = p[(int64_t)i * width + j];
-    double n = count(i), d = (double)v.x - shift;
-    a += n * d;
-    b += (double)v.y + n * d * d;
-  });
-  if (threadIdx.x == 0) odd = 0;
-  __syncthreads();
-  const int64_t c = (int64_t)blockIdx.x * width + threadIdx.x;
-  if ((int)threadIdx.x < width && c < k.c) {
-    double d = total[0][threadIdx.x] / k.count, mean = shift + d, var = total[1][threadIdx.x] / k.count - d * d;
+  const int lane_ = threadIdx.x & 31;
+  int turn = 0, mine = width;
+#pragma unroll 1
+  for (int column = threadIdx.x >> 5; column < width; column += T / 32, turn++) {
+    const float2 *p = k.partial + ((int64_t)blockIdx.x * width + column) * k.parts;
+    double a = 0, b = 0;
+#pragma unroll 4
+    for (int i = lane_; i < k.parts; i += 32) of(i, p[i], a, b);
+    a = amp_reduce_warp<amp_sum>(a);
+    b = amp_reduce_warp<amp_sum>(b);
+    if (lane_ == turn) { mine = column; *total_a = a; *total_b = b; }
+  }
+  *c = (int64_t)blockIdx.x * width + mine;
+  return mine < width && *c < k.c;
+}
+
+/* The strip's statistics, from parts of count(part) elements with means from base(channel), and forward's coefficients */
+template <int T, class N, class B> __device__ __forceinline__ void settle(const job &k, int width, N count, B base)
+{
+  int64_t c;
+  double sum = 0, dev = 0;
+  int odd = 0;
+  if (strip_sums<T>(k, width, &c, &sum, &dev, [&](int i, float2 v, double &a, double &b) {
+        const double n = count(i), d = (double)v.x;
+        a += n * d;
+        b += (double)v.y + n * d * d;
+      })) {
+    const double d = sum * k.inverse, mean = (double)base(c) + d;
+    double var = dev * k.inverse - d * d;
     if (var < 0) var = 0;
-    if (!(fabs(mean) <= DBL_MAX && fabs(var) <= DBL_MAX)) odd = 1;
-    float m = (float)mean, r = (float)(1 / sqrt(var + k.eps));
+    odd = !(fabs(mean) <= DBL_MAX && fabs(var) <= DBL_MAX);
+    float m = (float)mean, r = (float)rsqrt(var + k.eps);
     double a = (double)r * (k.w ? (double)k.w[c] : 1.0);
     k.mean[c] = m;
     k.rstd[c] = r;
@@ -131,7 +154,7 @@ template <int T, class N> __device__ __forceinline__ void settle(const job &k, i
     k.coef[c] = (float)a;
     k.coef[k.c + c] = (float)((k.b ? (double)k.b[c] : 0.0) - (double)m * a);
   }
-  __syncthreads();
+  odd = __syncthreads_or(odd);
   if (threadIdx.x == 0) k.bad[blockIdx.x] = odd;
 }
 
@@ -144,26 +167,19 @@ __device__ __forceinline__ void forward_coef(const job &k, int64_t c, float m, f
 }
 
 /* The strip's gradients of w and b, and backward's coefficients */
-template <int T> __device__ __forceinline__ void settle_back(const job &k, int width, double (*total)[T])
+template <int T> __device__ __forceinline__ void settle_back(const job &k, int width)
 {
-  const float2 *p = k.partial + (int64_t)blockIdx.x * k.parts * width;
-  fold<T>(width, k.parts, total, [&](int i, int j, double &a, double &b) {
-    const float2 v = p[(int64_t)i * width + j];
-    a += (double)v.x;
-    b += (double)v.y;
-  });
-  const int64_t c = (int64_t)blockIdx.x * width + threadIdx.x;
-  if ((int)threadIdx.x < width && c < k.c) {
-    double sg = total[0][threadIdx.x], sx = total[1][threadIdx.x];
-    double r = (double)k.rstd[c], w = k.w ? (double)k.w[c] : 1.0, b = k.live ? -w * r * r * (sx * r) / k.count : 0;
-    float same;
-    k.coef[c] = (float)(w * r); /* forward's as well */
-    k.coef[k.c + c] = (float)b;
-    k.coef[2 * k.c + c] = (float)(k.live ? -w * r * sg / k.count - b * (double)k.mean[c] : 0);
-    forward_coef(k, c, k.mean[c], &same, k.coef + 3 * k.c + c);
-    if (k.gw) amp_store<double>(k.gw, k.gwdt, c * k.sgw, sx * r);
-    if (k.gb) amp_store<double>(k.gb, k.gbdt, c * k.sgb, sg);
-  }
+  int64_t c;
+  double sg = 0, sx = 0;
+  if (!strip_sums<T>(k, width, &c, &sg, &sx, [&](int, float2 v, double &a, double &b) { a += (double)v.x; b += (double)v.y; })) return;
+  const double r = (double)k.rstd[c], w = k.w ? (double)k.w[c] : 1.0, each = k.live ? w * r * k.inverse : 0, b = -each * r * (sx * r);
+  float same;
+  k.coef[c] = (float)(w * r); /* forward's as well */
+  k.coef[k.c + c] = (float)b;
+  k.coef[2 * k.c + c] = (float)(-each * sg - b * (double)k.mean[c]);
+  forward_coef(k, c, k.mean[c], &same, k.coef + 3 * k.c + c);
+  if (k.gw) amp_store<double>(k.gw, k.gwdt, c * k.sgw, sx * r);
+  if (k.gb) amp_store<double>(k.gb, k.gbdt, c * k.sgb, sg);
 }
 
 __device__ __forceinline__ void move_to(char *p, int dtype, int64_t i, double v, double momentum)
@@ -171,10 +187,9 @@ __device__ __forceinline__ void move_to(char *p, int dtype, int64_t i, double v,
   if (p) amp_store<double>(p, dtype, i, (1 - momentum) * amp_load<double>(p, dtype, i) + momentum * v);
 }
 
-/* Running statistics of `width` channels a column of blocks: the first block of apply in each sees to them, when all strips are known */
+/* Running statistics of `width` channels a column of blocks, when all strips are known */
 __device__ __forceinline__ void update(const job &k, int width)
 {
-  if (blockIdx.y != 0 || !k.update) return;
   int odd = 0;
   for (int i = threadIdx.x; i < k.strips; i += blockDim.x) odd |= k.bad[i];
   odd = __syncthreads_or(odd);

@@ -1,15 +1,15 @@
 /*
 ** batchnorm_planes.cu: batch norm of channels that are planes of whole vectors: a
 ** block takes a part of a channel over all images, 16 bytes at a time. A thread's
-** sums are shifted by its first value, so nothing cancels; they are joined in
-** double in an order that doesn't change, and the last block of a channel adds its
-** parts up to statistics and coefficients.
+** sums are shifted by its first value, so nothing cancels; they are joined in an
+** order that doesn't change, and the last block of a channel adds its parts up to
+** statistics and coefficients.
 */
 #include "batchnorm_job.cuh"
 
 namespace {
 
-enum { THREADS = 256, PARTS = 256 };
+enum { THREADS = 256, WARPS = THREADS / 32, PARTS = 256 };
 
 /* -- Planes: a block has a channel's vectors from..to, over all images ------------------------- */
 
@@ -31,8 +31,8 @@ __device__ __forceinline__ void walk_on(const job &k, walk &w)
 template <int D> __global__ void __launch_bounds__(THREADS) planes_stats(const job k)
 {
   PLANES_HERE(D);
-  __shared__ double total[2][THREADS];
-  __shared__ float sh[3][THREADS];
+  __shared__ float sh[2][2 * WARPS], count[WARPS];
+  const float base = amp_load<float>(k.x, D, c * k.run * V);
   float shift = 0, s = 0, q = 0, n = 0;
   for (int64_t u = from + threadIdx.x; u < to; u += THREADS, walk_on(k, w)) {
     float x[V];
@@ -42,27 +42,27 @@ template <int D> __global__ void __launch_bounds__(THREADS) planes_stats(const j
 #pragma unroll
     for (int j = 0; j < V; j++) { float d = x[j] - shift; s += d; q += d * d; }
   }
-  float m = n > 0 ? s / n : 0.f, dev = q - s * m;
-  sh[0][threadIdx.x] = n;
-  sh[1][threadIdx.x] = shift + m;
-  sh[2][threadIdx.x] = dev < 0 ? 0.f : dev;
-  __syncthreads();
-  const double base = (double)sh[1][0];
-  fold<THREADS>(1, THREADS, total, [&](int i, int, double &a, double &b) {
-    double e = (double)sh[0][i], d = (double)sh[1][i] - base;
-    if (e > 0) { a += e * d; b += (double)sh[2][i] + e * d * d; }
-  });
-  if (threadIdx.x == 0) {
-    double all = (double)((to - from) * V), d = total[0][0] / all;
-    k.partial[(int64_t)blockIdx.x * k.parts + blockIdx.y] = make_float2((float)(base + d), (float)(total[1][0] - all * d * d));
+  float m = n > 0 ? s / n : 0.f, dev = q - s * m, mean = n > 0 ? shift - base + m : 0.f;
+  if (dev < 0) dev = 0;
+#pragma unroll
+  for (int d = 16; d > 0; d >>= 1)
+    join(n, mean, dev, __shfl_xor_sync(0xffffffffu, n, d), __shfl_xor_sync(0xffffffffu, mean, d), __shfl_xor_sync(0xffffffffu, dev, d));
+  if ((threadIdx.x & 31) == 0) {
+    const int warp = threadIdx.x >> 5;
+    sh[0][2 * warp] = mean;
+    sh[1][2 * warp] = dev;
+    count[warp] = n;
   }
-  if (last_part(k)) settle<THREADS>(k, 1, total, [&](int i) { int64_t left = k.units - i * k.per; return (double)((left < k.per ? left : k.per) * V); });
+  leave_part<THREADS>(k, 1, sh[0], sh[1], count);
+  if (last_part(k))
+    settle<THREADS>(k, 1, [&](int i) { int64_t left = k.units - i * k.per; return (double)((left < k.per ? left : k.per) * V); },
+                    [&](int64_t ch) { return amp_load<float>(k.x, D, ch * k.run * V); });
 }
 
 template <int D, int AFTER> __global__ void __launch_bounds__(THREADS) planes_apply(const job k)
 {
   PLANES_HERE(D);
-  update(k, 1);
+  if (k.update && blockIdx.y == 0) update(k, 1);
   const float a = k.coef[c], b = k.coef[k.c + c];
 #pragma unroll 2
   for (int64_t u = from + threadIdx.x; u < to; u += THREADS, walk_on(k, w)) {
@@ -78,8 +78,7 @@ template <int D, int AFTER> __global__ void __launch_bounds__(THREADS) planes_ap
 template <int D, int AFTER> __global__ void __launch_bounds__(THREADS) planes_sums(const job k)
 {
   PLANES_HERE(D);
-  __shared__ double total[2][THREADS];
-  __shared__ float sh[2][THREADS];
+  __shared__ float sh[2][2 * WARPS];
   const float mean = k.mean[c];
   float s = 0, q = 0, a, b;
   forward_coef(k, c, mean, &a, &b);
@@ -97,12 +96,11 @@ template <int D, int AFTER> __global__ void __launch_bounds__(THREADS) planes_su
     }
     if (AFTER == JOINED) { amp_store_n<V>(k.gm, D, PLANES_AT, g); }
   }
-  sh[0][threadIdx.x] = s;
-  sh[1][threadIdx.x] = q;
-  __syncthreads();
-  fold<THREADS>(1, THREADS, total, [&](int i, int, double &u, double &v) { u += (double)sh[0][i]; v += (double)sh[1][i]; });
-  if (threadIdx.x == 0) k.partial[(int64_t)blockIdx.x * k.parts + blockIdx.y] = make_float2((float)total[0][0], (float)total[1][0]);
-  if (last_part(k)) settle_back<THREADS>(k, 1, total);
+  s = amp_reduce_warp<amp_sum>(s);
+  q = amp_reduce_warp<amp_sum>(q);
+  if ((threadIdx.x & 31) == 0) { sh[0][2 * (threadIdx.x >> 5)] = s; sh[1][2 * (threadIdx.x >> 5)] = q; }
+  leave_part<THREADS>(k, 1, sh[0], sh[1], NULL);
+  if (last_part(k)) settle_back<THREADS>(k, 1);
 }
 
 template <int D, int AFTER> __global__ void __launch_bounds__(THREADS) planes_back(const job k)

@@ -3,13 +3,13 @@
 ** memory's speed is all that counts: 16 bytes an access, many of them under way.
 **
 **   stats, sums   a block takes a strip of 128 bytes of channels and every so many
-**                 tiles of rows, a whole card's blocks side by side from the first
-**                 row to the last. A thread's sums are shifted by its first value,
-**                 so nothing cancels; they are joined in an order that doesn't
-**                 change, over a warp in float32, then in double. The last block of
+**                 tiles of rows, a whole card's blocks side by side from the last
+**                 row, which whoever wrote them left in the cache, to the first. A
+**                 thread's sums are shifted by its first value, so nothing cancels;
+**                 they are joined in an order that doesn't change. The last block of
 **                 a strip adds its parts up to statistics and coefficients.
-**   apply, back   tiles of whole rows from the last to the first: what the sums
-**                 read last, the cache still holds
+**   apply, back   tiles of whole rows from the first to the last: what the sums read
+**                 last, the cache still holds
 */
 #include "batchnorm_job.cuh"
 
@@ -23,42 +23,39 @@ template <int U> __device__ __forceinline__ void take(uint4 (&v)[U], const void 
 #pragma unroll
   for (int u = 0; u < U; u++) v[u] = row + u * down < rows ? ((const uint4 *)p)[at + u * line] : make_uint4(0, 0, 0, 0);
 }
-/* the last time these are read */
-template <int U> __device__ __forceinline__ void take_last(uint4 (&v)[U], const void *p, int64_t at, int64_t line, int64_t row, int64_t down, int64_t rows)
-{
-#pragma unroll
-  for (int u = 0; u < U; u++) v[u] = row + u * down < rows ? __ldcs((const uint4 *)p + at + u * line) : make_uint4(0, 0, 0, 0);
-}
 
 /* -- Sums ------------------------------------------------------------------------------- */
 
-/* Thread: a vector of channels; its rows in tiles of U x down rows, k.parts tiles on */
+/* Thread: a vector of channels; its rows in tiles of U x down rows from the last, k.parts tiles on */
 #define SUMS_HERE(D, T)                                                                                              \
-  enum { V = lane<D>::V, WARPS = T / 32, U = 4 };                                                                \
-  const int tx = threadIdx.x & ((1 << k.log) - 1), down = T >> k.log, width = V << k.log;                            \
+  enum { V = lane<D>::V, WARPS = T / 32, U = 4 };                                                                    \
+  const int tx = threadIdx.x & ((1 << k.log) - 1), down = T >> k.log, width = V << k.log, warp = threadIdx.x >> 5;   \
   const int64_t vectors = k.c / V, column = ((int64_t)blockIdx.x << k.log) + tx, line = down * vectors;              \
   const int64_t rows = column < vectors ? k.units : 0, on = (int64_t)k.parts * U * down;                             \
-  int64_t row = (int64_t)blockIdx.y * U * down + (threadIdx.x >> k.log)
+  int64_t row = rows ? (k.tiles - 1 - blockIdx.y) * U * down + (threadIdx.x >> k.log) : -1
 
 /* Rows that part i has */
-__device__ __forceinline__ double part_rows(const job &k, int i) { return (double)((k.whole + (i < k.extra)) * k.tile - (i == k.owner ? k.lack : 0)); }
+__device__ __forceinline__ double part_rows(const job &k, int i) { return k.most - (i < k.extra ? 0.0 : (double)k.tile) - (i == 0 ? k.lack : 0.0); }
 
 template <int D, int T> __global__ void __launch_bounds__(T, 1) rows_stats(const job k)
 {
   SUMS_HERE(D, T);
-  __shared__ float sh[2][WARPS * 8 * V], count[WARPS];
-  __shared__ double total[2][T];
-  float n = 0, mean[V], dev[V], shift[V];
+  __shared__ float sh[2][WARPS * (8 * V + 1)], count[WARPS];
+  float n = 0, mean[V], dev[V], shift[V], base[V];
 #pragma unroll
   for (int j = 0; j < V; j++) mean[j] = dev[j] = shift[j] = 0;
-  uint4 first = make_uint4(0, 0, 0, 0);
-  for (; row < rows; row += on) {
+  const uint4 origin = rows ? ((const uint4 *)k.x)[column] : make_uint4(0, 0, 0, 0);
+  uint4 first = origin;
+  for (; row >= 0; row -= on) {
+    if (row >= rows) continue;
     uint4 x[U];
     take(x, k.x, row * vectors + column, line, row, down, rows);
     if (n == 0) { first = x[0]; open<D>(shift, first); }
-    n += 1;
+    n += U;
+    if (row + (U - 1) * down >= rows) { /* the last tile */
 #pragma unroll
-    for (int u = 1; u < U; u++) { if (row + u * down < rows) n += 1; else x[u] = first; }
+      for (int u = 1; u < U; u++) if (row + u * down >= rows) { x[u] = first; n -= 1; }
+    }
 #pragma unroll
     for (int u = 0; u < U; u++) {
       float v[V];
@@ -67,58 +64,45 @@ template <int D, int T> __global__ void __launch_bounds__(T, 1) rows_stats(const
       for (int j = 0; j < V; j++) { float d = v[j] - shift[j]; mean[j] += d; dev[j] = fmaf(d, d, dev[j]); }
     }
   }
+  open<D>(base, origin);
   const float each = n > 0 ? 1 / n : 0.f;
 #pragma unroll
   for (int j = 0; j < V; j++) {
     float m = mean[j] * each, q = dev[j] - mean[j] * m;
-    mean[j] = shift[j] + m;
+    mean[j] = n > 0 ? shift[j] - base[j] + m : 0.f;
     dev[j] = q < 0 ? 0.f : q;
   }
+#pragma unroll 1
   for (int d = 16; d >> k.log; d >>= 1) { /* lanes with the same channels */
-    float n2 = __shfl_xor_sync(0xffffffffu, n, d), share = n2 > 0 ? n2 / (n + n2) : 0.f, both = n * share;
+    const float n1 = n, n2 = __shfl_xor_sync(0xffffffffu, n, d);
 #pragma unroll
     for (int j = 0; j < V; j++) {
-      float apart = __shfl_xor_sync(0xffffffffu, mean[j], d) - mean[j];
-      dev[j] += __shfl_xor_sync(0xffffffffu, dev[j], d) + (both > 0 ? apart * apart * both : 0.f);
-      if (share > 0) mean[j] += apart * share;
+      n = n1;
+      join(n, mean[j], dev[j], n2, __shfl_xor_sync(0xffffffffu, mean[j], d), __shfl_xor_sync(0xffffffffu, dev[j], d));
     }
-    n += n2;
   }
-  const int lane_ = threadIdx.x & 31, warp = threadIdx.x >> 5;
-  if (lane_ == tx) {
+  if ((int)(threadIdx.x & 31) == tx) {
 #pragma unroll
-    for (int j = 0; j < V; j++) { sh[0][warp * width + tx * V + j] = mean[j]; sh[1][warp * width + tx * V + j] = dev[j]; }
+    for (int j = 0; j < V; j++) { sh[0][warp * (width + 1) + tx * V + j] = mean[j]; sh[1][warp * (width + 1) + tx * V + j] = dev[j]; }
     if (tx == 0) count[warp] = n;
   }
-  __syncthreads();
-  const int here = threadIdx.x & (width - 1);
-  const double base = (double)sh[0][here];
-  fold<T>(width, WARPS, total, [&](int i, int j, double &a, double &b) {
-    double e = (double)count[i], d = (double)sh[0][i * width + j] - base;
-    if (e > 0) { a += e * d; b += (double)sh[1][i * width + j] + e * d * d; }
-  });
-  if ((int)threadIdx.x < width) {
-    double e = part_rows(k, blockIdx.y), d = total[0][threadIdx.x] / e;
-    k.partial[((int64_t)blockIdx.x * k.parts + blockIdx.y) * width + threadIdx.x] = make_float2((float)(base + d), (float)(total[1][threadIdx.x] - e * d * d));
-  }
-  if (last_part(k)) settle<T>(k, width, total, [&](int i) { return part_rows(k, i); });
+  leave_part<T>(k, width, sh[0], sh[1], count);
+  if (last_part(k)) settle<T>(k, width, [&](int i) { return part_rows(k, i); }, [&](int64_t c) { return amp_load<float>(k.x, D, c); });
 }
 
 /* Sums of g and g (x - mean); JOINED: g is masked by the result and kept */
 template <int D, int T, int AFTER> __global__ void __launch_bounds__(T, 1) rows_sums(const job k)
 {
   SUMS_HERE(D, T);
-  __shared__ float sh[2][WARPS * 8 * V];
-  __shared__ float about[3][8 * V];
-  __shared__ double total[2][T];
+  __shared__ float sh[2][WARPS * (8 * V + 1)], about[3][8 * V];
   uint4 x[U], g[U], y[U];
   auto fetch = [&] {
     const int64_t at = row * vectors + column;
     take(x, k.x, at, line, row, down, rows);
     take(g, k.g, at, line, row, down, rows);
-    if (AFTER == JOINED) { take_last(y, k.r, at, line, row, down, rows); }
+    if (AFTER == JOINED) { take(y, k.r, at, line, row, down, rows); }
   };
-  fetch();
+  if (row >= 0) fetch();
   if ((int)threadIdx.x < width) {
     const int64_t c = (int64_t)blockIdx.x * width + threadIdx.x;
     about[0][threadIdx.x] = c < k.c ? k.mean[c] : 0.f;
@@ -132,7 +116,7 @@ template <int D, int T, int AFTER> __global__ void __launch_bounds__(T, 1) rows_
     mean[j] = about[0][tx * V + j];
     if (AFTER == RELU) { a[j] = about[1][tx * V + j]; b[j] = about[2][tx * V + j]; }
   }
-  while (row < rows) {
+  while (row >= 0) {
 #pragma unroll
     for (int u = 0; u < U; u++) {
       float v[V], h[V], w[V];
@@ -147,34 +131,31 @@ template <int D, int T, int AFTER> __global__ void __launch_bounds__(T, 1) rows_
       }
       if (AFTER == JOINED && row + u * down < rows) { amp_store_n<V>(k.gm, D, (row * vectors + column + u * line) * V, h); }
     }
-    row += on;
-    if (row < rows) fetch();
+    row -= on;
+    if (row >= 0) fetch();
   }
+#pragma unroll 1
   for (int d = 16; d >> k.log; d >>= 1) {
 #pragma unroll
     for (int j = 0; j < V; j++) { s[j] += __shfl_xor_sync(0xffffffffu, s[j], d); q[j] += __shfl_xor_sync(0xffffffffu, q[j], d); }
   }
-  const int lane_ = threadIdx.x & 31, warp = threadIdx.x >> 5;
-  if (lane_ == tx) {
+  if ((int)(threadIdx.x & 31) == tx) {
 #pragma unroll
-    for (int j = 0; j < V; j++) { sh[0][warp * width + tx * V + j] = s[j]; sh[1][warp * width + tx * V + j] = q[j]; }
+    for (int j = 0; j < V; j++) { sh[0][warp * (width + 1) + tx * V + j] = s[j]; sh[1][warp * (width + 1) + tx * V + j] = q[j]; }
   }
-  __syncthreads();
-  fold<T>(width, WARPS, total, [&](int i, int j, double &u, double &v) { u += (double)sh[0][i * width + j]; v += (double)sh[1][i * width + j]; });
-  if ((int)threadIdx.x < width)
-    k.partial[((int64_t)blockIdx.x * k.parts + blockIdx.y) * width + threadIdx.x] = make_float2((float)total[0][threadIdx.x], (float)total[1][threadIdx.x]);
-  if (last_part(k)) settle_back<T>(k, width, total);
+  leave_part<T>(k, width, sh[0], sh[1], NULL);
+  if (last_part(k)) settle_back<T>(k, width);
 }
 
 /* -- Elements --------------------------------------------------------------------------- */
 
-/* Thread: a vector of channels of every `down`-th row of a tile; tiles from the last */
+/* Thread: a vector of channels of every `down`-th row of a tile */
 #define TILES_HERE(D)                                                                                                \
   enum { V = lane<D>::V };                                                                                           \
   const int across = k.across, tx = threadIdx.x % (unsigned)across, ty = threadIdx.x / (unsigned)across, down = TILE / across; \
   const int64_t vectors = k.c / V, column = (int64_t)blockIdx.x * across + tx, line = down * vectors, tiles = (k.units + U * down - 1) / (U * down); \
   const int64_t rows = column < vectors && ty < down ? k.units : 0;                                                  \
-  int64_t tile = tiles - 1 - blockIdx.y, row = tile * U * down + ty
+  int64_t tile = (int64_t)blockIdx.y - skip, row = tile * U * down + ty
 
 template <int V> __device__ __forceinline__ void coefficients(float (&v)[V], const float *p, int64_t c, bool here)
 {
@@ -188,18 +169,19 @@ template <int V> __device__ __forceinline__ void coefficients(float (&v)[V], con
 template <int D, int AFTER> __global__ void __launch_bounds__(TILE, 4) rows_apply(const job k)
 {
   enum { U = AFTER == JOINED ? 2 : 4 };
+  const int skip = k.update, apart = gridDim.y - skip; /* the first row of blocks moves the running statistics */
   TILES_HERE(D);
+  if (tile < 0) { update(k, across * V); return; }
   uint4 x[U], z[U];
   float a[V], b[V];
   auto fetch = [&] {
-    take_last(x, k.x, row * vectors + column, line, row, down, rows);
-    if (AFTER == JOINED) { take_last(z, k.r, row * vectors + column, line, row, down, rows); }
+    take(x, k.x, row * vectors + column, line, row, down, rows);
+    if (AFTER == JOINED) { take(z, k.r, row * vectors + column, line, row, down, rows); }
   };
   fetch();
   coefficients(a, k.coef, column * V, rows > 0);
   coefficients(b, k.coef + k.c, column * V, rows > 0);
-  update(k, across * V);
-  while (tile >= 0) {
+  while (tile < tiles) {
 #pragma unroll
     for (int u = 0; u < U; u++) {
       float v[V], w[V];
@@ -209,28 +191,29 @@ template <int D, int AFTER> __global__ void __launch_bounds__(TILE, 4) rows_appl
       for (int j = 0; j < V; j++) v[j] = finish<D, AFTER>(k, v[j], AFTER == JOINED ? w[j] : 0.f, a[j], b[j]);
       if (row + u * down < rows) amp_store_n<V>(k.y, D, (row * vectors + column + u * line) * V, v);
     }
-    tile -= gridDim.y;
+    tile += apart;
     row = tile * U * down + ty;
-    if (tile >= 0) fetch();
+    if (tile < tiles) fetch();
   }
 }
 
 template <int D, int AFTER> __global__ void __launch_bounds__(TILE, AFTER == RELU ? 3 : 4) rows_back(const job k)
 {
   enum { U = 2 };
+  const int skip = 0, apart = gridDim.y;
   TILES_HERE(D);
   uint4 x[U], g[U];
   float a[V], b[V], d[V], f[V];
   auto fetch = [&] {
-    take_last(x, k.x, row * vectors + column, line, row, down, rows);
-    take_last(g, k.g, row * vectors + column, line, row, down, rows);
+    take(x, k.x, row * vectors + column, line, row, down, rows);
+    take(g, k.g, row * vectors + column, line, row, down, rows);
   };
   fetch();
   coefficients(a, k.coef, column * V, rows > 0);
   coefficients(b, k.coef + k.c, column * V, rows > 0);
   coefficients(d, k.coef + 2 * k.c, column * V, rows > 0);
   coefficients(f, k.coef + 3 * k.c, column * V, AFTER == RELU && rows > 0);
-  while (tile >= 0) {
+  while (tile < tiles) {
 #pragma unroll
     for (int u = 0; u < U; u++) {
       float v[V], h[V];
@@ -240,19 +223,19 @@ template <int D, int AFTER> __global__ void __launch_bounds__(TILE, AFTER == REL
       for (int j = 0; j < V; j++) v[j] = fmaf(a[j], masked<D, AFTER>(h[j], v[j], a[j], f[j]), fmaf(b[j], v[j], d[j]));
       if (row + u * down < rows) amp_store_n<V>(k.y, D, (row * vectors + column + u * line) * V, v);
     }
-    tile -= gridDim.y;
+    tile += apart;
     row = tile * U * down + ty;
-    if (tile >= 0) fetch();
+    if (tile < tiles) fetch();
   }
 }
 
 /* -- Launches ----------------------------------------------------------------------------- */
 
-/* Blocks of apply: a tile each, as far as a grid goes */
-static dim3 tiles_of(const job &k, int vectors, int turns)
+/* Blocks of apply: a tile each, as far as a grid goes, and a row of `more` */
+static dim3 tiles_of(const job &k, int vectors, int turns, int more)
 {
   int64_t tile = (int64_t)(TILE / k.across) * turns, tiles = (k.units + tile - 1) / tile;
-  return dim3((unsigned)((vectors + k.across - 1) / k.across), (unsigned)(tiles < 65535 ? tiles : 65535));
+  return dim3((unsigned)((vectors + k.across - 1) / k.across), (unsigned)((tiles < 65000 ? tiles : 65000) + more));
 }
 
 template <int D> static void pass(const job &k, int which, int after)
@@ -265,11 +248,11 @@ template <int D> static void pass(const job &k, int which, int after)
     else if (after == RELU) AMP_LAUNCH((rows_sums<D, SUMS, RELU>), grid, SUMS, 0, k);
     else AMP_LAUNCH((rows_sums<D, SUMS, PLAIN>), grid, SUMS, 0, k);
   } else if (which == AMP_BN_APPLY) {
-    if (after == JOINED) AMP_LAUNCH((rows_apply<D, JOINED>), tiles_of(k, vectors, 2), TILE, 0, k);
-    else if (after == RELU) AMP_LAUNCH((rows_apply<D, RELU>), tiles_of(k, vectors, 4), TILE, 0, k);
-    else AMP_LAUNCH((rows_apply<D, PLAIN>), tiles_of(k, vectors, 4), TILE, 0, k);
-  } else if (after == RELU) AMP_LAUNCH((rows_back<D, RELU>), tiles_of(k, vectors, 2), TILE, 0, k);
-  else AMP_LAUNCH((rows_back<D, PLAIN>), tiles_of(k, vectors, 2), TILE, 0, k);
+    if (after == JOINED) AMP_LAUNCH((rows_apply<D, JOINED>), tiles_of(k, vectors, 2, k.update), TILE, 0, k);
+    else if (after == RELU) AMP_LAUNCH((rows_apply<D, RELU>), tiles_of(k, vectors, 4, k.update), TILE, 0, k);
+    else AMP_LAUNCH((rows_apply<D, PLAIN>), tiles_of(k, vectors, 4, k.update), TILE, 0, k);
+  } else if (after == RELU) AMP_LAUNCH((rows_back<D, RELU>), tiles_of(k, vectors, 2, 0), TILE, 0, k);
+  else AMP_LAUNCH((rows_back<D, PLAIN>), tiles_of(k, vectors, 2, 0), TILE, 0, k);
 }
 
 } // namespace
@@ -282,12 +265,12 @@ int amp_bn_cut_rows(amp_bn_job *k, int dtype, bool back)
   k->across = vectors < TILE ? vectors : TILE;
   k->strips = (vectors + (1 << k->log) - 1) >> k->log;
   k->tile = (int64_t)(threads >> k->log) * 4;
-  const int64_t parts = amp__cuda_here()->sms / k->strips, tiles = (k->units + k->tile - 1) / k->tile;
-  k->parts = (int32_t)(parts < 1 ? 1 : parts < tiles ? parts : tiles);
-  k->whole = tiles / k->parts;
-  k->extra = (int32_t)(tiles % k->parts);
-  k->owner = (int32_t)((tiles - 1) % k->parts);
-  k->lack = tiles * k->tile - k->units;
+  k->tiles = (k->units + k->tile - 1) / k->tile;
+  const int64_t parts = amp__cuda_here()->sms / k->strips;
+  k->parts = (int32_t)(parts < 1 ? 1 : parts < k->tiles ? parts : k->tiles);
+  k->most = (double)((k->tiles + k->parts - 1) / k->parts * k->tile);
+  k->extra = (int32_t)((k->tiles - 1) % k->parts + 1);
+  k->lack = (double)(k->tiles * k->tile - k->units);
   return v << k->log;
 }
 

@@ -5,10 +5,10 @@
 ** (F::flat 0: its code is too long to be there eight times, it has no wide kernel);
 ** amp_ew_run finds out how the operands lie and launches one of two kernels:
 **
-**   wide   8 elements a thread and turn, 16-byte accesses: all operands dense alike
-**          (or one value), or broadcast and strided where along the last of the
-**          merged dimensions each has neighbours or one value
-**   any    what else is broadcast and strided, one element a thread and turn
+**   wide   floats of 16 and 32 bits and bytes, 8 elements at once and 16-byte accesses:
+**          all operands dense alike (or one value), or broadcast and strided where
+**          along the last of the merged dimensions each has neighbours or one value
+**   any    the rest, one element a thread and turn
 **
 ** Dimensions are ordered by the result's strides and merged. Numbers and scalars of
 ** the CPU travel as values in the launch, scalars of the card are read by every
@@ -20,10 +20,11 @@
 
 enum { AMP_EW_MOST = 5, AMP_EW_VECTOR = 8 };
 enum { AMP_EW_DENSE, AMP_EW_ONE, AMP_EW_VALUE };
+#define AMP_EW_TURN(NIN) ((NIN) <= 2 ? 2 : 1) /* vectors of a thread at once */
 
 typedef struct amp_ew {
   int64_t n;
-  int32_t nd, small, aligned; /* nd 0: flat; small: turns fit 31 bits; aligned: 16-byte accesses where operands are dense */
+  int32_t nd, small; /* nd 0: flat; small: turns fit 31 bits */
   int64_t size[AMP_MAX_DIM];
   amp_divisor by[AMP_MAX_DIM]; /* sizes; wide kernel: the last one's and its strides are a vector's */
   struct { char *p; int32_t dtype, mode; int64_t stride[AMP_MAX_DIM]; double v; int64_t i; } op[AMP_EW_MOST]; /* results first */
@@ -46,27 +47,83 @@ template <int K> __device__ __forceinline__ void amp_ew_places(const amp_ew &e, 
   }
 }
 
+/* 8 elements of a dtype with 1, 2 or (floats) 4 bytes, on their way: all operands' are before the first is waited for */
+static inline bool amp_ew_vector_dtype(int dtype) { return dtype == AMP_FLOAT32 || dtype == AMP_FLOAT16 || dtype == AMP_BFLOAT16 || amp__dtype_size[dtype] == 1; }
+__device__ __forceinline__ bool amp_ew_half(int dtype) { return dtype == AMP_FLOAT16 || dtype == AMP_BFLOAT16; }
+
+typedef struct amp_ew_raw { uint4 a, b; } amp_ew_raw;
+__device__ __forceinline__ void amp_ew_fetch(amp_ew_raw &r, const char *p, int dtype, int64_t i)
+{
+  if (dtype == AMP_FLOAT32) {
+    const uint4 *q = (const uint4 *)(p + 4 * i);
+    r.a = q[0];
+    r.b = q[1];
+  } else if (amp_ew_half(dtype)) r.a = *(const uint4 *)(p + 2 * i);
+  else {
+    const uint2 v = *(const uint2 *)(p + i);
+    r.a.x = v.x;
+    r.a.y = v.y;
+  }
+}
+template <class T> __device__ __forceinline__ void amp_ew_open(T (&v)[AMP_EW_VECTOR], const amp_ew_raw &r, int dtype)
+{
+  const unsigned w[8] = { r.a.x, r.a.y, r.a.z, r.a.w, r.b.x, r.b.y, r.b.z, r.b.w };
+#pragma unroll
+  for (int k = 0; k < 8; k++) {
+    if (dtype == AMP_FLOAT32) v[k] = (T)__uint_as_float(w[k]);
+    else if (amp_ew_half(dtype)) {
+      const uint16_t h = (uint16_t)(w[k / 2] >> (16 * (k & 1)));
+      v[k] = (T)(dtype == AMP_FLOAT16 ? amp_h2f(h) : amp_bf2f(h));
+    } else {
+      const uint8_t b = (uint8_t)(w[k / 4] >> (8 * (k & 3)));
+      v[k] = dtype == AMP_INT8 ? (T)(int8_t)b : dtype == AMP_UINT8 ? (T)b : (T)(b != 0);
+    }
+  }
+}
+template <class R> __device__ __forceinline__ void amp_ew_put(char *p, int dtype, int64_t i, const R (&v)[AMP_EW_VECTOR])
+{
+  if (dtype == AMP_FLOAT32) amp_store_n<AMP_EW_VECTOR>(p, AMP_FLOAT32, i, v);
+  else if (dtype == AMP_FLOAT16) amp_store_n<AMP_EW_VECTOR>(p, AMP_FLOAT16, i, v);
+  else if (dtype == AMP_BFLOAT16) amp_store_n<AMP_EW_VECTOR>(p, AMP_BFLOAT16, i, v);
+  else {
+    unsigned w[2] = { 0, 0 };
+#pragma unroll
+    for (int k = 0; k < 8; k++) w[k / 4] |= (unsigned)(uint8_t)(dtype == AMP_BOOL ? v[k] != 0 : amp_whole(v[k])) << (8 * (k & 3));
+    *(uint2 *)(p + i) = make_uint2(w[0], w[1]);
+  }
+}
+
 template <class T, class R, int NIN, class F> __global__ void __launch_bounds__(256) amp_ew_wide(const amp_ew e, const F f)
 {
-  enum { N = AMP_EW_VECTOR };
+  enum { N = AMP_EW_VECTOR, U = AMP_EW_TURN(NIN) };
   T value[NIN > 0 ? NIN : 1] = {};
 #pragma unroll
   for (int k = 0; k < NIN; k++) if (e.op[1 + k].mode == AMP_EW_VALUE) value[k] = amp_ew_value<T>(e, 1 + k);
-  AMP_FOR(j, (e.n + N - 1) / N) {
-    int64_t i = j * N, at[NIN + 1];
-    if (e.aligned && i + N <= e.n) {
-      T x[NIN > 0 ? NIN : 1][N];
-      R y[N];
-      if (e.nd) amp_ew_places(e, (uint32_t)j, at);
+  for (int64_t first = (int64_t)blockIdx.x * (256 * U) + threadIdx.x; first * N < e.n; first += (int64_t)gridDim.x * (256 * U)) {
+    int64_t at[U][NIN + 1];
+    amp_ew_raw raw[U][NIN > 0 ? NIN : 1];
+#pragma unroll
+    for (int u = 0; u < U; u++) {
+      const int64_t j = first + u * 256;
+      if ((j + 1) * N > e.n) continue;
+      if (e.nd) amp_ew_places(e, (uint32_t)j, at[u]);
       else {
 #pragma unroll
-        for (int k = 0; k <= NIN; k++) at[k] = e.op[k].mode == AMP_EW_DENSE ? i : 0;
+        for (int k = 0; k <= NIN; k++) at[u][k] = e.op[k].mode == AMP_EW_DENSE ? j * N : 0;
       }
 #pragma unroll
+      for (int k = 0; k < NIN; k++) if (e.op[1 + k].mode == AMP_EW_DENSE) amp_ew_fetch(raw[u][k], e.op[1 + k].p, e.op[1 + k].dtype, at[u][1 + k]);
+    }
+#pragma unroll
+    for (int u = 0; u < U; u++) {
+      if ((first + u * 256 + 1) * N > e.n) continue;
+      T x[NIN > 0 ? NIN : 1][N];
+      R y[N];
+#pragma unroll
       for (int k = 0; k < NIN; k++) {
-        if (e.op[1 + k].mode == AMP_EW_DENSE) amp_load_n<N>(x[k], e.op[1 + k].p, e.op[1 + k].dtype, at[1 + k]);
+        if (e.op[1 + k].mode == AMP_EW_DENSE) amp_ew_open(x[k], raw[u][k], e.op[1 + k].dtype);
         else {
-          T one = e.op[1 + k].mode == AMP_EW_VALUE ? value[k] : amp_load<T>(e.op[1 + k].p, e.op[1 + k].dtype, at[1 + k]);
+          T one = e.op[1 + k].mode == AMP_EW_VALUE ? value[k] : amp_load<T>(e.op[1 + k].p, e.op[1 + k].dtype, at[u][1 + k]);
 #pragma unroll
           for (int q = 0; q < N; q++) x[k][q] = one;
         }
@@ -78,17 +135,17 @@ template <class T, class R, int NIN, class F> __global__ void __launch_bounds__(
         for (int k = 0; k < NIN; k++) a[k] = x[k][q];
         y[q] = f.of(a);
       }
-      amp_store_n<N>(e.op[0].p, e.op[0].dtype, at[0], y);
-    } else { /* flat */
-      int m = e.n - i < N ? (int)(e.n - i) : N;
-      for (int q = 0; q < m; q++) {
-        T a[NIN > 0 ? NIN : 1];
-#pragma unroll
-        for (int k = 0; k < NIN; k++)
-          a[k] = e.op[1 + k].mode == AMP_EW_VALUE ? value[k] : amp_load<T>(e.op[1 + k].p, e.op[1 + k].dtype, e.op[1 + k].mode == AMP_EW_DENSE ? i + q : 0);
-        amp_store<R>(e.op[0].p, e.op[0].dtype, i + q, f.of(a));
-      }
+      amp_ew_put(e.op[0].p, e.op[0].dtype, at[u][0], y);
     }
+  }
+  /* flat: less than a vector */
+  const int64_t i = e.n / N * N + threadIdx.x;
+  if (blockIdx.x == 0 && i < e.n) {
+    T a[NIN > 0 ? NIN : 1];
+#pragma unroll
+    for (int k = 0; k < NIN; k++)
+      a[k] = e.op[1 + k].mode == AMP_EW_VALUE ? value[k] : amp_load<T>(e.op[1 + k].p, e.op[1 + k].dtype, e.op[1 + k].mode == AMP_EW_DENSE ? i : 0);
+    amp_store<R>(e.op[0].p, e.op[0].dtype, i, f.of(a));
   }
 }
 
@@ -133,7 +190,7 @@ static inline bool amp_ew_vectors(amp_ew *e, int nin)
   for (int k = 0; k <= nin; k++) {
     if (e->op[k].mode == AMP_EW_VALUE) continue;
     if (e->op[k].stride[last] == 0) continue;
-    if (e->op[k].stride[last] != 1 || ((uintptr_t)e->op[k].p & 15)) return false;
+    if (e->op[k].stride[last] != 1 || ((uintptr_t)e->op[k].p & 15) || !amp_ew_vector_dtype(e->op[k].dtype)) return false;
     for (int d = 0; d < last; d++) if (e->op[k].stride[d] % AMP_EW_VECTOR) return false;
   }
   for (int k = 0; k <= nin; k++) {
@@ -141,7 +198,6 @@ static inline bool amp_ew_vectors(amp_ew *e, int nin)
     e->op[k].stride[last] *= AMP_EW_VECTOR;
   }
   e->size[last] /= AMP_EW_VECTOR;
-  e->aligned = 1;
   return true;
 }
 
@@ -151,7 +207,6 @@ static inline bool amp_ew_layout(amp_ew *e, amp_tensor *out, amp_tensor *const *
   bool flat = wide && (out->flags & AMP_T_DENSE) != 0;
   memset((void *)e, 0, sizeof *e);
   e->n = out->numel;
-  e->aligned = 1;
   for (int d = 0; d < out->ndim; d++) e->size[d] = out->size[d];
   for (int k = 0; k <= nin; k++) {
     amp_tensor *t = k ? in[k - 1] : out;
@@ -164,9 +219,9 @@ static inline bool amp_ew_layout(amp_ew *e, amp_tensor *out, amp_tensor *const *
     }
     e->op[k].p = (char *)amp__data(t);
     amp_ew_strides(t, out, e->op[k].stride);
-    if ((uintptr_t)e->op[k].p & 15) e->aligned = 0;
+    if (k && t->numel == 1) { e->op[k].mode = AMP_EW_ONE; continue; }
+    if (((uintptr_t)e->op[k].p & 15) || !amp_ew_vector_dtype(t->dtype)) flat = false;
     if (k == 0) continue;
-    if (t->numel == 1) { e->op[k].mode = AMP_EW_ONE; continue; }
     if (t->numel != out->numel || t->ndim > out->ndim) { flat = false; continue; }
     for (int d = 0; d < out->ndim; d++)
       if (out->size[d] != 1 && e->op[k].stride[d] != out->stride[d]) flat = false;
@@ -206,10 +261,11 @@ template <class T, class R, int NIN, class F> static int amp_ew_run(amp_tensor *
 {
   amp_ew e;
   if (out->numel == 0) return 0;
-  bool wide = amp_ew_layout(&e, out, in, NIN, F::flat);
-  if constexpr (F::flat) {
+  constexpr bool can = F::flat && (sizeof(T) <= 4 || NIN == 0); /* few operands of double and int64_t would fit */
+  bool wide = amp_ew_layout(&e, out, in, NIN, can);
+  if constexpr (can) {
     if (wide) {
-      AMP_LAUNCH((amp_ew_wide<T, R, NIN, F>), amp_grid(e.n, 256 * AMP_EW_VECTOR), 256, 0, e, f);
+      AMP_LAUNCH((amp_ew_wide<T, R, NIN, F>), amp_grid(e.n, 256 * AMP_EW_VECTOR * AMP_EW_TURN(NIN), 1 << 12), 256, 0, e, f);
       return 0;
     }
   }

@@ -51,10 +51,11 @@ template <class T> __global__ void __launch_bounds__(256) gemm(const amp_product
 }
 
 /* Eight columns of a row a thread and turn */
-__global__ void __launch_bounds__(256) add_few(const amp_product p, const float *sum)
+__global__ void __launch_bounds__(256, 3) add_few(const amp_product p, const float *sum)
 {
   enum { N = 8 };
   int64_t groups = (p.n + N - 1) / N;
+  bool wide = p.bcs == 1 && p.brs % N == 0 && ((uintptr_t)p.b & 15) == 0;
   AMP_FOR(t, p.m * groups) {
     int64_t i = t / groups, j0 = (t - i * groups) * N;
     int most = p.n - j0 < N ? (int)(p.n - j0) : N;
@@ -65,10 +66,14 @@ __global__ void __launch_bounds__(256) add_few(const amp_product p, const float 
 #pragma unroll
       for (int q = 0; q < N; q++) v[q] = q < most ? sum[i * p.n + j0 + q] : 0;
     }
+#pragma unroll 1
     for (int64_t l = 0; l < p.k; l++) {
       float a = amp_load<float>(p.a, p.dtype, i * p.ars + l * p.acs);
+      if (whole && wide) amp_load_n<N>(b, p.b, p.dtype, l * p.brs + j0);
+      else {
 #pragma unroll
-      for (int q = 0; q < N; q++) b[q] = q < most ? amp_load<float>(p.b, p.dtype, l * p.brs + (j0 + q) * p.bcs) : 0;
+        for (int q = 0; q < N; q++) b[q] = q < most ? amp_load<float>(p.b, p.dtype, l * p.brs + (j0 + q) * p.bcs) : 0;
+      }
 #pragma unroll
       for (int q = 0; q < N; q++) v[q] += a * b[q];
     }

@@ -211,8 +211,9 @@ template <int D, bool WARP> __global__ void __launch_bounds__(WARP ? 256 : 512, 
     span_load(now, row, first, step);
     const slope<float> c = slope_of<float>(k, r, scale);
     const float each = k.smooth != 0 ? c.each : 0.f;
-    const int64_t label = c.y - row.head; /* in elements of the whole vectors */
     const bool off = c.y < 0;
+    const int at = c.y < row.head ? -1 : (int)((c.y - row.head) / V); /* the label's vector */
+    bool mine = false;
     const int64_t edge = blockIdx.y == 0 ? span_edge(row, lane) : -1;
     if (edge >= 0) amp_store<float>(k.y.p, D, to + edge, off ? 0.f : slope_at<float>(k, c, amp_load<float>(k.x.p, D, from + edge), edge));
     for (int j = first; j < row.count; j += UNROLL * step) {
@@ -229,15 +230,12 @@ template <int D, bool WARP> __global__ void __launch_bounds__(WARP ? 256 : 512, 
         } else {
 #pragma unroll
           for (int q = 0; q < V; q++) v[q] = c.all * amp_exp_fast(v[q] - c.lse) - each;
-          const int64_t q0 = label - (int64_t)place * V;
-          if (q0 >= 0 && q0 < V) {
-#pragma unroll
-            for (int q = 0; q < V; q++) if (q == (int)q0) v[q] -= c.take;
-          }
         }
         out[place] = amp_pack<D>(v);
+        mine |= place == at;
       }
     }
+    if (mine) amp_store<float>(k.y.p, D, to + c.y, slope_at<float>(k, c, amp_load<float>(k.x.p, D, from + c.y), c.y));
   }
 }
 

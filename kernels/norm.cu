@@ -2,145 +2,16 @@
 ** norm.cu: rows layer_norm and rms_norm, and their backward rows; renorm.
 **
 ** A row of data (the last dimensions) lies in one piece, or the data is copied to C
-** order. float32 and 16-bit rows of whole vectors, up to 1024 elements for a warp
-** and 4096 for a block, are read once and stay in registers; other rows are read
-** again out of the cache. Backward, such a thread also keeps its columns' sums of
-** the gradients of weight and bias over all rows that it takes; blocks' sums are
-** added by a second launch, in a fixed order.
+** order. float32 and 16-bit rows of whole vectors stay in registers (norm.cuh);
+** others are read again out of the cache. Backward, blocks leave sums of the
+** gradients of weight and bias, which another launch adds in a fixed order.
 */
 #include "elementwise.cuh"
-#include "rows.cuh"
+#include "norm.cuh"
 
 namespace {
 
 enum { CHUNKS = 64 };
-
-typedef struct job {
-  const char *x, *g, *w, *b;   /* w, b may be NULL */
-  char *y, *mean, *rstd;       /* mean NULL: about 0 */
-  int32_t xdt, gdt, wdt, bdt, ydt, sdt, wide, rms; /* sdt: of mean and rstd */
-  int64_t rows, n;
-  double eps;
-  char *partial;               /* [blocks][2][n] */
-} job;
-
-/* -- Rows in registers ------------------------------------------------------------ */
-
-template <bool WARP, int K> __global__ void __launch_bounds__(256) forward_fast(const job k)
-{
-  AMP_ROW_LANES(WARP);
-  const int vectors = (int)(k.n >> 3);
-  const float each = 1.f / (float)k.n;
-  AMP_ROW_LOOP(WARP, r, k.rows) {
-    float v[K][8], sum = 0, dev = 0;
-    int64_t base = r * k.n;
-#pragma unroll
-    for (int j = 0; j < K; j++)
-      if (lane + j * lanes < vectors) {
-        amp_load_n<8>(v[j], k.x, k.xdt, base + ((int64_t)(lane + j * lanes) << 3));
-        if (!k.rms) {
-#pragma unroll
-          for (int q = 0; q < 8; q++) sum += v[j][q];
-        }
-      }
-    float mean = k.rms ? 0.f : amp_row_reduce<WARP, amp_sum>(sum, 0.f) * each;
-#pragma unroll
-    for (int j = 0; j < K; j++)
-      if (lane + j * lanes < vectors) {
-#pragma unroll
-        for (int q = 0; q < 8; q++) { float d = v[j][q] - mean; dev += d * d; }
-      }
-    float rstd = (float)(1 / sqrt((double)(amp_row_reduce<WARP, amp_sum>(dev, 0.f) * each) + k.eps));
-    if (lane == 0) {
-      if (!k.rms) amp_store<float>(k.mean, k.sdt, r, mean);
-      amp_store<float>(k.rstd, k.sdt, r, rstd);
-    }
-#pragma unroll
-    for (int j = 0; j < K; j++)
-      if (lane + j * lanes < vectors) {
-        int64_t i = (int64_t)(lane + j * lanes) << 3;
-        float w[8], b[8];
-        if (k.w) amp_load_n<8>(w, k.w, k.wdt, i);
-        if (k.b) amp_load_n<8>(b, k.b, k.bdt, i);
-#pragma unroll
-        for (int q = 0; q < 8; q++) {
-          float y = (v[j][q] - mean) * rstd;
-          if (k.w) y *= w[q];
-          if (k.b) y += b[q];
-          v[j][q] = y;
-        }
-        amp_store_n<8>(k.y, k.ydt, base + i, v[j]);
-      }
-  }
-}
-
-template <bool WARP, int K> __global__ void __launch_bounds__(256) backward_fast(const job k)
-{
-  __shared__ float part[WARP ? 8 : 1][WARP ? 257 : 1];
-  AMP_ROW_LANES(WARP);
-  const int vectors = (int)(k.n >> 3);
-  const float each = 1.f / (float)k.n;
-  float gw[K][8], gb[K][8];
-#pragma unroll
-  for (int j = 0; j < K; j++) {
-#pragma unroll
-    for (int q = 0; q < 8; q++) gw[j][q] = gb[j][q] = 0;
-  }
-  AMP_ROW_LOOP(WARP, r, k.rows) {
-    float x[K][8], g[K][8], s0 = 0, s1 = 0;
-    int64_t base = r * k.n;
-    float mean = k.rms ? 0.f : amp_load<float>(k.mean, k.sdt, r), rstd = amp_load<float>(k.rstd, k.sdt, r);
-#pragma unroll
-    for (int j = 0; j < K; j++)
-      if (lane + j * lanes < vectors) {
-        int64_t i = (int64_t)(lane + j * lanes) << 3;
-        float w[8];
-        amp_load_n<8>(x[j], k.x, k.xdt, base + i);
-        amp_load_n<8>(g[j], k.g, k.gdt, base + i);
-        if (k.w) amp_load_n<8>(w, k.w, k.wdt, i);
-#pragma unroll
-        for (int q = 0; q < 8; q++) {
-          x[j][q] = (x[j][q] - mean) * rstd;
-          gw[j][q] += g[j][q] * x[j][q];
-          gb[j][q] += g[j][q];
-          if (k.w) g[j][q] *= w[q];
-          s0 += g[j][q];
-          s1 += g[j][q] * x[j][q];
-        }
-      }
-    s0 = k.rms ? 0.f : amp_row_reduce<WARP, amp_sum>(s0, 0.f) * each;
-    s1 = amp_row_reduce<WARP, amp_sum>(s1, 0.f) * each;
-#pragma unroll
-    for (int j = 0; j < K; j++)
-      if (lane + j * lanes < vectors) {
-#pragma unroll
-        for (int q = 0; q < 8; q++) g[j][q] = rstd * (g[j][q] - s0 - x[j][q] * s1);
-        amp_store_n<8>(k.y, k.ydt, base + ((int64_t)(lane + j * lanes) << 3), g[j]);
-      }
-  }
-  float *out = (float *)k.partial + (int64_t)blockIdx.x * 2 * k.n;
-#pragma unroll
-  for (int j = 0; j < K; j++) {
-#pragma unroll
-    for (int side = 0; side < 2; side++) {
-      if (!WARP) {
-        if (lane + j * lanes < vectors) {
-#pragma unroll
-          for (int q = 0; q < 8; q++) out[side * k.n + ((int64_t)(lane + j * lanes) << 3) + q] = side ? gb[j][q] : gw[j][q];
-        }
-        continue;
-      }
-      __syncthreads();
-#pragma unroll
-      for (int q = 0; q < 8; q++) part[threadIdx.x >> 5][lane * 8 + q] = side ? gb[j][q] : gw[j][q];
-      __syncthreads();
-      float s = 0;
-#pragma unroll
-      for (int w = 0; w < 8; w++) s += part[w][threadIdx.x];
-      if (j * 256 + (int)threadIdx.x < k.n) out[side * k.n + j * 256 + threadIdx.x] = s;
-    }
-  }
-}
 
 /* -- Any row ------------------------------------------------------------------------- */
 
@@ -186,7 +57,8 @@ template <class T, bool WARP> __global__ void __launch_bounds__(WARP ? 256 : 102
     for (int64_t i = from + lane; i < to; i += lanes) {
       T g = amp_load<T>(k.g, k.gdt, i), x = (amp_load<T>(k.x, k.xdt, i) - mean) * rstd;
       if (k.w) g *= amp_load<T>(k.w, k.wdt, i - from);
-      amp_store<T>(k.y, k.ydt, i, rstd * (g - s0 - x * s1));
+      T y = rstd * (g - s0 - x * s1);
+      amp_store<T>(k.y, k.ydt, i, k.more ? y + amp_load<T>(k.more, k.ydt, i) : y);
     }
   }
 }
@@ -211,18 +83,22 @@ template <class T> __global__ void __launch_bounds__(256) columns_any(const job 
   ((T *)k.partial)[((int64_t)blockIdx.y * 2 + threadIdx.y) * k.n + c] = s;
 }
 
-/* the sums of all blocks: of weight (which 0), of bias (which 1); block 32 x 8 */
-template <class T> __global__ void __launch_bounds__(256) add_blocks(const T *p, int64_t blocks, int64_t n, char *gw, int wdt, char *gb, int bdt)
+/* the sums of all blocks: of weight (which 0), of bias (which 1); block 32 x 32 */
+template <class T> __global__ void __launch_bounds__(1024) add_blocks(const T *p, int blocks, int64_t n, char *gw, int wdt, char *gb, int bdt)
 {
-  __shared__ T part[8][33];
+  __shared__ T part[32][33];
   int64_t c = (int64_t)blockIdx.x * 32 + threadIdx.x;
   int side = blockIdx.y;
   T s = 0;
-  for (int64_t b = threadIdx.y; c < n && b < blocks; b += 8) s += p[(b * 2 + side) * n + c];
+  if (c < n) {
+#pragma unroll 8
+    for (int b = threadIdx.y; b < blocks; b += 32) s += p[((int64_t)b * 2 + side) * n + c];
+  }
   part[threadIdx.y][threadIdx.x] = s;
   __syncthreads();
-  if (threadIdx.y != 0 || c >= n) return;
-  for (int y = 1; y < 8; y++) s += part[y][threadIdx.x];
+  s = amp_reduce_warp<amp_sum>(part[threadIdx.x][threadIdx.y]);
+  c = (int64_t)blockIdx.x * 32 + threadIdx.y;
+  if (threadIdx.x != 0 || c >= n) return;
   if (side == 0 && gw) amp_store<T>(gw, wdt, c, s);
   if (side == 1 && gb) amp_store<T>(gb, bdt, c, s);
 }
@@ -249,9 +125,60 @@ static void shape(job *k, const amp_slot *a, const amp_tensor *x)
   k->rows = k->n ? x->numel / k->n : 0;
 }
 
-static bool fast(const job *k, bool f64, bool back)
+/* May a row stay in registers? */
+static bool fast(const job *k, bool f64, int64_t most)
 {
-  return !f64 && k->wide && k->n % 8 == 0 && k->n <= (back ? 4096 : 8192);
+  return !f64 && k->wide && k->sdt == AMP_FLOAT32 && k->xdt == k->ydt && k->n % (k->xdt == AMP_FLOAT32 ? 4 : 8) == 0 && k->n <= most;
+}
+
+/* Threads that have `each` elements of a row of n */
+static unsigned threads_of(int64_t n, int each) { return (unsigned)((n + 32 * each - 1) / (32 * each) * 32); }
+
+template <int XB, int WB> static void forward_rows(const job &k)
+{
+  enum { U = XB / 2 }; /* vectors that 8 elements are */
+  const unsigned warps = amp_grid(k.rows, 4, 4096), blocks = amp_grid(k.rows, 1, 4096);
+  if (k.n <= 256) AMP_LAUNCH((forward_fast<XB, WB, U, true>), warps, 128, 0, k);
+  else if (k.n <= 512) AMP_LAUNCH((forward_fast<XB, WB, 2 * U, true>), warps, 128, 0, k);
+  else if (k.n <= 768) AMP_LAUNCH((forward_fast<XB, WB, 3 * U, true>), warps, 128, 0, k);
+  else if (k.n <= 1024) AMP_LAUNCH((forward_fast<XB, WB, 4 * U, true>), warps, 128, 0, k);
+  else if (k.n <= 16 * 512) AMP_LAUNCH((forward_fast<XB, WB, 2 * U, false>), blocks, threads_of(k.n, 16), 0, k);
+  else AMP_LAUNCH((forward_fast<XB, WB, 4 * U, false>), blocks, threads_of(k.n, 32), 0, k);
+}
+
+/* Elements that a thread has backward, threads of a block, blocks: all on the card at once, with equal numbers of rows */
+typedef struct plan { int each; unsigned threads, blocks; } plan;
+static plan backward_plan(const job *k)
+{
+  plan p;
+  int64_t sms = amp__cuda_here()->sms, items = k->rows, most;
+  if (k->n <= 1024) {
+    p.each = (int)((k->n + 255) / 256) * 8;
+    p.threads = p.each > 24 ? 384 : 512;
+    items = (k->rows + p.threads / 32 - 1) / (p.threads / 32);
+    most = p.each > 8 ? sms : 2 * sms;
+  } else {
+    p.each = k->n <= 16 * 512 ? 16 : 24;
+    p.threads = threads_of(k->n, p.each);
+    most = sms * (512 / p.threads > 4 ? 4 : 512 / p.threads);
+  }
+  int64_t per = (items + most - 1) / most;
+  p.blocks = (unsigned)((items + per - 1) / per);
+  return p;
+}
+template <int XB, int GB> static void backward_rows(const job &k, const plan &p)
+{
+  enum { U = XB / 2 };
+  const size_t shared = (size_t)p.each * (k.n <= 1024 ? 32 : p.threads) * sizeof(float);
+  if (k.n <= 1024)
+    switch (p.each) {
+    case 8: AMP_LAUNCH((backward_fast<XB, GB, U, true>), p.blocks, p.threads, shared, k); break;
+    case 16: AMP_LAUNCH((backward_fast<XB, GB, 2 * U, true>), p.blocks, p.threads, shared, k); break;
+    case 24: AMP_LAUNCH((backward_fast<XB, GB, 3 * U, true>), p.blocks, p.threads, shared, k); break;
+    default: AMP_LAUNCH((backward_fast<XB, GB, 4 * U, true>), p.blocks, p.threads, shared, k);
+    }
+  else if (p.each == 16) AMP_LAUNCH((backward_fast<XB, GB, 2 * U, false>), p.blocks, p.threads, shared, k);
+  else AMP_LAUNCH((backward_fast<XB, GB, 3 * U, false>), p.blocks, p.threads, shared, k);
 }
 
 static int forward(amp_call *c, bool rms, amp_tensor *w, amp_tensor *b, amp_tensor *mean, amp_tensor *rstd, double eps)
@@ -277,12 +204,11 @@ static int forward(amp_call *c, bool rms, amp_tensor *w, amp_tensor *b, amp_tens
     k.rms = rms;
     k.eps = eps;
     k.wide = amp_wide(k.x) && amp_wide(k.y) && amp_wide(k.w) && amp_wide(k.b);
-    unsigned warps = amp_grid(k.rows, 8, 16), blocks = amp_grid(k.rows, 1, 16);
-    if (fast(&k, f64, false)) {
-      if (k.n <= 256) AMP_LAUNCH((forward_fast<true, 1>), warps, 256, 0, k);
-      else if (k.n <= 1024) AMP_LAUNCH((forward_fast<true, 4>), warps, 256, 0, k);
-      else if (k.n <= 2048) AMP_LAUNCH((forward_fast<false, 1>), blocks, 256, 0, k);
-      else AMP_LAUNCH((forward_fast<false, 4>), blocks, 256, 0, k);
+    const bool narrow = (!k.w || k.wdt == k.xdt) && (!k.b || k.bdt == k.xdt) && k.xdt != AMP_FLOAT32; /* weights as the input, or float32 */
+    if (fast(&k, f64, ROW_FORWARD) && (eps == 0 || eps > 1e-30) && (narrow || ((!k.w || k.wdt == AMP_FLOAT32) && (!k.b || k.bdt == AMP_FLOAT32)))) {
+      if (k.xdt == AMP_FLOAT32) forward_rows<4, 4>(k);
+      else if (narrow) forward_rows<2, 2>(k);
+      else forward_rows<2, 4>(k);
     } else amp_by_float(f64 ? AMP_FLOAT64 : AMP_FLOAT32, [&](auto zero) {
         typedef decltype(zero) T;
         AMP_ROW_LAUNCH(forward_any, T, k.rows, k.n, k);
@@ -295,7 +221,7 @@ static int forward(amp_call *c, bool rms, amp_tensor *w, amp_tensor *b, amp_tens
   return amp_give(rstd, r, rc);
 }
 
-static int backward(amp_call *c, bool rms, amp_tensor *mean, amp_tensor *rstd, amp_tensor *w)
+static int backward(amp_call *c, bool rms, amp_tensor *mean, amp_tensor *rstd, amp_tensor *w, amp_tensor *sum)
 {
   amp_tensor *g = c->in[0], *x = c->in[1], *y = c->out[0], *gw = c->out[1], *gb = rms ? NULL : c->out[2], *out, *dw, *db, *s = NULL;
   job k;
@@ -311,6 +237,7 @@ static int backward(amp_call *c, bool rms, amp_tensor *mean, amp_tensor *rstd, a
   k.x = dense(&h, x, &k.xdt);
   k.g = dense(&h, g, &k.gdt);
   k.w = dense(&h, w, &k.wdt);
+  k.more = dense(&h, sum, &k.ydt, y->dtype);
   k.mean = (char *)dense(&h, mean, &k.sdt, rstd->dtype);
   k.rstd = (char *)dense(&h, rstd, &k.sdt);
   out = amp_take(y, y->dtype);
@@ -318,9 +245,11 @@ static int backward(amp_call *c, bool rms, amp_tensor *mean, amp_tensor *rstd, a
   db = gb ? amp_take(gb, gb->dtype) : NULL;
   bool f64 = rstd->dtype == AMP_FLOAT64 || x->dtype == AMP_FLOAT64;
   k.rms = rms;
-  k.wide = out && amp_wide(k.x) && amp_wide(k.g) && amp_wide(k.w) && amp_wide(amp__data(out));
-  bool quick = fast(&k, f64, true);
-  int64_t blocks = quick ? amp_grid(k.rows, k.n <= 1024 ? 8 : 1, 2) : k.rows < CHUNKS * 8 ? (k.rows + 7) / 8 : (int64_t)CHUNKS;
+  k.wide = out && amp_wide(k.x) && amp_wide(k.g) && amp_wide(k.more) && amp_wide(amp__data(out));
+  k.ydt = y->dtype;
+  bool quick = fast(&k, f64, ROW_BACK) && (k.xdt == AMP_FLOAT32 ? k.gdt != AMP_FLOAT64 : k.gdt == k.xdt);
+  plan p = backward_plan(&k);
+  int64_t blocks = quick ? p.blocks : k.rows < CHUNKS * 8 ? (k.rows + 7) / 8 : (int64_t)CHUNKS;
   s = amp__cuda_scratch((size_t)blocks * 2 * (size_t)k.n * (f64 ? 8 : 4));
   if (!out || (gw && !dw) || (gb && !db) || !s) h.rc = AMP_E_MEMORY;
   if (h.rc == 0) {
@@ -328,11 +257,9 @@ static int backward(amp_call *c, bool rms, amp_tensor *mean, amp_tensor *rstd, a
     k.partial = (char *)amp__data(s);
     unsigned grid = (unsigned)blocks;
     if (quick) {
-      if (k.n <= 256) AMP_LAUNCH((backward_fast<true, 1>), grid, 256, 0, k);
-      else if (k.n <= 512) AMP_LAUNCH((backward_fast<true, 2>), grid, 256, 0, k);
-      else if (k.n <= 1024) AMP_LAUNCH((backward_fast<true, 4>), grid, 256, 0, k);
-      else if (k.n <= 2048) AMP_LAUNCH((backward_fast<false, 1>), grid, 256, 0, k);
-      else AMP_LAUNCH((backward_fast<false, 2>), grid, 256, 0, k);
+      if (k.xdt != AMP_FLOAT32) backward_rows<2, 2>(k, p);
+      else if (k.gdt != AMP_FLOAT32) backward_rows<4, 2>(k, p);
+      else backward_rows<4, 4>(k, p);
     }
     amp_by_float(f64 ? AMP_FLOAT64 : AMP_FLOAT32, [&](auto zero) {
       typedef decltype(zero) T;
@@ -342,7 +269,7 @@ static int backward(amp_call *c, bool rms, amp_tensor *mean, amp_tensor *rstd, a
         AMP_LAUNCH((columns_any<T>), dim3(cols, grid), dim3(32, 8), 0, k);
       }
       if (dw || db)
-        AMP_LAUNCH((add_blocks<T>), dim3(cols, 2), dim3(32, 8), 0, (const T *)k.partial, blocks, k.n, dw ? (char *)amp__data(dw) : (char *)NULL, dw ? (int)dw->dtype : 0,
+        AMP_LAUNCH((add_blocks<T>), dim3(cols, 2), dim3(32, 32), 0, (const T *)k.partial, (int)blocks, k.n, dw ? (char *)amp__data(dw) : (char *)NULL, dw ? (int)dw->dtype : 0,
                    db ? (char *)amp__data(db) : (char *)NULL, db ? (int)db->dtype : 0);
       return 0;
     });
@@ -363,16 +290,20 @@ struct times { enum { flat = 0 }; template <class T> __device__ __forceinline__ 
 
 extern "C" {
 
-int amp__cuda_layer_norm(amp_call *c) { return forward(c, false, argument(c, 1), argument(c, 2), c->out[1], c->out[2], c->a[9].f); }
+int amp__cuda_layer_norm(amp_call *c)
+{
+  int rc = forward(c, false, argument(c, 1), argument(c, 2), c->out[1], c->out[2], c->a[9].f);
+  return rc == 0 && c->twin ? amp__cuda_copy_to(c->out[AMP_TWIN], c->out[0]) : rc;
+}
 int amp__cuda_rms_norm(amp_call *c)
 {
   double last = c->in[0]->dtype == AMP_FLOAT64 ? DBL_EPSILON : FLT_EPSILON;
   return forward(c, true, argument(c, 1), NULL, NULL, c->out[1], c->a[9].i == AMP_NONE ? last : c->a[9].f);
 }
-/* grad input mean rstd weight? */
-int amp__cuda_layer_norm_backward(amp_call *c) { return backward(c, false, c->in[2], c->in[3], argument(c, 4)); }
-/* grad input rstd weight? */
-int amp__cuda_rms_norm_backward(amp_call *c) { return backward(c, true, NULL, c->in[2], argument(c, 3)); }
+/* grad input mean rstd weight? sum? */
+int amp__cuda_layer_norm_backward(amp_call *c) { return backward(c, false, c->in[2], c->in[3], argument(c, 4), argument(c, 5)); }
+/* grad input rstd weight? sum? */
+int amp__cuda_rms_norm_backward(amp_call *c) { return backward(c, true, NULL, c->in[2], argument(c, 3), argument(c, 4)); }
 
 int amp__cuda_renorm(amp_call *c) /* p dim maxnorm */
 {

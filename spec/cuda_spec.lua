@@ -422,6 +422,36 @@ end
 ]])
 end)
 
+describe('the 16-bit copy that layer norm leaves', function()
+  case('is what a cast gives, once, and not after a change in place', [[
+for _, dtype in ipairs { 'float16', 'bfloat16' } do
+  amp.manual_seed(1)
+  local norm, one, two = nn.LayerNorm(16):to 'cuda', nn.Linear(16, 8):to 'cuda', nn.Linear(16, 8):to 'cuda'
+  local x = randn(4, 16)
+  local function run(change)
+    for _, m in ipairs { norm, one, two } do m:zero_grad() end
+    local y, out
+    amp.autocast({ dtype = dtype }, function()
+      y = change(norm(x))
+      out = one(y) + two(y) * 2
+    end)
+    same('float32', y.dtype, 'dtype')
+    out:float():pow(2):sum():backward()
+    return { out, norm.weight.grad:clone(), norm.bias.grad:clone(), one.weight.grad:clone(), two.weight.grad:clone() }
+  end
+  local function compare(what, a, b)
+    for i = 1, #a do equal(a[i], b[i], what .. ' ' .. dtype .. ' ' .. i) end
+  end
+  compare('as it is', run(function(y) return y end), run(function(y) return y:clone() end))
+  compare('changed', run(function(y) return y:mul_(2) end), run(function(y) return y * 2 end))
+  local y = amp.autocast({ dtype = dtype }, function() return norm(x) end)
+  local low = y:to(dtype)
+  low:detach():zero_()
+  assert(y:to(dtype):abs():max():item() > 0.5, 'a second cast sees the first')
+end
+]])
+end)
+
 describe('what came for the input of a convolution so far', function()
   case('is added by the pass that makes its own share', [[
 amp.manual_seed(9)

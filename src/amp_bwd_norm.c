@@ -177,20 +177,28 @@ int amp__bwd_batch_norm_backward(amp_bwd *b) {
 
 /* -- Layer norm ------------------------------------------------------------------------- */
 
+/* What came for the input x so far, if the backward row may add it */
+static amp_tensor *add_so_far(amp_bwd *b, const amp_tensor *x) {
+  b->summed = b->sum && NEED(b, 0) && b->sum->dtype == x->dtype;
+  return b->summed ? b->sum : NULL;
+}
+
 int amp__bwd_layer_norm(amp_bwd *b) {
   amp_tensor *out[AMP_MAX_OUT];
-  amp_tensor *in[5] = { G(b), IN(b, 0), OUT(b, 1), OUT(b, 2), amp__has(b, 1) ? IN(b, 1) : NULL };
+  amp_tensor *in[6] = { G(b), IN(b, 0), OUT(b, 1), OUT(b, 2), amp__has(b, 1) ? IN(b, 1) : NULL };
+  OR_FAIL(in[1]);
   if (amp__has(b, 1)) OR_FAIL(in[4]);
+  in[5] = add_so_far(b, in[1]);
   amp_sl s = amp__sl();
   amp__sl_copy(&s, b->a, 9);
-  int rc = amp__xs(AMP_OP_layer_norm_backward, &s, 5, in, out);
+  int rc = amp__xs(AMP_OP_layer_norm_backward, &s, 6, in, out);
   if (rc == 0 && NEED(b, 0)) rc = GIN(b, 0, amp__xto(b, 0, out[0]));
   if (rc == 0 && NEED(b, 1)) rc = GIN(b, 1, amp__xto(b, 1, out[1]));
   if (rc == 0 && NEED(b, 2)) rc = GIN(b, 2, amp__xto(b, 2, out[2]));
   return rc;
 }
 
-/* A row of the last dimensions: im is the place of the mean, -1: none */
+/* A row of the last dimensions: im is the place of the mean, -1: none; the sum stands behind the weight, iw */
 static int rows(amp_bwd *b, int im, int ir, int iw) {
   const amp_shape *h = SHAPE(b, 1);
   int first = h->ndim - (int)b->a[0].i;
@@ -209,6 +217,10 @@ static int rows(amp_bwd *b, int im, int ir, int iw) {
   }
   if (im >= 0) OR_FAIL(n.mean = amp__xkept(IN(b, im), h->ndim, h->size, inner));
   n.r = amp__xkept(IN(b, ir), h->ndim, h->size, inner);
+  if (b->g[0] && NEED(b, iw + 1)) {
+    int rc = GIN(b, iw + 1, amp__xto(b, iw + 1, b->g[0]));
+    if (rc < 0) return rc;
+  }
   return second(b, &n, b->g[0], b->g[1], im >= 0 ? b->g[2] : NULL);
 }
 
@@ -218,11 +230,13 @@ int amp__bwd_layer_norm_backward(amp_bwd *b) { return rows(b, 2, 3, 4); }
 
 int amp__bwd_rms_norm(amp_bwd *b) {
   amp_tensor *out[AMP_MAX_OUT];
-  amp_tensor *in[4] = { G(b), IN(b, 0), OUT(b, 1), amp__has(b, 1) ? IN(b, 1) : NULL };
+  amp_tensor *in[5] = { G(b), IN(b, 0), OUT(b, 1), amp__has(b, 1) ? IN(b, 1) : NULL };
+  OR_FAIL(in[1]);
   if (amp__has(b, 1)) OR_FAIL(in[3]);
+  in[4] = add_so_far(b, in[1]);
   amp_sl s = amp__sl();
   amp__sl_copy(&s, b->a, 9);
-  int rc = amp__xs(AMP_OP_rms_norm_backward, &s, 4, in, out);
+  int rc = amp__xs(AMP_OP_rms_norm_backward, &s, 5, in, out);
   if (rc == 0 && NEED(b, 0)) rc = GIN(b, 0, amp__xto(b, 0, out[0]));
   if (rc == 0 && NEED(b, 1)) rc = GIN(b, 1, amp__xto(b, 1, out[1]));
   return rc;

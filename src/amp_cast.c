@@ -171,20 +171,19 @@ static amp_tensor *shadowed(amp_tensor *t)
   return (leaf->flags & AMP_T_REQUIRES_GRAD) && !(leaf->flags & AMP_T_HISTORY) ? leaf : NULL;
 }
 
-/* An alias of the shadow as t lies in it, tied to t by a cast node. */
-static amp_tensor *from_shadow(amp_tensor *t, amp_tensor *leaf, int dtype)
+/* v (taken, may be NULL), t in dtype without a kernel's help, tied to t by a cast node; leaf: of whose shadow v is a part, or NULL */
+static amp_tensor *tied(amp_tensor *v, amp_tensor *t, amp_tensor *leaf, int dtype)
 {
-  bool took = several() && lock_shadows();
-  amp_tensor *s = amp__shadow(leaf, dtype), *v = NULL;
-  if (s) v = t == leaf ? amp__tensor_alias(s) : amp__tensor_view(s, t->ndim, t->size, t->stride, s->offset + t->offset - leaf->offset);
-  unlock_shadows(took);
   if (v == NULL || !amp__S->grad_mode) return v;
-  amp_node *n = amp__node_new(AMP_OP_cast, 1, 1, 1, 1, t->ndim);
+  amp_node *n = amp__node_new(AMP_OP_cast, 1, 1, 1, leaf != NULL, t->ndim);
   if (n == NULL) { amp__free(v); return NULL; }
-  n->flags |= AMP_N_CAST | AMP_N_SHADOW;
-  n->saved[0].t = leaf; /* what the copy was made of: later changes of it are changes of the copy */
-  n->saved[0].version = amp__version(leaf);
-  amp__retain(leaf);
+  n->flags |= AMP_N_CAST;
+  if (leaf) {
+    n->flags |= AMP_N_SHADOW;
+    n->saved[0].t = leaf; /* what the copy was made of: later changes of it are changes of the copy */
+    n->saved[0].version = amp__version(leaf);
+    amp__retain(leaf);
+  }
   n->a[0].i = dtype;
   for (int i = 0; i < 2; i++) {
     amp_shape *p = amp__shape_of(n, i);
@@ -202,12 +201,48 @@ static amp_tensor *from_shadow(amp_tensor *t, amp_tensor *leaf, int dtype)
   return v;
 }
 
+static amp_tensor *from_shadow(amp_tensor *t, amp_tensor *leaf, int dtype)
+{
+  bool took = several() && lock_shadows();
+  amp_tensor *s = amp__shadow(leaf, dtype), *v = NULL;
+  if (s) v = t == leaf ? amp__tensor_alias(s) : amp__tensor_view(s, t->ndim, t->size, t->stride, s->offset + t->offset - leaf->offset);
+  unlock_shadows(took);
+  return tied(v, t, leaf, dtype);
+}
+
+void amp__want_twin(amp_call *c)
+{
+  const amp_state *S = amp__S;
+  const amp_meta *m = &c->meta[0];
+  if (m->device == AMP_CPU || m->dtype != AMP_FLOAT32 || c->flags || !S->grad_mode || !S->autocast_on) return;
+  const amp_autocast_state *a = &S->autocast[m->device];
+  bool recorded = false;
+  for (int i = 0; i < c->nin; i++) recorded |= c->in[i] && amp__tracked(c->in[i]);
+  if (!recorded || !a->enabled || !amp__is_half(a->dtype)) return;
+  amp__out(c, AMP_TWIN, a->dtype, m->ndim, m->size);
+  c->twin = true;
+}
+
+/* The copy in 16 bits that t's maker left, if it is still one: it goes to the first who asks. */
+static amp_tensor *take_twin(amp_tensor *t, int dtype)
+{
+  amp_tensor *twin = t->ag ? t->ag->twin : NULL;
+  if (twin == NULL || twin->dtype != dtype || amp__version(t) != 0) return NULL;
+  t->ag->twin = NULL;
+  return twin;
+}
+
 amp_tensor *amp__cast(amp_tensor *t, int dtype)
 {
   amp_state *S = amp__S;
   if (t->dtype == dtype) { amp__retain(t); return t; }
   amp_tensor *leaf = amp__is_half(dtype) && S->autocast[t->device].cache ? shadowed(t) : NULL;
   if (leaf) return from_shadow(t, leaf, dtype);
+  amp_tensor *twin = take_twin(t, dtype);
+  if (twin) {
+    S->casts++;
+    return tied(twin, t, NULL, dtype);
+  }
   amp_tensor *out[AMP_MAX_OUT] = { NULL };
   amp_slot a = { .i = dtype };
   int32_t autocast_on = S->autocast_on;

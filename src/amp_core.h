@@ -156,6 +156,7 @@ bool amp__capture_here(void);                      /* it is this state */
 
 /* What an output will be; outputs may lie in the storage of the first (which then says how large that is). */
 enum { AMP_M_C_ORDER, AMP_M_STRIDES, AMP_M_ROOM, AMP_M_SHARED };
+enum { AMP_TWIN = 3 };          /* where a call's output in 16 bits is, for the cast that a region will want (amp_cast.c); not a result */
 typedef struct amp_meta {
   uint8_t dtype, ndim, device, device_index;
   uint8_t strides;              /* C order; as stride[] says; so, in a storage of `room` elements; so, in out[0]'s storage from `room` on */
@@ -232,6 +233,7 @@ struct amp_call {
   int id;
   unsigned flags;                 /* AMP_INPLACE, AMP_OUT */
   int nin, nout;
+  bool twin;                      /* out[AMP_TWIN] is one */
   uint32_t unsaved;               /* bits as in the row's save: what this call's backward does without; set by the shape rule */
   amp_tensor **in;                /* borrowed; absent ones NULL */
   amp_tensor *out[AMP_MAX_OUT];   /* owned; set by dispatch before the kernel */
@@ -424,10 +426,12 @@ struct amp_ag {
   amp_tensor *shadow;          /* low-precision copy, its storage's version tells stale aliases */
   uint32_t shadow_version;     /* of self's storage that the shadow is right for */
   uint8_t shadow_owned;        /* an optimizer keeps it: don't drop at a region's end */
+  amp_tensor *twin;            /* self in 16 bits, left by what made it, while self's storage is as it was then; the first cast takes it */
   int64_t shadow_epoch;        /* region in which an exposed storage's shadow was filled */
   amp_ag *prev, *next;         /* list of droppable shadows; */
   amp_state *list_owner;       /* whose list, NULL: none */
 };
+void amp__want_twin(amp_call *c);            /* a shape rule's: a region's next cast of out[0] will be to 16 bits */
 amp_ag *amp__ag(amp_tensor *t);              /* made at need; NULL with error */
 void amp__ag_free(amp_tensor *t);
 int amp__record(amp_call *c);                /* tie c->out to c->in */

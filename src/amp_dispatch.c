@@ -223,7 +223,15 @@ static int run_kernel(amp_state *S, amp_call *c, uint32_t tracked, amp_tensor *g
   if (given) {
     amp__bump(given);
     if (recording) amp__rebase_end(c, &rebase, rc == 0);
-  } else if (rc == 0 && recording && c->op->bwd) rc = amp__record(c);
+  } else if (rc == 0 && recording && c->op->bwd) {
+    amp_tensor *twin = c->out[AMP_TWIN];
+    if (amp_unlikely(c->twin)) { c->out[AMP_TWIN] = NULL; c->nout = AMP_TWIN; }
+    rc = amp__record(c);
+    if (amp_unlikely(c->twin)) {
+      if (rc == 0 && c->out[0]->ag) c->out[0]->ag->twin = twin;
+      else amp__free(twin);
+    }
+  }
   return rc;
 }
 
@@ -247,7 +255,7 @@ __attribute__((noinline)) int amp__dispatch_op(int op, unsigned flags, amp_tenso
   uint32_t seen = 0;
   int rc, nowned = 0;
   amp_tensor *given = NULL, *small_owned[AMP_MAX_IN], **owned = small_owned;
-  c.op = d; c.id = op; c.flags = flags; c.nin = nin; c.nout = 0; c.unsaved = 0;
+  c.op = d; c.id = op; c.flags = flags; c.nin = nin; c.nout = 0; c.unsaved = 0; c.twin = false;
   c.in = c.in_; c.a = c.a_;
   memset(c.out, 0, sizeof c.out);
   bool outermost = S->priv->op == NULL;

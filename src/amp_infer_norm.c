@@ -117,17 +117,27 @@ int amp__infer_layer_norm(amp_call *c)
   amp__out(c, 0, x->dtype, x->ndim, x->size);
   amp__out(c, 1, amp__acc_dtype(x->dtype), lead, x->size);
   amp__out(c, 2, amp__acc_dtype(x->dtype), lead, x->size);
+  amp__want_twin(c);
   return 0;
 }
 
-/* grad input mean rstd weight? */
+/* What a backward row is to add to the input's gradient, at place i */
+static int addend(const amp_call *c, int i)
+{
+  const amp_tensor *x = c->in[1], *s = i < c->nin ? c->in[i] : NULL;
+  int rc = s ? amp__want_shape(s, "sum", x->ndim, x->size) : 0;
+  if (rc == 0 && s && s->dtype != x->dtype) return amp__fail_arg(AMP_E_DTYPE, i + 1, "sum is %s, expected %s, as the input", amp_dtype_name(s->dtype), amp_dtype_name(x->dtype));
+  return rc;
+}
+
+/* grad input mean rstd weight? sum? */
 int amp__infer_layer_norm_backward(amp_call *c)
 {
   const amp_tensor *g = c->in[0], *x = c->in[1], *w = c->nin > 4 ? c->in[4] : NULL;
   int64_t shape[AMP_MAX_DIM];
   int n, lead, rc = trailing(x, c->a, &n, shape, &lead);
   if (rc < 0 || (rc = amp__want_shape(g, "grad", x->ndim, x->size)) < 0 || (rc = amp__want_shape(c->in[2], "mean", lead, x->size)) < 0
-      || (rc = amp__want_shape(c->in[3], "rstd", lead, x->size)) < 0) return rc;
+      || (rc = amp__want_shape(c->in[3], "rstd", lead, x->size)) < 0 || (rc = addend(c, 5)) < 0) return rc;
   if (w && (rc = amp__want_shape(w, "weight", n, shape)) < 0) return rc;
   int dtype = w ? w->dtype : c->in[2]->dtype;
   amp__out(c, 0, x->dtype, x->ndim, x->size);
@@ -189,13 +199,13 @@ int amp__infer_rms_norm(amp_call *c) /* input weight? shape eps */
   return 0;
 }
 
-/* grad input rstd weight? */
+/* grad input rstd weight? sum? */
 int amp__infer_rms_norm_backward(amp_call *c)
 {
   const amp_tensor *g = c->in[0], *x = c->in[1], *w = c->nin > 3 ? c->in[3] : NULL;
   int64_t shape[AMP_MAX_DIM];
   int n, lead, rc = trailing(x, c->a, &n, shape, &lead);
-  if (rc < 0 || (rc = amp__want_shape(g, "grad", x->ndim, x->size)) < 0 || (rc = amp__want_shape(c->in[2], "rstd", lead, x->size)) < 0) return rc;
+  if (rc < 0 || (rc = amp__want_shape(g, "grad", x->ndim, x->size)) < 0 || (rc = amp__want_shape(c->in[2], "rstd", lead, x->size)) < 0 || (rc = addend(c, 4)) < 0) return rc;
   if (w && (rc = amp__want_shape(w, "weight", n, shape)) < 0) return rc;
   amp__out(c, 0, x->dtype, x->ndim, x->size);
   amp__out(c, 1, w ? w->dtype : c->in[2]->dtype, n, shape);

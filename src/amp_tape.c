@@ -37,6 +37,7 @@ void amp__ag_free(amp_tensor *t)
   if (ag == NULL) return;
   t->ag = NULL;
   amp__shadow_drop(ag);
+  amp__free(ag->twin);
   if (ag->hook) amp__dead_push(ag->hook);
   amp__free(ag->grad.value);
   amp__free(ag->grad.factor);

@@ -2,7 +2,9 @@
 -- without padding, causal or masked, every layout of operands, values that are not finite. Large shapes on a real card
 -- only. Needs a GPU (or the emulator).
 local amp = require 'amp'
+local core = require 'amp.ffi'
 local H = require 'spec.helper'
+local C, S = core.C, core.S
 
 local here = amp.cuda.is_available()
 local card = here and not amp.cuda.get_device_properties().name:find 'emulated'
@@ -122,7 +124,9 @@ describe('attention on a GPU agrees with the CPU:', function()
           assert.equal(64, got:float():ne(got:float()):sum():item())
         end
       end)
-      it('the same bits at every run', function()
+      it('the same bits at every run if asked for', function()
+        finally(function() amp.use_deterministic(false) end)
+        amp.use_deterministic(true)
         local o = { dtype = dtype, n = 2, h = 3, l = card and 1000 or 130, s = card and 1000 or 130, d = 64, kind = 'packed', grad = 'turned', causal = true }
         local q, k, v, g = inputs(o)
         local first = run(o, 'cuda', q, k, v, g)
@@ -130,6 +134,19 @@ describe('attention on a GPU agrees with the CPU:', function()
           local again = run(o, 'cuda', q, k, v, g)
           for i = 1, 4 do H.same(again[i], first[i]) end
         end
+      end)
+      it('by cuDNN wherever it can, where it is there', function()
+        local was = C.amp_device_set(S, 1, 'cudnn', 2)
+        finally(function() C.amp_device_set(S, 1, 'cudnn', was) end)
+        local function both(o) -- plans are made, plans are there
+          check(o)
+          check(o)
+        end
+        both { dtype = dtype, l = 128, s = 128, kind = 'packed', grad = 'turned', causal = true, n = 2, h = 3 }
+        both { dtype = dtype, l = 100, s = 197, d = 40, kind = 'turned', grad = 'plain' }
+        both { dtype = dtype, l = 197, s = 100, d = 128, causal = true }
+        check { dtype = dtype, l = 40, s = 50, scale = -0.3 }
+        check { dtype = dtype, l = 40, s = 50, mask = 'bool' }
       end)
       if card then
         it('large', function()

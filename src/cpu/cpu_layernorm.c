@@ -15,9 +15,9 @@ typedef struct ln {
   int type;
   bool rms;                           /* about 0, not about the mean */
   int64_t rows, n, per;               /* per: rows of a block */
-  const char *x, *g;
+  const char *x, *g, *add;            /* add NULL, or added to y (backward) */
   char *y;
-  int xdt, gdt, ydt;
+  int xdt, gdt, ydt, adt;
   void *mean, *rstd, *w, *b;          /* in the computing type, contiguous; w, b NULL: 1, 0 */
   double eps;
   double *sums;                       /* [block][2][n] */
@@ -86,6 +86,10 @@ typedef struct ln {
         bool direct = k->ydt == k->type;                                                            \
         T *d = direct ? (T *)y : h;                                                                 \
         amp__row_affine2_##S(d, h, x, r, (T)b, (T)c, n);                                            \
+        if (k->add) {                                                                               \
+          const T *add = norm_in_##S(k->add + i * n * amp__dtype_size[k->adt], k->adt, bx, n);      \
+          AMP_IVDEP for (int64_t j = 0; j < n; j++) d[j] += add[j];                                 \
+        }                                                                                           \
         if (!direct) amp__nn_store_##S(y, k->ydt, 1, h, n);                                         \
         if (i % FLUSH == FLUSH - 1) flush_##S(sum, part, 2 * n);                                    \
       }                                                                                             \
@@ -178,24 +182,24 @@ static bool gradient(const ln *k, int64_t blocks, int which, const amp_tensor *t
   return true;
 }
 
-static int backward(ln *k, amp_call *c, amp_tensor *mean, amp_tensor *rstd, amp_tensor *w) {
+static int backward(ln *k, amp_call *c, amp_tensor *mean, amp_tensor *rstd, amp_tensor *w, amp_tensor *add) {
   amp_tensor *g = c->in[0], *x = c->in[1], *y = c->out[0];
   char own[16 << 10] __attribute__((aligned(64)));
-  amp__nn_view vx = {0}, vg = {0}, vy = {0}, vw = {0}, vm = {0}, vr = {0};
+  amp__nn_view vx = {0}, vg = {0}, vy = {0}, vw = {0}, vm = {0}, vr = {0}, va = {0};
   amp__nn_scratch s = {0};
   int rc = AMP_E_MEMORY;
   k->type = rstd->dtype == AMP_FLOAT64 ? AMP_FLOAT64 : amp__nn_type(x->dtype);
   shape(k, c->a, x);
   if (k->n == 0) return 0;
   if (!open_rows(&vx, x, k->type, &k->xdt) || !open_rows(&vg, g, k->type, &k->gdt) || !open_out(&vy, y, k->type, &k->ydt) ||
-      (w && !amp__nn_read_c(&vw, w, k->type)) || (mean && !amp__nn_read_c(&vm, mean, k->type)) || !amp__nn_read_c(&vr, rstd, k->type)) goto out;
+      (add && !open_rows(&va, add, k->type, &k->adt)) || (w && !amp__nn_read_c(&vw, w, k->type)) || (mean && !amp__nn_read_c(&vm, mean, k->type)) || !amp__nn_read_c(&vr, rstd, k->type)) goto out;
   k->per = (k->rows + BLOCKS - 1) / BLOCKS;
   if (k->per < 8) k->per = 8;
   int64_t blocks = (k->rows + k->per - 1) / k->per;
   int threads = amp__nn_threads(2 * x->numel, blocks);
   size_t bytes = (size_t)blocks * 2 * (size_t)k->n * sizeof(double);
   if (!amp__nn_lend(&s, own, sizeof own, bytes + (size_t)threads * 5 * (size_t)k->n * amp__dtype_size[k->type])) goto out;
-  k->x = vx.p; k->g = vg.p; k->y = vy.p; k->w = w ? vw.p : NULL; k->mean = vm.p; k->rstd = vr.p;
+  k->x = vx.p; k->g = vg.p; k->y = vy.p; k->add = add ? va.p : NULL; k->w = w ? vw.p : NULL; k->mean = vm.p; k->rstd = vr.p;
   k->sums = s.p;
   k->buf = (char *)s.p + bytes;
   amp__nn_par(threads, blocks, backward_body, k);
@@ -204,16 +208,16 @@ static int backward(ln *k, amp_call *c, amp_tensor *mean, amp_tensor *rstd, amp_
   rc = 0;
 out:
   amp__nn_give(&s);
-  amp__nn_drop(&vx); amp__nn_drop(&vg); amp__nn_drop(&vy); amp__nn_drop(&vw); amp__nn_drop(&vm); amp__nn_drop(&vr);
+  amp__nn_drop(&vx); amp__nn_drop(&vg); amp__nn_drop(&vy); amp__nn_drop(&vw); amp__nn_drop(&vm); amp__nn_drop(&vr); amp__nn_drop(&va);
   return rc;
 }
 
-int amp__cpu_layer_norm_backward(amp_call *c) { /* grad input mean rstd weight? */
+int amp__cpu_layer_norm_backward(amp_call *c) { /* grad input mean rstd weight? sum? */
   ln k = {.rms = false};
-  return backward(&k, c, c->in[2], c->in[3], amp__nn_arg(c, 4));
+  return backward(&k, c, c->in[2], c->in[3], amp__nn_arg(c, 4), amp__nn_arg(c, 5));
 }
 
-int amp__cpu_rms_norm_backward(amp_call *c) { /* grad input rstd weight? */
+int amp__cpu_rms_norm_backward(amp_call *c) { /* grad input rstd weight? sum? */
   ln k = {.rms = true};
-  return backward(&k, c, NULL, c->in[2], amp__nn_arg(c, 3));
+  return backward(&k, c, NULL, c->in[2], amp__nn_arg(c, 3), amp__nn_arg(c, 4));
 }

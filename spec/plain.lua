@@ -1,0 +1,41 @@
+--- Runs specs that need no more than describe, it and luassert without busted, for tools under which its process
+-- handling does not work (compute-sanitizer): luajit spec/plain.lua [--filter=PATTERN] FILES
+-- Ends as spec/run.lua does, with a line `N passed, N failed`; its status is 1 if something failed.
+local here = arg[0]:match('^(.*)/[^/]*$') or '.'
+local root = here .. '/..'
+package.path = ('%s/lua/?.lua;%s/lua/?/init.lua;%s/?.lua;%s'):format(root, root, root, package.path)
+require 'amp'
+local helper = require 'spec.helper'
+helper.root, helper.build = root, os.getenv 'AMP_BUILD' or root .. '/build'
+
+local filter, files = '', {}
+for _, a in ipairs(arg) do
+  local f = a:match '^%-%-filter=(.*)$'
+  if f then filter = f else files[#files + 1] = a end
+end
+
+io.stdout:setvbuf 'no'
+local names, passed, failed = {}, 0, 0
+local environment = setmetatable({ assert = require 'luassert' }, { __index = _G })
+
+function environment.describe(name, f)
+  names[#names + 1] = name
+  f()
+  names[#names] = nil
+end
+
+function environment.it(name, f)
+  local full = table.concat(names, ' ') .. ' ' .. name
+  if not full:find(filter) then return end
+  local ok, e = xpcall(f, function(e) return type(e) == 'table' and tostring(e.message or e) or debug.traceback(tostring(e), 2) end)
+  if ok then passed = passed + 1 return end
+  failed = failed + 1
+  print(('FAILED: %s\n    %s'):format(full, (e:gsub('\n', '\n    '))))
+  io.flush()
+end
+
+function environment.pending(name) print('skipped: ' .. table.concat(names, ' ') .. ' ' .. name) end
+
+for _, file in ipairs(files) do setfenv(assert(loadfile(file)), environment)() end
+print(('%d passed, %d failed'):format(passed, failed))
+os.exit(failed == 0 and 0 or 1)
