@@ -1,5 +1,5 @@
 /*
-** batchnorm.cu: rows batch_norm and batch_norm_backward, for what batchnorm_rows.cu
+** batchnorm.cu: rows batch_norm and batch_norm_backward, for what batchnorm_call.cu
 ** leaves: float64, rows that aren't whole vectors, layouts with gaps.
 **
 ** Data is N x C x the rest, seen in one of two shapes: runs of one channel (NCHW),

@@ -1,6 +1,6 @@
 /*
 ** batchnorm.cuh: one call of batch norm, of the rows batch_norm, batch_norm_act
-** and their backwards, for the kernels that need whole vectors (batchnorm_rows.cu);
+** and their backwards, for the kernels that need whole vectors (batchnorm_call.cu);
 ** those of batchnorm.cu take what these leave.
 */
 #ifndef AMP_BATCHNORM_CUH

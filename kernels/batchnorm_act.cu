@@ -1,6 +1,6 @@
 /*
 ** batchnorm_act.cu: rows batch_norm_act and batch_norm_act_backward. Data that
-** goes by whole vectors is batchnorm_rows.cu's; else the rows batch_norm and
+** goes by whole vectors is batchnorm_call.cu's; else the rows batch_norm and
 ** batch_norm_backward do the work and a pass over the elements what follows.
 */
 #include "batchnorm.cuh"

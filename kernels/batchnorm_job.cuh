@@ -72,87 +72,114 @@ __device__ __forceinline__ void join(float &n, float &mean, float &dev, float n2
   }
 }
 
-/* The block's part of the strip: sh0 and sh1 have a line of `width` columns and one more a warp: sums; with count, means from the
+/* The channels of a strip go around the warps: COLS of a warp at most, `column` of lane i is its i-th */
+#define COLUMN(i) ((threadIdx.x >> 5) + (i) * (T / 32))
+
+/* The block's part of the strip: sh0 and sh1 have a line of `width` columns and one more a warp: sums, or (MOMENTS) means from the
 ** channel's base and deviations of count[warp] elements. */
-template <int T> __device__ __forceinline__ void leave_part(const job &k, int width, const float *sh0, const float *sh1, const float *count)
+template <int T, int COLS, bool MOMENTS> __device__ __forceinline__ void leave_part(const job &k, int width, const float *sh0, const float *sh1, const float *count)
 {
-  enum { WARPS = T / 32 };
   const int lane_ = threadIdx.x & 31;
   __syncthreads();
+  if ((int)COLUMN(0) >= width) return;
+  float a[COLS], b[COLS], n = MOMENTS && lane_ < T / 32 ? count[lane_] : 0.f;
+#pragma unroll
+  for (int i = 0; i < COLS; i++) {
+    const int at = lane_ * (width + 1) + COLUMN(i);
+    const bool there = lane_ < T / 32 && (int)COLUMN(i) < width;
+    a[i] = there ? sh0[at] : 0.f;
+    b[i] = there ? sh1[at] : 0.f;
+  }
 #pragma unroll 1
-  for (int column = threadIdx.x >> 5; column < width; column += WARPS) {
-    const int at = lane_ * (width + 1) + column;
-    float a = lane_ < WARPS ? sh0[at] : 0.f, b = lane_ < WARPS ? sh1[at] : 0.f, n = count && lane_ < WARPS ? count[lane_] : 0.f;
-#pragma unroll 1
-    for (int d = 16; d > 0; d >>= 1) {
-      float a2 = __shfl_xor_sync(0xffffffffu, a, d), b2 = __shfl_xor_sync(0xffffffffu, b, d);
-      if (count) join(n, a, b, __shfl_xor_sync(0xffffffffu, n, d), a2, b2);
-      else { a += a2; b += b2; }
-    }
-    if (lane_ == 0) {
-      k.partial[((int64_t)blockIdx.x * width + column) * k.parts + blockIdx.y] = make_float2(a, b);
-      __threadfence();
+  for (int d = 16; d > 0; d >>= 1) {
+    const float n1 = n, n2 = MOMENTS ? __shfl_xor_sync(0xffffffffu, n, d) : 0.f;
+#pragma unroll
+    for (int i = 0; i < COLS; i++) {
+      const float a2 = __shfl_xor_sync(0xffffffffu, a[i], d), b2 = __shfl_xor_sync(0xffffffffu, b[i], d);
+      n = n1;
+      if (MOMENTS) { join(n, a[i], b[i], n2, a2, b2); }
+      else { a[i] += a2; b[i] += b2; }
     }
   }
+#pragma unroll
+  for (int i = 0; i < COLS; i++)
+    if (lane_ == 0 && (int)COLUMN(i) < width) k.partial[((int64_t)blockIdx.x * width + COLUMN(i)) * k.parts + blockIdx.y] = make_float2(a[i], b[i]);
 }
 
-/* Is this the last block of its strip? */
+/* Is this the last block of its strip, to which the others' parts are there? */
 __device__ __forceinline__ bool last_part(const job &k)
 {
   __shared__ int last;
   __syncthreads();
   if (k.parts == 1) return true;
-  if (threadIdx.x == 0) {
+  if (threadIdx.x == 0) { /* what the block's threads wrote is before its fence by the barrier */
+    __threadfence();
     last = atomicAdd(k.cells + blockIdx.x, 1u) == (unsigned)k.parts - 1;
     if (last) k.cells[blockIdx.x] = 0;
+    __threadfence();
   }
   __syncthreads();
-  if (last) __threadfence();
   return last != 0;
 }
 
-/* Two sums over the parts of each of the strip's channels: of(part, value, &a, &b) adds a part. Columns go around the warps, and a warp's
-** n-th is its n-th lane's. True in lanes that have one. */
-template <int T, class F> __device__ __forceinline__ bool strip_sums(const job &k, int width, int64_t *c, double *total_a, double *total_b, F of)
+/* A lane's channel of the strip, or -1 */
+template <int T, int COLS> __device__ __forceinline__ int64_t channel_of(const job &k, int width)
+{
+  const int lane_ = threadIdx.x & 31, column = COLUMN(lane_);
+  const int64_t c = (int64_t)blockIdx.x * width + column;
+  return lane_ < COLS && column < width && c < k.c ? c : -1;
+}
+
+/* Two sums over the parts of a lane's channel: of(part, value, &a, &b) adds a part */
+template <int T, int COLS, class F> __device__ __forceinline__ void strip_sums(const job &k, int width, double *total_a, double *total_b, F of)
 {
   const int lane_ = threadIdx.x & 31;
-  int turn = 0, mine = width;
-#pragma unroll 1
-  for (int column = threadIdx.x >> 5; column < width; column += T / 32, turn++) {
-    const float2 *p = k.partial + ((int64_t)blockIdx.x * width + column) * k.parts;
-    double a = 0, b = 0;
-#pragma unroll 4
-    for (int i = lane_; i < k.parts; i += 32) of(i, p[i], a, b);
-    a = amp_reduce_warp<amp_sum>(a);
-    b = amp_reduce_warp<amp_sum>(b);
-    if (lane_ == turn) { mine = column; *total_a = a; *total_b = b; }
+  if ((int)COLUMN(0) >= width) return;
+  const float2 *p = k.partial + ((int64_t)blockIdx.x * width + COLUMN(0)) * k.parts;
+  double a[COLS], b[COLS];
+#pragma unroll
+  for (int i = 0; i < COLS; i++) a[i] = b[i] = 0;
+#pragma unroll 2
+  for (int part = lane_; part < k.parts; part += 32) {
+    float2 v[COLS];
+#pragma unroll
+    for (int i = 0; i < COLS; i++) v[i] = (int)COLUMN(i) < width ? p[(int64_t)i * (T / 32) * k.parts + part] : make_float2(0, 0);
+#pragma unroll
+    for (int i = 0; i < COLS; i++) of(part, v[i], a[i], b[i]);
   }
-  *c = (int64_t)blockIdx.x * width + mine;
-  return mine < width && *c < k.c;
+#pragma unroll 1
+  for (int d = 16; d > 0; d >>= 1) {
+#pragma unroll
+    for (int i = 0; i < COLS; i++) { a[i] += __shfl_xor_sync(0xffffffffu, a[i], d); b[i] += __shfl_xor_sync(0xffffffffu, b[i], d); }
+  }
+#pragma unroll
+  for (int i = 0; i < COLS; i++) if (lane_ == i) { *total_a = a[i]; *total_b = b[i]; }
 }
 
 /* The strip's statistics, from parts of count(part) elements with means from base(channel), and forward's coefficients */
-template <int T, class N, class B> __device__ __forceinline__ void settle(const job &k, int width, N count, B base)
+template <int T, int COLS, class N, class B> __device__ __forceinline__ void settle(const job &k, int width, N count, B base)
 {
-  int64_t c;
+  const int64_t c = channel_of<T, COLS>(k, width);
+  const double w = c >= 0 && k.w ? (double)k.w[c] : 1.0, bias = c >= 0 && k.b ? (double)k.b[c] : 0.0, from = c >= 0 ? (double)base(c) : 0.0;
   double sum = 0, dev = 0;
   int odd = 0;
-  if (strip_sums<T>(k, width, &c, &sum, &dev, [&](int i, float2 v, double &a, double &b) {
-        const double n = count(i), d = (double)v.x;
-        a += n * d;
-        b += (double)v.y + n * d * d;
-      })) {
-    const double d = sum * k.inverse, mean = (double)base(c) + d;
+  strip_sums<T, COLS>(k, width, &sum, &dev, [&](int i, float2 v, double &a, double &b) {
+    const double n = count(i), d = (double)v.x;
+    a += n * d;
+    b += (double)v.y + n * d * d;
+  });
+  if (c >= 0) {
+    const double d = sum * k.inverse, mean = from + d;
     double var = dev * k.inverse - d * d;
     if (var < 0) var = 0;
     odd = !(fabs(mean) <= DBL_MAX && fabs(var) <= DBL_MAX);
     float m = (float)mean, r = (float)rsqrt(var + k.eps);
-    double a = (double)r * (k.w ? (double)k.w[c] : 1.0);
+    double a = (double)r * w;
     k.mean[c] = m;
     k.rstd[c] = r;
     k.var[c] = var;
     k.coef[c] = (float)a;
-    k.coef[k.c + c] = (float)((k.b ? (double)k.b[c] : 0.0) - (double)m * a);
+    k.coef[k.c + c] = (float)(bias - (double)m * a);
   }
   odd = __syncthreads_or(odd);
   if (threadIdx.x == 0) k.bad[blockIdx.x] = odd;
@@ -167,17 +194,18 @@ __device__ __forceinline__ void forward_coef(const job &k, int64_t c, float m, f
 }
 
 /* The strip's gradients of w and b, and backward's coefficients */
-template <int T> __device__ __forceinline__ void settle_back(const job &k, int width)
+template <int T, int COLS> __device__ __forceinline__ void settle_back(const job &k, int width)
 {
-  int64_t c;
+  const int64_t c = channel_of<T, COLS>(k, width);
+  const double r = c >= 0 ? (double)k.rstd[c] : 0.0, mean = c >= 0 ? (double)k.mean[c] : 0.0, w = c >= 0 && k.w ? (double)k.w[c] : 1.0, bias = c >= 0 && k.b ? (double)k.b[c] : 0.0;
   double sg = 0, sx = 0;
-  if (!strip_sums<T>(k, width, &c, &sg, &sx, [&](int, float2 v, double &a, double &b) { a += (double)v.x; b += (double)v.y; })) return;
-  const double r = (double)k.rstd[c], w = k.w ? (double)k.w[c] : 1.0, each = k.live ? w * r * k.inverse : 0, b = -each * r * (sx * r);
-  float same;
-  k.coef[c] = (float)(w * r); /* forward's as well */
+  strip_sums<T, COLS>(k, width, &sg, &sx, [&](int, float2 v, double &a, double &b) { a += (double)v.x; b += (double)v.y; });
+  if (c < 0) return;
+  const double s = r * w, each = k.live ? s * k.inverse : 0, b = -each * r * (sx * r);
+  k.coef[c] = (float)s; /* forward's as well */
   k.coef[k.c + c] = (float)b;
-  k.coef[2 * k.c + c] = (float)(-each * sg - b * (double)k.mean[c]);
-  forward_coef(k, c, k.mean[c], &same, k.coef + 3 * k.c + c);
+  k.coef[2 * k.c + c] = (float)(-each * sg - b * mean);
+  k.coef[3 * k.c + c] = (float)(bias - mean * s);
   if (k.gw) amp_store<double>(k.gw, k.gwdt, c * k.sgw, sx * r);
   if (k.gb) amp_store<double>(k.gb, k.gbdt, c * k.sgb, sg);
 }

@@ -53,9 +53,9 @@ template <int D> __global__ void __launch_bounds__(THREADS) planes_stats(const j
     sh[1][2 * warp] = dev;
     count[warp] = n;
   }
-  leave_part<THREADS>(k, 1, sh[0], sh[1], count);
+  leave_part<THREADS, 1, true>(k, 1, sh[0], sh[1], count);
   if (last_part(k))
-    settle<THREADS>(k, 1, [&](int i) { int64_t left = k.units - i * k.per; return (double)((left < k.per ? left : k.per) * V); },
+    settle<THREADS, 1>(k, 1, [&](int i) { int64_t left = k.units - i * k.per; return (double)((left < k.per ? left : k.per) * V); },
                     [&](int64_t ch) { return amp_load<float>(k.x, D, ch * k.run * V); });
 }
 
@@ -99,8 +99,8 @@ template <int D, int AFTER> __global__ void __launch_bounds__(THREADS) planes_su
   s = amp_reduce_warp<amp_sum>(s);
   q = amp_reduce_warp<amp_sum>(q);
   if ((threadIdx.x & 31) == 0) { sh[0][2 * (threadIdx.x >> 5)] = s; sh[1][2 * (threadIdx.x >> 5)] = q; }
-  leave_part<THREADS>(k, 1, sh[0], sh[1], NULL);
-  if (last_part(k)) settle_back<THREADS>(k, 1);
+  leave_part<THREADS, 1, false>(k, 1, sh[0], sh[1], NULL);
+  if (last_part(k)) settle_back<THREADS, 1>(k, 1);
 }
 
 template <int D, int AFTER> __global__ void __launch_bounds__(THREADS) planes_back(const job k)

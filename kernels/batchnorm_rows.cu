@@ -9,7 +9,8 @@
 **                 they are joined in an order that doesn't change. The last block of
 **                 a strip adds its parts up to statistics and coefficients.
 **   apply, back   tiles of whole rows from the first to the last: what the sums read
-**                 last, the cache still holds
+**                 last, the cache still holds. They start as the sums' blocks end,
+**                 and wait for the coefficients with their first tile under way.
 */
 #include "batchnorm_job.cuh"
 
@@ -28,7 +29,7 @@ template <int U> __device__ __forceinline__ void take(uint4 (&v)[U], const void 
 
 /* Thread: a vector of channels; its rows in tiles of U x down rows from the last, k.parts tiles on */
 #define SUMS_HERE(D, T)                                                                                              \
-  enum { V = lane<D>::V, WARPS = T / 32, U = 4 };                                                                    \
+  enum { V = lane<D>::V, WARPS = T / 32, COLS = 8 * V > WARPS ? 8 * V / WARPS : 1, U = 4 };                       \
   const int tx = threadIdx.x & ((1 << k.log) - 1), down = T >> k.log, width = V << k.log, warp = threadIdx.x >> 5;   \
   const int64_t vectors = k.c / V, column = ((int64_t)blockIdx.x << k.log) + tx, line = down * vectors;              \
   const int64_t rows = column < vectors ? k.units : 0, on = (int64_t)k.parts * U * down;                             \
@@ -86,8 +87,9 @@ template <int D, int T> __global__ void __launch_bounds__(T, 1) rows_stats(const
     for (int j = 0; j < V; j++) { sh[0][warp * (width + 1) + tx * V + j] = mean[j]; sh[1][warp * (width + 1) + tx * V + j] = dev[j]; }
     if (tx == 0) count[warp] = n;
   }
-  leave_part<T>(k, width, sh[0], sh[1], count);
-  if (last_part(k)) settle<T>(k, width, [&](int i) { return part_rows(k, i); }, [&](int64_t c) { return amp_load<float>(k.x, D, c); });
+  amp_let_next();
+  leave_part<T, COLS, true>(k, width, sh[0], sh[1], count);
+  if (last_part(k)) settle<T, COLS>(k, width, [&](int i) { return part_rows(k, i); }, [&](int64_t c) { return amp_load<float>(k.x, D, c); });
 }
 
 /* Sums of g and g (x - mean); JOINED: g is masked by the result and kept */
@@ -143,8 +145,9 @@ template <int D, int T, int AFTER> __global__ void __launch_bounds__(T, 1) rows_
 #pragma unroll
     for (int j = 0; j < V; j++) { sh[0][warp * (width + 1) + tx * V + j] = s[j]; sh[1][warp * (width + 1) + tx * V + j] = q[j]; }
   }
-  leave_part<T>(k, width, sh[0], sh[1], NULL);
-  if (last_part(k)) settle_back<T>(k, width);
+  amp_let_next();
+  leave_part<T, COLS, false>(k, width, sh[0], sh[1], NULL);
+  if (last_part(k)) settle_back<T, COLS>(k, width);
 }
 
 /* -- Elements --------------------------------------------------------------------------- */
@@ -171,7 +174,11 @@ template <int D, int AFTER> __global__ void __launch_bounds__(TILE, 4) rows_appl
   enum { U = AFTER == JOINED ? 2 : 4 };
   const int skip = k.update, apart = gridDim.y - skip; /* the first row of blocks moves the running statistics */
   TILES_HERE(D);
-  if (tile < 0) { update(k, across * V); return; }
+  if (tile < 0) {
+    amp_await();
+    update(k, across * V);
+    return;
+  }
   uint4 x[U], z[U];
   float a[V], b[V];
   auto fetch = [&] {
@@ -179,6 +186,7 @@ template <int D, int AFTER> __global__ void __launch_bounds__(TILE, 4) rows_appl
     if (AFTER == JOINED) { take(z, k.r, row * vectors + column, line, row, down, rows); }
   };
   fetch();
+  amp_await();
   coefficients(a, k.coef, column * V, rows > 0);
   coefficients(b, k.coef + k.c, column * V, rows > 0);
   while (tile < tiles) {
@@ -204,11 +212,10 @@ template <int D, int AFTER> __global__ void __launch_bounds__(TILE, AFTER == REL
   TILES_HERE(D);
   uint4 x[U], g[U];
   float a[V], b[V], d[V], f[V];
-  auto fetch = [&] {
-    take(x, k.x, row * vectors + column, line, row, down, rows);
-    take(g, k.g, row * vectors + column, line, row, down, rows);
-  };
-  fetch();
+  take(x, k.x, row * vectors + column, line, row, down, rows);
+  if (AFTER == RELU) { take(g, k.g, row * vectors + column, line, row, down, rows); }
+  amp_await();
+  if (AFTER != RELU) { take(g, k.g, row * vectors + column, line, row, down, rows); } /* the sums may have made it */
   coefficients(a, k.coef, column * V, rows > 0);
   coefficients(b, k.coef + k.c, column * V, rows > 0);
   coefficients(d, k.coef + 2 * k.c, column * V, rows > 0);
@@ -225,7 +232,10 @@ template <int D, int AFTER> __global__ void __launch_bounds__(TILE, AFTER == REL
     }
     tile += apart;
     row = tile * U * down + ty;
-    if (tile < tiles) fetch();
+    if (tile < tiles) {
+      take(x, k.x, row * vectors + column, line, row, down, rows);
+      take(g, k.g, row * vectors + column, line, row, down, rows);
+    }
   }
 }
 
@@ -248,11 +258,11 @@ template <int D> static void pass(const job &k, int which, int after)
     else if (after == RELU) AMP_LAUNCH((rows_sums<D, SUMS, RELU>), grid, SUMS, 0, k);
     else AMP_LAUNCH((rows_sums<D, SUMS, PLAIN>), grid, SUMS, 0, k);
   } else if (which == AMP_BN_APPLY) {
-    if (after == JOINED) AMP_LAUNCH((rows_apply<D, JOINED>), tiles_of(k, vectors, 2, k.update), TILE, 0, k);
-    else if (after == RELU) AMP_LAUNCH((rows_apply<D, RELU>), tiles_of(k, vectors, 4, k.update), TILE, 0, k);
-    else AMP_LAUNCH((rows_apply<D, PLAIN>), tiles_of(k, vectors, 4, k.update), TILE, 0, k);
-  } else if (after == RELU) AMP_LAUNCH((rows_back<D, RELU>), tiles_of(k, vectors, 2, 0), TILE, 0, k);
-  else AMP_LAUNCH((rows_back<D, PLAIN>), tiles_of(k, vectors, 2, 0), TILE, 0, k);
+    if (after == JOINED) AMP_LAUNCH_NEXT(true, (rows_apply<D, JOINED>), tiles_of(k, vectors, 2, k.update), TILE, 0, k);
+    else if (after == RELU) AMP_LAUNCH_NEXT(true, (rows_apply<D, RELU>), tiles_of(k, vectors, 4, k.update), TILE, 0, k);
+    else AMP_LAUNCH_NEXT(true, (rows_apply<D, PLAIN>), tiles_of(k, vectors, 4, k.update), TILE, 0, k);
+  } else if (after == RELU) AMP_LAUNCH_NEXT(true, (rows_back<D, RELU>), tiles_of(k, vectors, 2, 0), TILE, 0, k);
+  else AMP_LAUNCH_NEXT(true, (rows_back<D, PLAIN>), tiles_of(k, vectors, 2, 0), TILE, 0, k);
 }
 
 } // namespace

@@ -37,46 +37,61 @@ static bool bytes_alike(const amp_tensor *a, const amp_tensor *b)
 /* -- Transposition ------------------------------------------------------------------- */
 
 enum { TILE = 32 };
-template <class T> __global__ void transpose_tiles(T *dst, int64_t dst_row, int64_t dst_batch, const T *src, int64_t src_col, int64_t src_batch, int64_t rows, int64_t cols)
+template <class T> struct bits_of { typedef T type; __device__ static T load(const T *p, int, int64_t i) { return p[i]; } __device__ static void store(T *p, int, int64_t i, T v) { p[i] = v; } };
+/* floats of up to 32 bits, one dtype to another */
+struct float_of {
+  typedef char type;
+  __device__ static float load(const char *p, int dtype, int64_t i) { return amp_load<float>(p, dtype, i); }
+  __device__ static void store(char *p, int dtype, int64_t i, float v) { amp_store<float>(p, dtype, i, v); }
+};
+template <class T, class A> __global__ void transpose_tiles(typename A::type *dst, int ddt, int64_t dst_row, int64_t dst_batch, const typename A::type *src, int sdt, int64_t src_col, int64_t src_batch, int64_t rows, int64_t cols)
 {
   __shared__ T tile[TILE][TILE + 1];
-  int64_t r0 = (int64_t)blockIdx.y * TILE, c0 = (int64_t)blockIdx.x * TILE;
-  dst += blockIdx.z * dst_batch;
-  src += blockIdx.z * src_batch;
+  const int64_t r0 = (int64_t)blockIdx.y * TILE, c0 = (int64_t)blockIdx.x * TILE, to = blockIdx.z * dst_batch, from = blockIdx.z * src_batch;
   for (int k = threadIdx.y; k < TILE; k += blockDim.y) { /* src's columns are its memory's rows */
     int64_t r = r0 + threadIdx.x, c = c0 + k;
-    if (r < rows && c < cols) tile[k][threadIdx.x] = src[c * src_col + r];
+    if (r < rows && c < cols) tile[k][threadIdx.x] = A::load(src, sdt, from + c * src_col + r);
   }
   __syncthreads();
   for (int k = threadIdx.y; k < TILE; k += blockDim.y) {
     int64_t r = r0 + k, c = c0 + threadIdx.x;
-    if (r < rows && c < cols) dst[r * dst_row + c] = tile[threadIdx.x][k];
+    if (r < rows && c < cols) A::store(dst, ddt, to + r * dst_row + c, tile[threadIdx.x][k]);
   }
 }
 
-/* dst's innermost dimension against src's: true if done */
+/* dst's innermost dimension against src's, dimensions that lie alike taken together: true if done */
 static bool transposed(const amp_tensor *dst, const amp_tensor *src)
 {
-  if (dst->dtype != src->dtype || !amp__same_size(dst, src)) return false;
-  int col = -1, row = -1, batch = -1;
+  const bool floats = dst->dtype != src->dtype;
+  if (!amp__same_size(dst, src) || (floats && (amp_ew_class_of_dtype(dst->dtype) != AMP_EW_F32 || amp_ew_class_of_dtype(src->dtype) != AMP_EW_F32))) return false;
+  int64_t size[AMP_MAX_DIM], ds[AMP_MAX_DIM], ss[AMP_MAX_DIM];
+  int nd = 0, col = -1, row = -1, batch = -1;
   for (int d = 0; d < dst->ndim; d++) {
-    if (dst->size[d] == 1) continue;
-    if (dst->stride[d] == 1 && src->stride[d] > 1) col = d;
-    else if (src->stride[d] == 1 && dst->stride[d] > 1) row = d;
+    const int64_t n = dst->size[d];
+    if (n == 1) continue;
+    if (nd > 0 && ds[nd - 1] == dst->stride[d] * n && ss[nd - 1] == src->stride[d] * n) size[nd - 1] *= n;
+    else size[nd++] = n;
+    ds[nd - 1] = dst->stride[d];
+    ss[nd - 1] = src->stride[d];
+  }
+  for (int d = 0; d < nd; d++) {
+    if (ds[d] == 1 && ss[d] > 1) col = d;
+    else if (ss[d] == 1 && ds[d] > 1) row = d;
     else if (batch < 0) batch = d;
     else return false;
   }
-  if (col < 0 || row < 0 || dst->size[col] < 8 || dst->size[row] < 8) return false;
-  int64_t rows = dst->size[row], cols = dst->size[col], n = batch < 0 ? 1 : dst->size[batch];
+  if (col < 0 || row < 0 || size[col] < 8 || size[row] < 8) return false;
+  int64_t rows = size[row], cols = size[col], n = batch < 0 ? 1 : size[batch];
   if ((rows + TILE - 1) / TILE > 65535 || n > 65535) return false;
   dim3 grid((unsigned)((cols + TILE - 1) / TILE), (unsigned)((rows + TILE - 1) / TILE), (unsigned)n), block(TILE, 8);
-  int64_t db = batch < 0 ? 0 : dst->stride[batch], sb = batch < 0 ? 0 : src->stride[batch];
-#define TRANSPOSE(T) AMP_LAUNCH((transpose_tiles<T>), grid, block, 0, (T *)amp__data(dst), dst->stride[row], db, (const T *)amp__data(src), src->stride[col], sb, rows, cols)
-  switch (amp__dtype_size[dst->dtype]) {
-  case 8: TRANSPOSE(uint64_t); break;
-  case 4: TRANSPOSE(uint32_t); break;
-  case 2: TRANSPOSE(uint16_t); break;
-  default: TRANSPOSE(uint8_t);
+  int64_t db = batch < 0 ? 0 : ds[batch], sb = batch < 0 ? 0 : ss[batch];
+#define TRANSPOSE(T, A) AMP_LAUNCH((transpose_tiles<T, A>), grid, block, 0, (A::type *)amp__data(dst), (int)dst->dtype, ds[row], db, (const A::type *)amp__data(src), (int)src->dtype, ss[col], sb, rows, cols)
+  if (floats) TRANSPOSE(float, float_of);
+  else switch (amp__dtype_size[dst->dtype]) {
+  case 8: TRANSPOSE(uint64_t, bits_of<uint64_t>); break;
+  case 4: TRANSPOSE(uint32_t, bits_of<uint32_t>); break;
+  case 2: TRANSPOSE(uint16_t, bits_of<uint16_t>); break;
+  default: TRANSPOSE(uint8_t, bits_of<uint8_t>);
   }
   return true;
 }

@@ -4,10 +4,11 @@
 ** card to compute, and often splits the inner dimension over a second launch.
 **
 ** A block has 32 x 32 of the result and all of the inner dimension (at most 256)
-** in shared memory, A's rows and B's columns as rows; four warps of 16 x 16. Any
-** strides; a dimension without gaps is read 16 bytes at a time. In the same
-** launch: bias, ReLU or GELU (its argument goes to aux), or the sums of A's rows.
-** From compute capability 8.0 on.
+** in shared memory; four warps of 16 x 16. What decides is how long a block waits,
+** so everything is asked for at once: a dimension without gaps arrives as it lies,
+** 16 bytes at a time in the background, and ldmatrix turns what lies across. Any
+** other strides are read element by element. In the same launch: bias, ReLU or GELU
+** (its argument goes to aux), or the sums of A's rows. From compute capability 8.0 on.
 */
 #include "math.cuh"
 #include "mma.cuh"
@@ -17,32 +18,36 @@ namespace {
 
 enum { TILE = 32, MOST_K = 256, THREADS = 128 };
 enum { ONE, ALONG, ACROSS };  /* how an operand is read: element by element, 8 of a row, 8 of a column */
+enum { TURNED = (TILE + 8) * 2 }; /* bytes from k to k of a tile that lies across */
 
 typedef struct job {
   const char *a, *b, *bias;
   char *c, *aux, *sums;
   int64_t ars, acs, brs, bcs, crs, ccs;
-  int32_t m, n, k, pitch;     /* bytes from row to row in shared memory */
-  int32_t ahow, bhow, epilogue;
+  int32_t m, n, k, pitch;     /* bytes from row to row of a tile in shared memory */
+  int32_t ahow, bhow, epilogue, abytes, pairs; /* pairs: two of a row of c are stored at once */
 } job;
 
 #if AMP_MMA
-/* rows from.. (of `rows`, else 0) of a matrix with k columns into shared memory, columns behind k being 0 */
+/* rows from.. (of `rows`, else 0) of a matrix with k columns into shared memory, columns behind k being 0: row by row, or
+** column by column where they lie so */
 __device__ __forceinline__ void fetch(char *tile, int pitch, const char *p, int how, int64_t rs, int64_t cs, int from, int rows, int k)
 {
   const int padded = pitch / 2 - 8;
   if (how == ALONG) {
-    for (int e = threadIdx.x; e < TILE * (padded / 8); e += THREADS) {
-      int r = e / (padded / 8), c = (e - r * (padded / 8)) * 8;
-      *(uint4 *)(tile + r * pitch + c * 2) = from + r < rows && c < k ? *(const uint4 *)(p + ((from + r) * rs + c) * 2) : make_uint4(0, 0, 0, 0);
+    const int r = threadIdx.x >> 2;
+    const char *q = p + (from + r) * rs * 2;
+    const amp_at at = amp_at_of(tile) + r * pitch;
+    for (int c = (threadIdx.x & 3) * 8; c < padded; c += 32) {
+      const bool there = from + r < rows && c < k;
+      amp_copy16(at + c * 2, there ? q + c * 2 : p, there);
     }
   } else if (how == ACROSS) {
-    for (int e = threadIdx.x; e < TILE / 8 * padded; e += THREADS) {
-      int c = e / (TILE / 8), r = (e - c * (TILE / 8)) * 8;
-      uint4 v = from + r < rows && c < k ? *(const uint4 *)(p + (from + r + c * cs) * 2) : make_uint4(0, 0, 0, 0);
-      const unsigned w[4] = { v.x, v.y, v.z, v.w };
-#pragma unroll
-      for (int i = 0; i < 8; i++) *(uint16_t *)(tile + (r + i) * pitch + c * 2) = (uint16_t)(i & 1 ? w[i >> 1] >> 16 : w[i >> 1]);
+    const int r = (threadIdx.x & 3) * 8;
+    const amp_at at = amp_at_of(tile) + r * 2;
+    for (int c = threadIdx.x >> 2; c < padded; c += THREADS / 4) {
+      const bool there = from + r < rows && c < k;
+      amp_copy16(at + c * TURNED, there ? p + (from + r + c * cs) * 2 : p, there);
     }
   } else
     for (int e = threadIdx.x; e < TILE * padded; e += THREADS) {
@@ -50,47 +55,77 @@ __device__ __forceinline__ void fetch(char *tile, int pitch, const char *p, int 
       *(uint16_t *)(tile + r * pitch + c * 2) = from + r < rows && c < k ? *(const uint16_t *)(p + ((from + r) * rs + c * cs) * 2) : (uint16_t)0;
     }
 }
+
+template <bool BF> __device__ __forceinline__ void put(const job &j, char *to, int i, int l, float v0, float v1)
+{
+  const int64_t at = i * j.crs + l * j.ccs;
+  if (j.pairs) { *(unsigned *)(to + at * 2) = amp_pack<BF>(v0, v1); return; }
+  amp_store<float>(to, BF ? AMP_BFLOAT16 : AMP_FLOAT16, at, v0);
+  if (l + 1 < j.n) amp_store<float>(to, BF ? AMP_BFLOAT16 : AMP_FLOAT16, at + j.ccs, v1);
+}
 #endif
 
 template <bool BF> __global__ void __launch_bounds__(THREADS) small(const job j)
 {
 #if AMP_MMA
-  const int dtype = BF ? AMP_BFLOAT16 : AMP_FLOAT16, tiles = (j.n + TILE - 1) / TILE;
-  const int i0 = (int)(blockIdx.x / tiles) * TILE, j0 = (int)(blockIdx.x % tiles) * TILE;
+  const int dtype = BF ? AMP_BFLOAT16 : AMP_FLOAT16;
+  const int i0 = (int)blockIdx.y * TILE, j0 = (int)blockIdx.x * TILE;
   const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, rows = (warp >> 1) * 16, columns = (warp & 1) * 16;
   AMP_SHARED(char, shared);
-  char *as = shared, *bs = shared + TILE * j.pitch;
+  char *as = shared, *bs = shared + j.abytes;
   fetch(as, j.pitch, j.a, j.ahow, j.ars, j.acs, i0, j.m, j.k);
   fetch(bs, j.pitch, j.b, j.bhow, j.bcs, j.brs, j0, j.n, j.k);
-  __syncthreads();
+  amp_copy_commit();
+  float bias[2][2] = { { 0, 0 }, { 0, 0 } };
+  if (j.bias) {
+#pragma unroll
+    for (int e = 0; e < 4; e++) {
+      const int l = j0 + columns + (e >> 1) * 8 + (lane & 3) * 2 + (e & 1);
+      if (l < j.n) bias[e >> 1][e & 1] = amp_load<float>(j.bias, dtype, l);
+    }
+  }
+  const bool aturned = j.ahow == ACROSS, bturned = j.bhow == ACROSS;
+  amp_at at = amp_at_of(as) + (aturned ? rows * 2 + amp_lane_b(lane, TURNED) : rows * j.pitch + amp_lane_a(lane, j.pitch));
+  amp_at bt = amp_at_of(bs) + (bturned ? columns * 2 + amp_lane_a(lane, TURNED) : columns * j.pitch + amp_lane_b(lane, j.pitch));
   float c[2][4] = { { 0, 0, 0, 0 }, { 0, 0, 0, 0 } };
-  const amp_at at = amp_at_of(as) + rows * j.pitch + amp_lane_a(lane, j.pitch), bt = amp_at_of(bs) + columns * j.pitch + amp_lane_b(lane, j.pitch);
+  amp_copy_wait<0>();
+  __syncthreads();
+#pragma unroll 4
   for (int k = 0; k < j.k; k += 16) {
     unsigned x[4], y[4];
-    amp_ldmatrix(x, at + k * 2);
-    amp_ldmatrix(y, bt + k * 2);
+    if (aturned) amp_ldmatrix_turned(x, at);
+    else amp_ldmatrix(x, at);
+    if (bturned) amp_ldmatrix_turned(y, bt);
+    else amp_ldmatrix(y, bt);
+    at += aturned ? 16 * TURNED : 32;
+    bt += bturned ? 16 * TURNED : 32;
     amp_mma<BF>(c[0], x, y[0], y[1]);
     amp_mma<BF>(c[1], x, y[2], y[3]);
   }
 #pragma unroll
   for (int t = 0; t < 2; t++) {
 #pragma unroll
-    for (int e = 0; e < 4; e++) {
-      const int i = i0 + rows + (lane >> 2) + (e >> 1) * 8, l = j0 + columns + t * 8 + (lane & 3) * 2 + (e & 1);
+    for (int e = 0; e < 4; e += 2) {
+      const int i = i0 + rows + (lane >> 2) + (e >> 1) * 8, l = j0 + columns + t * 8 + (lane & 3) * 2;
       if (i >= j.m || l >= j.n) continue;
-      float v = c[t][e];
-      if (j.bias) v += amp_load<float>(j.bias, dtype, l);
+      float v[2] = { c[t][e], c[t][e + 1] };
+      if (j.bias) { v[0] += bias[t][0]; v[1] += bias[t][1]; }
       if (j.epilogue == AMP_EPI_GELU) {
-        amp_store<float>(j.aux, dtype, i * j.crs + l * j.ccs, v);
-        v = amp_gelu_tanh(v);
-      } else if (j.epilogue == AMP_EPI_RELU) v = v < 0 ? 0.f : v;
-      amp_store<float>(j.c, dtype, i * j.crs + l * j.ccs, v);
+        put<BF>(j, j.aux, i, l, v[0], v[1]);
+        v[0] = amp_gelu_tanh(v[0]);
+        v[1] = amp_gelu_tanh(v[1]);
+      } else if (j.epilogue == AMP_EPI_RELU) {
+        v[0] = v[0] < 0 ? 0.f : v[0];
+        v[1] = v[1] < 0 ? 0.f : v[1];
+      }
+      put<BF>(j, j.c, i, l, v[0], v[1]);
     }
   }
   if (j.epilogue == AMP_EPI_SUMS && j0 == 0) { /* four threads a row */
-    const int r = threadIdx.x >> 2;
+    const int r = threadIdx.x >> 2, first = aturned ? r : r * j.pitch / 2, step = aturned ? TURNED / 2 : 1;
     float s = 0;
-    for (int k = threadIdx.x & 3; k < j.k; k += 4) s += amp_load<float>(as + r * j.pitch, dtype, k);
+#pragma unroll 4
+    for (int k = threadIdx.x & 3; k < j.k; k += 4) s += amp_load<float>(as, dtype, first + k * step);
     s += __shfl_xor_sync(0xffffffffu, s, 1);
     s += __shfl_xor_sync(0xffffffffu, s, 2);
     if ((threadIdx.x & 3) == 0 && i0 + r < j.m) amp_store<float>(j.sums, dtype, i0 + r, s);
@@ -106,6 +141,9 @@ int how(const char *p, int64_t rows, int64_t k, int64_t rs, int64_t cs)
   if (rs == 1 && cs % 8 == 0 && rows % 8 == 0) return ACROSS;
   return ONE;
 }
+
+/* of a tile in shared memory */
+int bytes(const job &j, int how) { return how == ACROSS ? (j.pitch / 2 - 8) * TURNED : j.pitch * TILE; }
 
 } // namespace
 
@@ -140,8 +178,10 @@ extern "C" int amp__cuda_gemm_small(const amp_product *p)
   j.ahow = how(p->a, p->m, p->k, p->ars, p->acs);
   j.bhow = how(p->b, p->n, p->k, p->bcs, p->brs);
   j.epilogue = p->epilogue;
-  unsigned grid = (unsigned)(((p->m + TILE - 1) / TILE) * ((p->n + TILE - 1) / TILE));
-  size_t shared = (size_t)j.pitch * TILE * 2;
+  j.abytes = bytes(j, j.ahow);
+  j.pairs = p->ccs == 1 && p->crs % 2 == 0 && p->n % 2 == 0 && (((uintptr_t)p->c | (uintptr_t)p->aux) & 3) == 0;
+  dim3 grid((unsigned)((p->n + TILE - 1) / TILE), (unsigned)((p->m + TILE - 1) / TILE));
+  size_t shared = (size_t)(j.abytes + bytes(j, j.bhow));
   if (p->dtype == AMP_BFLOAT16) AMP_LAUNCH((small<true>), grid, THREADS, shared, j);
   else AMP_LAUNCH((small<false>), grid, THREADS, shared, j);
   return 0;

@@ -26,6 +26,7 @@ static void amp_emulate(void (*kernel)(P...), dim3 grid, dim3 block, size_t shar
   emu_launch([kernel, all] { std::apply(kernel, all); }, grid, block, shared, amp__cuda_stream());
 }
 #define AMP_LAUNCH(kernel, grid, block, shared, ...) (emu_name(#kernel), amp_emulate(kernel, grid, block, shared, __VA_ARGS__))
+#define AMP_LAUNCH_NEXT(next, kernel, grid, block, shared, ...) ((void)(next), AMP_LAUNCH(kernel, grid, block, shared, __VA_ARGS__))
 /* dynamic shared memory of a launch */
 #define AMP_SHARED(type, name) type *name = (type *)emu_shared
 #else
@@ -33,7 +34,50 @@ static void amp_emulate(void (*kernel)(P...), dim3 grid, dim3 block, size_t shar
 #include <cuda_fp16.h>
 #define AMP_LAUNCH(kernel, grid, block, shared, ...) kernel<<<grid, block, shared, amp__cuda_stream()>>>(__VA_ARGS__)
 #define AMP_SHARED(type, name) extern __shared__ __align__(16) unsigned char amp_dynamic_shared[]; type *name = (type *)amp_dynamic_shared
+
+/* A launch which, if `next`, may start while the one before it (of the same row, and of this kind) still runs: it reads what came
+** before that one, and calls amp_await before all else that it reads, and before it writes. On cards, and with code, from 9.0 on. */
+#define AMP_LAUNCH_NEXT(next, kernel, grid, block, shared, ...) amp_launch_next(next, kernel, grid, block, shared, __VA_ARGS__)
+template <class T> struct amp_same { typedef T type; };
+template <class... P> static void amp_launch_next(bool next, void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, typename amp_same<P>::type... args)
+{
+  static int code; /* what the kernel was compiled for; 0: not known yet */
+  if (next && code == 0) {
+    cudaFuncAttributes a;
+    if (cudaFuncGetAttributes(&a, kernel) == cudaSuccess) code = a.ptxVersion;
+    else cudaGetLastError();
+  }
+  if (!next || code < 90 || !amp__cuda_chains()) {
+    kernel<<<grid, block, shared, amp__cuda_stream()>>>(args...);
+    return;
+  }
+  cudaLaunchConfig_t c = {};
+  cudaLaunchAttribute a;
+  a.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  a.val.programmaticStreamSerializationAllowed = 1;
+  c.gridDim = grid;
+  c.blockDim = block;
+  c.dynamicSmemBytes = shared;
+  c.stream = amp__cuda_stream();
+  c.attrs = &a;
+  c.numAttrs = 1;
+  void *list[] = { (void *)&args... };
+  (void)cudaLaunchKernelExC(&c, (const void *)kernel, list);
+}
 #endif
+
+__device__ __forceinline__ void amp_await(void)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+__device__ __forceinline__ void amp_let_next(void)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
 
 /* Blocks of `per` items each for n items, not more than fill the card `times` over: kernels stride over the rest. */
 static inline unsigned amp_grid(int64_t n, int64_t per, int times = 16)

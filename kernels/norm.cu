@@ -87,6 +87,7 @@ template <class T> __global__ void __launch_bounds__(256) columns_any(const job 
 template <class T> __global__ void __launch_bounds__(1024) add_blocks(const T *p, int blocks, int64_t n, char *gw, int wdt, char *gb, int bdt)
 {
   __shared__ T part[32][33];
+  amp_await();
   int64_t c = (int64_t)blockIdx.x * 32 + threadIdx.x;
   int side = blockIdx.y;
   T s = 0;
@@ -154,19 +155,19 @@ static plan backward_plan(const job *k)
   int64_t sms = amp__cuda_here()->sms, items = k->rows, most;
   if (k->n <= 1024) {
     p.each = (int)((k->n + 255) / 256) * 8;
-    p.threads = p.each > 24 ? 384 : 512;
+    p.threads = p.each <= 16 ? +room<16, true>::THREADS : p.each <= 24 ? +room<24, true>::THREADS : +room<32, true>::THREADS;
     items = (k->rows + p.threads / 32 - 1) / (p.threads / 32);
     most = p.each > 8 ? sms : 2 * sms;
   } else {
-    p.each = k->n <= 16 * 512 ? 16 : 24;
+    p.each = k->n <= 8 * 512 && k->xdt != AMP_FLOAT32 ? 8 : k->n <= 16 * 512 ? 16 : 24;
     p.threads = threads_of(k->n, p.each);
-    most = sms * (512 / p.threads > 4 ? 4 : 512 / p.threads);
+    most = sms * (p.each == 8 ? 1024 : 512) / p.threads;
   }
   int64_t per = (items + most - 1) / most;
   p.blocks = (unsigned)((items + per - 1) / per);
   return p;
 }
-template <int XB, int GB> static void backward_rows(const job &k, const plan &p)
+template <int XB, int GB> static int backward_rows(const job &k, const plan &p)
 {
   enum { U = XB / 2 };
   const size_t shared = (size_t)p.each * (k.n <= 1024 ? 32 : p.threads) * sizeof(float);
@@ -177,13 +178,21 @@ template <int XB, int GB> static void backward_rows(const job &k, const plan &p)
     case 24: AMP_LAUNCH((backward_fast<XB, GB, 3 * U, true>), p.blocks, p.threads, shared, k); break;
     default: AMP_LAUNCH((backward_fast<XB, GB, 4 * U, true>), p.blocks, p.threads, shared, k);
     }
+  else if (p.each == 8) AMP_LAUNCH((backward_fast<XB, GB, U, false>), p.blocks, p.threads, shared, k);
   else if (p.each == 16) AMP_LAUNCH((backward_fast<XB, GB, 2 * U, false>), p.blocks, p.threads, shared, k);
-  else AMP_LAUNCH((backward_fast<XB, GB, 3 * U, false>), p.blocks, p.threads, shared, k);
+  else {
+    if (shared > 46 << 10) { /* more than 48 KiB with what the kernel has itself */
+      int rc = amp__cuda_check(cudaFuncSetAttribute(backward_fast<XB, GB, 3 * U, false>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared), "shared memory of layer_norm");
+      if (rc < 0) return rc;
+    }
+    AMP_LAUNCH((backward_fast<XB, GB, 3 * U, false>), p.blocks, p.threads, shared, k);
+  }
+  return 0;
 }
 
 static int forward(amp_call *c, bool rms, amp_tensor *w, amp_tensor *b, amp_tensor *mean, amp_tensor *rstd, double eps)
 {
-  amp_tensor *x = c->in[0], *y = c->out[0], *out = NULL, *m = NULL, *r = NULL;
+  amp_tensor *x = c->in[0], *y = c->out[0], *twin = c->twin ? c->out[AMP_TWIN] : NULL, *out = NULL, *m = NULL, *r = NULL;
   job k;
   hold h = { { NULL }, 0, 0 };
   memset((void *)&k, 0, sizeof k);
@@ -206,6 +215,10 @@ static int forward(amp_call *c, bool rms, amp_tensor *w, amp_tensor *b, amp_tens
     k.wide = amp_wide(k.x) && amp_wide(k.y) && amp_wide(k.w) && amp_wide(k.b);
     const bool narrow = (!k.w || k.wdt == k.xdt) && (!k.b || k.bdt == k.xdt) && k.xdt != AMP_FLOAT32; /* weights as the input, or float32 */
     if (fast(&k, f64, ROW_FORWARD) && (eps == 0 || eps > 1e-30) && (narrow || ((!k.w || k.wdt == AMP_FLOAT32) && (!k.b || k.bdt == AMP_FLOAT32)))) {
+      if (twin && k.xdt == AMP_FLOAT32 && out == y && amp__cuda_plain(twin) && amp_wide(amp__data(twin)) && (twin->dtype == AMP_FLOAT16 || twin->dtype == AMP_BFLOAT16)) {
+        k.twin = (char *)amp__data(twin);
+        k.tdt = twin->dtype;
+      }
       if (k.xdt == AMP_FLOAT32) forward_rows<4, 4>(k);
       else if (narrow) forward_rows<2, 2>(k);
       else forward_rows<2, 4>(k);
@@ -218,7 +231,8 @@ static int forward(amp_call *c, bool rms, amp_tensor *w, amp_tensor *b, amp_tens
   drop(&h);
   int rc = amp_give(y, out, h.rc);
   if (mean) rc = amp_give(mean, m, rc);
-  return amp_give(rstd, r, rc);
+  rc = amp_give(rstd, r, rc);
+  return rc == 0 && twin && !k.twin ? amp__cuda_copy_to(twin, y) : rc;
 }
 
 static int backward(amp_call *c, bool rms, amp_tensor *mean, amp_tensor *rstd, amp_tensor *w, amp_tensor *sum)
@@ -257,9 +271,9 @@ static int backward(amp_call *c, bool rms, amp_tensor *mean, amp_tensor *rstd, a
     k.partial = (char *)amp__data(s);
     unsigned grid = (unsigned)blocks;
     if (quick) {
-      if (k.xdt != AMP_FLOAT32) backward_rows<2, 2>(k, p);
-      else if (k.gdt != AMP_FLOAT32) backward_rows<4, 2>(k, p);
-      else backward_rows<4, 4>(k, p);
+      if (k.xdt != AMP_FLOAT32) h.rc = backward_rows<2, 2>(k, p);
+      else if (k.gdt != AMP_FLOAT32) h.rc = backward_rows<4, 2>(k, p);
+      else h.rc = backward_rows<4, 4>(k, p);
     }
     amp_by_float(f64 ? AMP_FLOAT64 : AMP_FLOAT32, [&](auto zero) {
       typedef decltype(zero) T;
@@ -269,7 +283,7 @@ static int backward(amp_call *c, bool rms, amp_tensor *mean, amp_tensor *rstd, a
         AMP_LAUNCH((columns_any<T>), dim3(cols, grid), dim3(32, 8), 0, k);
       }
       if (dw || db)
-        AMP_LAUNCH((add_blocks<T>), dim3(cols, 2), dim3(32, 32), 0, (const T *)k.partial, (int)blocks, k.n, dw ? (char *)amp__data(dw) : (char *)NULL, dw ? (int)dw->dtype : 0,
+        AMP_LAUNCH_NEXT(quick, (add_blocks<T>), dim3(cols, 2), dim3(32, 32), 0, (const T *)k.partial, (int)blocks, k.n, dw ? (char *)amp__data(dw) : (char *)NULL, dw ? (int)dw->dtype : 0,
                    db ? (char *)amp__data(db) : (char *)NULL, db ? (int)db->dtype : 0);
       return 0;
     });
@@ -290,11 +304,7 @@ struct times { enum { flat = 0 }; template <class T> __device__ __forceinline__ 
 
 extern "C" {
 
-int amp__cuda_layer_norm(amp_call *c)
-{
-  int rc = forward(c, false, argument(c, 1), argument(c, 2), c->out[1], c->out[2], c->a[9].f);
-  return rc == 0 && c->twin ? amp__cuda_copy_to(c->out[AMP_TWIN], c->out[0]) : rc;
-}
+int amp__cuda_layer_norm(amp_call *c) { return forward(c, false, argument(c, 1), argument(c, 2), c->out[1], c->out[2], c->a[9].f); }
 int amp__cuda_rms_norm(amp_call *c)
 {
   double last = c->in[0]->dtype == AMP_FLOAT64 ? DBL_EPSILON : FLT_EPSILON;

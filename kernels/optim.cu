@@ -7,7 +7,8 @@
 ** Parameters form one line of elements, cut evenly: a block has one stretch of it
 ** and crosses from one parameter into the next as that needs. Per 8 elements a
 ** thread reads gradient, master and state and writes master, state and shadow,
-** with 16-byte accesses.
+** with 16-byte accesses. SGD and Adam ask for their data, the cells and what is the
+** same for a parameter all at once; a thread finds its own parameter.
 **
 ** Every block reads the found-inf cells first and leaves if one is set. Step
 ** counts lie on the device: all read them, and the block that ends last counts
@@ -16,6 +17,7 @@
 ** and the norms of parameter and update; they are summed in a fixed order.
 */
 #include "rows.cuh"
+#include "raw.cuh"
 #include "scale.cuh"
 
 namespace {
@@ -52,10 +54,11 @@ template <class T> struct consts {
   int nesterov, first;
 };
 
-template <class T> __device__ void prepare(consts<T> &c, int kind, const amp_hyper &h, const chunk &k)
+template <class T> __device__ __forceinline__ void prepare(consts<T> &c, int kind, const amp_hyper &h, const chunk &k)
 {
-  double t = k.steps[0] + 1, lr = h.lr, wd = h.weight_decay, decay = 1;
-  c.f = (T)((k.factor ? (double)*k.factor : 1.0) * (h.maximize ? -1 : 1) * (h.rescale != 0 ? h.rescale : 1));
+  const double steps[2] = { k.steps[0], k.steps[1] }, factor = k.factor ? (double)*k.factor : 1.0;
+  double t = steps[0] + 1, lr = h.lr, wd = h.weight_decay, decay = 1;
+  c.f = (T)(factor * (h.maximize ? -1 : 1) * (h.rescale != 0 ? h.rescale : 1));
   c.eps = (T)h.eps;
   c.momentum = (T)h.momentum;
   c.alpha = (T)h.alpha;
@@ -63,12 +66,12 @@ template <class T> __device__ void prepare(consts<T> &c, int kind, const amp_hyp
   c.first = 0;
   c.nesterov = h.nesterov;
   if (kind == AMP_SGD) {
-    c.first = k.steps[1] == 0;
+    c.first = steps[1] == 0;
     c.keep = c.first ? (T)0 : (T)h.momentum;
     c.dampening1 = c.first ? (T)1 : (T)(1 - h.dampening);
   } else if (kind == AMP_ADAGRAD) {
     lr = h.lr / (1 + (t - 1) * h.lr_decay);
-    c.first = k.steps[0] == 0;
+    c.first = steps[0] == 0;
     c.alpha = (T)h.initial;
   } else if (kind != AMP_RMSPROP) {
     if (kind == AMP_ADAMW) { decay = 1 - h.lr * wd; wd = 0; }
@@ -257,7 +260,100 @@ template <class T, int WHAT, int MOST> __global__ void __launch_bounds__(THREADS
   }
 }
 
+/* SGD and Adam in float. What is read depends on nothing but the launch's argument, so all of it is on its way before the first
+** of it is looked at. */
+enum { KEEP = 64 }; /* a block of more parameters is for the other kernel */
+
+template <int WHAT> __device__ __forceinline__ int kind_of(const header &o) { return WHAT == ADAM ? o.kind : (int)AMP_SGD; }
+
+template <int WHAT, int MOST> __global__ void __launch_bounds__(THREADS, WHAT == SGD ? 5 : WHAT == MOMENTUM ? 4 : 3) quick_kernel(const __grid_constant__ list<MOST> l)
+{
+  __shared__ consts<float> shared[KEEP];
+  const header &o = l.head;
+  const uint32_t from = blockIdx.x * o.share, to = o.total - from < o.share ? o.total : from + o.share;
+  const int kind = kind_of<WHAT>(o);
+  int bad = (int)threadIdx.x < o.found.n ? *o.found.cell[threadIdx.x] != 0 : 0;
+  int lo = 0, hi = o.n - 1;
+  while (lo < hi) { /* the last parameter that begins at `from` or before */
+    int mid = (lo + hi + 1) / 2;
+    if (l.c[mid].at <= from) lo = mid;
+    else hi = mid - 1;
+  }
+  int i = lo;
+  uint32_t u = from + threadIdx.x;
+  /* the block is counted once it has read its step counts; the warp that counts it has read the first of all, to be written
+  ** should no other block come after it */
+  const bool counts = threadIdx.x < 32;
+  unsigned turn = 0;
+  double steps[2] = { 0, 0 };
+  if (counts && (int)threadIdx.x < o.n) {
+    steps[0] = l.c[threadIdx.x].steps[0];
+    if (kind == AMP_SGD) steps[1] = l.c[threadIdx.x].steps[1];
+  }
+  for (bool begun = false;; u += THREADS) {
+    float p[N], g[N], s0[N], s1[N], none = 0;
+    amp_raw from_grad = {}, from_master = {};
+    while (i + 1 < o.n && l.c[i + 1].at <= u) i++;
+    const chunk &k = l.c[i];
+    const int64_t e = (int64_t)(u - k.at) * N;
+    const bool mine = u < to && e < k.n, whole = mine && k.aligned && e + N <= k.n;
+    if (whole) {
+      amp_ask(from_grad, k.grad, k.grad_dtype, e);
+      amp_ask(from_master, k.master, k.master_dtype, e);
+      if (WHAT >= MOMENTUM) amp_load_n<N>(s0, k.s0, AMP_FLOAT32, e);
+      if (WHAT == ADAM) amp_load_n<N>(s1, k.s1, AMP_FLOAT32, e);
+    }
+    if (!begun) {
+      const int q = lo + (int)threadIdx.x;
+      if (threadIdx.x < KEEP && q < o.n && l.c[q].at < to) prepare(shared[threadIdx.x], kind, o.there ? *o.there : o.h, l.c[q]);
+      if (__syncthreads_or(bad)) return;
+      if (threadIdx.x == 0) {
+        __threadfence();
+        turn = atomicAdd(o.ticket, 1u) + 1;
+      }
+    }
+    const consts<float> c = shared[i - lo];
+    if (whole) {
+      amp_take(g, from_grad, k.grad_dtype);
+      amp_take(p, from_master, k.master_dtype);
+#pragma unroll
+      for (int j = 0; j < N; j++) element<float, WHAT>(kind, 0, p[j], g[j], s0[j], s1[j], none, c, NULL);
+      amp_store_n<N>(k.master, k.master_dtype, e, p);
+      if (k.shadow) amp_store_n<N>(k.shadow, k.shadow_dtype, e, p);
+      if (WHAT >= MOMENTUM) amp_store_n<N>(k.s0, AMP_FLOAT32, e, s0);
+      if (WHAT == ADAM) amp_store_n<N>(k.s1, AMP_FLOAT32, e, s1);
+    } else if (mine)
+      for (int64_t j = e; j < k.n && j < e + N; j++) {
+        float q = amp_load<float>(k.master, k.master_dtype, j), x = amp_load<float>(k.grad, k.grad_dtype, j);
+        float a = WHAT >= MOMENTUM ? ((float *)k.s0)[j] : 0, b = WHAT == ADAM ? ((float *)k.s1)[j] : 0;
+        element<float, WHAT>(kind, 0, q, x, a, b, none, c, NULL);
+        amp_store<float>(k.master, k.master_dtype, j, q);
+        if (k.shadow) amp_store<float>(k.shadow, k.shadow_dtype, j, q);
+        if (WHAT >= MOMENTUM) ((float *)k.s0)[j] = a;
+        if (WHAT == ADAM) ((float *)k.s1)[j] = b;
+      }
+    begun = true;
+    if (u - threadIdx.x + THREADS >= to) break;
+  }
+  if (!counts || __shfl_sync(0xffffffffu, turn, 0) != gridDim.x) return;
+  for (int q = threadIdx.x; q < o.n; q += 32) {
+    const chunk &k = l.c[q];
+    if (q >= 32) { steps[0] = k.steps[0]; steps[1] = k.steps[1]; }
+    k.steps[0] = steps[0] + 1;
+    if (kind == AMP_SGD && k.s0) k.steps[1] = steps[1] + 1;
+  }
+  if (threadIdx.x == 0) *o.ticket = 0;
+}
+
 /* -- Calls ------------------------------------------------------------------------------ */
+
+/* Does a block have more parameters than a block of quick_kernel may? */
+template <int MOST> static bool crowded(const list<MOST> &l)
+{
+  for (int i = 0; i + KEEP - 1 < l.head.n; i++) /* one more may have begun before the block */
+    if (l.c[i].at / l.head.share == l.c[i + KEEP - 1].at / l.head.share) return true;
+  return false;
+}
 
 template <class T, int MOST> static int launch(list<MOST> &l, unsigned grid)
 {
@@ -265,10 +361,10 @@ template <class T, int MOST> static int launch(list<MOST> &l, unsigned grid)
   int kind = o.kind;
   bool adam = (kind == AMP_ADAM || kind == AMP_ADAMW) && !o.h.amsgrad;
   if constexpr (!sort_of<T>::wide) { /* float64 has one kernel for all kinds */
-    if (kind == AMP_SGD || adam) {
-      if (adam) AMP_LAUNCH((optim_kernel<T, ADAM, MOST>), grid, THREADS, 0, l);
-      else if (l.c[0].s0 == NULL) AMP_LAUNCH((optim_kernel<T, SGD, MOST>), grid, THREADS, 0, l);
-      else AMP_LAUNCH((optim_kernel<T, MOMENTUM, MOST>), grid, THREADS, 0, l);
+    if ((kind == AMP_SGD || adam) && !crowded(l)) {
+      if (adam) AMP_LAUNCH((quick_kernel<ADAM, MOST>), grid, THREADS, 0, l);
+      else if (l.c[0].s0 == NULL) AMP_LAUNCH((quick_kernel<SGD, MOST>), grid, THREADS, 0, l);
+      else AMP_LAUNCH((quick_kernel<MOMENTUM, MOST>), grid, THREADS, 0, l);
       return amp__cuda_check(cudaPeekAtLastError(), "an optimizer's step");
     }
   }
@@ -308,12 +404,13 @@ template <class T, int MOST> static int some(header o, const amp_optim_chunk *ch
     c->master = k->master; c->shadow = k->shadow; c->grad = k->grad; c->s0 = k->s0; c->s1 = k->s1; c->s2 = k->s2;
     c->steps = k->steps; c->factor = k->factor; c->n = k->n;
     c->master_dtype = k->master_dtype; c->grad_dtype = k->grad_dtype; c->shadow_dtype = k->shadow_dtype;
-    c->aligned = aligned(k);
+    c->aligned = aligned(k) && (k->grad_dtype != AMP_FLOAT64 || sort_of<T>::wide);
     c->at = (uint32_t)total;
     total += units;
   }
   if (q.n == 0) return 0;
   uint64_t most = (uint64_t)d->sms * 4, share = (total + most - 1) / most;
+  if (share <= THREADS * 4) share = THREADS; /* what is there at once hides the way to memory */
   share = (share + THREADS - 1) / THREADS * THREADS;
   if (share == 0) share = THREADS;
   q.share = (uint32_t)share;

@@ -1,7 +1,7 @@
 /*
 ** pool.cu: rows max_pool, avg_pool and avg_pool_backward: a thread an element of
 ** the result, in 1, 2 and 3 dimensions. Long windows of few results are shared out
-** over the lanes of a warp.
+** over the lanes of a warp. Common max pools of images are pool_pairs.cu's.
 **
 ** avg_pool_backward gathers: an element of the input asks which windows it lies
 ** in. Nothing is added by atomics, results repeat. Places count from 1; NaN wins;

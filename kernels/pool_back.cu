@@ -3,7 +3,8 @@
 ** the input asks the windows that cover it whether its place is the one they
 ** chose. Nothing is added by atomics, so results repeat, and memory is read and
 ** written once in the order in which it lies; 8 neighbouring channels a thread
-** where they lie together. Pools of unknown windows are pool_place.cu's.
+** where they lie together. Common pools of images are pool_pairs.cu's, those of
+** unknown windows pool_place.cu's.
 */
 #include "planes.cuh"
 #include "pool_back.cuh"

@@ -201,7 +201,7 @@ int amp__cuda_rnn_layer(amp_call *c)
   if (!input) rc = product(&r, r.rows, r.in, r.g, r.x, r.wx, false, r.xg);
   for (int64_t i = 0; i < r.t && rc == 0; i++) {
     step s = step_at(&r, &k, r.reverse ? r.t - 1 - i : i);
-    if (whole) { rc = amp_rnn_ahead_whole(&r, &s, input); continue; }
+    if (whole) { rc = amp_rnn_ahead_whole(&r, &s, input, i > 0); continue; }
     if ((rc = product(&r, s.old, r.h, r.g, at(&r, r.y, s.before * r.h), r.w, false, r.hg)) < 0) break;
     if ((rc = product(&r, s.m - s.old, r.r, r.g, at(&r, r.h0, s.old * r.r), r.w, false, (char *)at(&r, r.hg, s.old * r.g))) < 0) break;
     rc = amp_by_float(type, [&](auto zero) {
@@ -250,12 +250,13 @@ int amp__cuda_rnn_layer_backward(amp_call *c)
   rc = 0;
   if (packed) r.hprev = before;
   else if (r.t > 1) rc = states_before(&r, before);
+  bool chained = false;
   for (int64_t i = r.t - 1, done = 0, after = 0; i >= 0 && rc == 0; i--) {
     step s = step_at(&r, &k, r.reverse ? r.t - 1 - i : i);
     s.done = done;
     s.after = after;
     s.last = direct && i == 0;
-    if (whole && done) rc = amp_rnn_behind_whole(&r, &s);
+    if (whole && done) { rc = amp_rnn_behind_whole(&r, &s, chained); chained = true; }
     else amp_by_float(type, [&](auto zero) {
       AMP_LAUNCH((behind<decltype(zero)>), amp_grid(s.m * r.h, 256), 256, 0, r, s);
       return 0;
@@ -266,7 +267,7 @@ int amp__cuda_rnn_layer_backward(amp_call *c)
     if (whole && i == 0 && rc == 0) {
       s.done = done;
       s.after = after;
-      rc = amp_rnn_first_whole(&r, &s, dh0);
+      rc = amp_rnn_first_whole(&r, &s, dh0, chained);
     }
   }
   if (rc == 0 && !direct)

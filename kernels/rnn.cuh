@@ -32,9 +32,10 @@ typedef struct amp_rnn_step {
 } amp_rnn_step;
 
 /* rnn_step.cu: a step in one launch, its product included, where amp_rnn_takes it */
-int amp_rnn_ahead_whole(const amp_rnn *k, const amp_rnn_step *s, bool input);  /* input: its product as well, else it is in xg */
-int amp_rnn_behind_whole(const amp_rnn *k, const amp_rnn_step *s);             /* of the step whose gates' gradient s->after and done say */
-int amp_rnn_first_whole(const amp_rnn *k, const amp_rnn_step *s, char *dh0);   /* the initial state's gradient, of the same */
+int amp_rnn_ahead_whole(const amp_rnn *k, const amp_rnn_step *s, bool input, bool next);  /* input: its product as well, else it is in xg */
+int amp_rnn_behind_whole(const amp_rnn *k, const amp_rnn_step *s, bool next);             /* of the step whose gates' gradient s->after and done say */
+int amp_rnn_first_whole(const amp_rnn *k, const amp_rnn_step *s, char *dh0, bool next);   /* the initial state's gradient, of the same */
+/* next: the launch before was one of these of the same call */
 bool amp_rnn_takes(const amp_rnn *k, bool backward, bool input);
 
 namespace {

@@ -10,7 +10,8 @@
 ** memory: which of the 32 values of a piece meets which in an instruction does not
 ** matter to the sum.
 **
-** Large products are left to cublasLt (amp_rnn_takes).
+** Large products are left to cublasLt (amp_rnn_takes). From the second step on a launch
+** begins while the one before it runs, and has its weights by when that ends.
 */
 #include "mma.cuh"
 #include "rnn.cuh"
@@ -43,6 +44,20 @@ __device__ __forceinline__ uint16_t raw(const void *p, int64_t i, bool there) { 
 __device__ __forceinline__ float wide(const void *p, int64_t i, bool there) { return there ? ((const float *)p)[i] : 0.f; }
 template <int BF> __device__ __forceinline__ float of_raw(uint16_t v) { return BF ? amp_bf2f(v) : amp_h2f(v); }
 
+/* What comes from the launch before: waited for, then read. NULL: 0 */
+struct late {
+  const uint16_t *narrow;
+  const float *wide;
+  uint16_t a;
+  float b;
+  __device__ __forceinline__ void get(void)
+  {
+    amp_await();
+    a = narrow ? *narrow : (uint16_t)0;
+    b = wide ? *wide : 0.f;
+  }
+};
+
 /* where the state before lies */
 __device__ __forceinline__ const char *state_row(const amp_rnn &k, const amp_rnn_step &s, int64_t i)
 {
@@ -61,9 +76,10 @@ template <int BF> __device__ __forceinline__ amp_rnn known(amp_rnn k, int mode)
 
 enum { ROWS = 32, COLS = 8, WARPS = 8, BACK_ROWS = 16, BACK_COLS = 16, BACK_WARPS = 16 };
 
-/* acc[m][to(q)] += rows (4 pointers: g, g + 8, g + 16, g + 24; NULL: none) times w's rows of gate q */
+/* acc[m][to(q)] += rows (4 pointers: g, g + 8, g + 16, g + 24; NULL: none) times w's rows of gate q. The rows are read, and `l`, when the launch
+** before has ended (l NULL: that is not waited for) */
 template <int BF, int G, int N, class TO>
-__device__ __forceinline__ void sum_gates(float (&acc)[2][N][4], const char *const (&row)[4], const char *w, int64_t h, int64_t size, TO to)
+__device__ __forceinline__ void sum_gates(float (&acc)[2][N][4], const char *const (&row)[4], const char *w, int64_t h, int64_t size, TO to, late *l)
 {
   const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, t = lane & 3;
   const int64_t j = (int64_t)blockIdx.x * COLS + (lane >> 2);
@@ -72,11 +88,15 @@ __device__ __forceinline__ void sum_gates(float (&acc)[2][N][4], const char *con
 #pragma unroll
     for (int p = 0; p < 2; p++) {
       int64_t k = k0 + p * WARPS * 32 + t * 8;
-      bool in = k < size;
 #pragma unroll
-      for (int i = 0; i < 4; i++) a[p][i] = eight(row[i], k, in && row[i] != NULL);
+      for (int q = 0; q < G; q++) b[p][q] = eight(w, ((int64_t)q * h + j) * size + k, k < size);
+    }
+    if (l && k0 == warp * 32) l->get();
 #pragma unroll
-      for (int q = 0; q < G; q++) b[p][q] = eight(w, ((int64_t)q * h + j) * size + k, in);
+    for (int p = 0; p < 2; p++) {
+      int64_t k = k0 + p * WARPS * 32 + t * 8;
+#pragma unroll
+      for (int i = 0; i < 4; i++) a[p][i] = eight(row[i], k, k < size && row[i] != NULL);
     }
 #pragma unroll
     for (int p = 0; p < 2; p++) {
@@ -87,10 +107,11 @@ __device__ __forceinline__ void sum_gates(float (&acc)[2][N][4], const char *con
       }
     }
   }
+  if (l && warp * 32 >= size) l->get();
 }
 
 /* G gates; a GRU's last gate keeps the input's part apart, as sum 3 */
-template <int BF, int G> __global__ void __launch_bounds__(WARPS * 32, 1) ahead_whole(const amp_rnn given, const amp_rnn_step s, int input)
+template <int BF, int G> __global__ void __launch_bounds__(WARPS * 32, 2) ahead_whole(const amp_rnn given, const amp_rnn_step s, int input)
 {
   const amp_rnn k = known<BF>(given, G == 4 ? AMP_RNN_LSTM : G == 3 ? AMP_RNN_GRU : given.mode == AMP_RNN_RELU ? AMP_RNN_RELU : AMP_RNN_TANH);
   constexpr int N = G == 3 ? 4 : G;
@@ -102,14 +123,13 @@ template <int BF, int G> __global__ void __launch_bounds__(WARPS * 32, 1) ahead_
   float acc[2][N][4];
   const char *row[4];
   uint16_t x[G], bi[G], bh[G]; /* what it needs is under way meanwhile */
+  amp_let_next();
 #pragma unroll
   for (int q = 0; q < G; q++) {
     x[q] = raw(k.xg, (s.row + i) * k.g + q * k.h + j, mine && !input);
     bi[q] = raw(k.bi, q * k.h + j, mine && k.bi != NULL);
     bh[q] = raw(k.bh, q * k.h + j, mine && k.bh != NULL);
   }
-  const uint16_t start = G == 1 ? (uint16_t)0 : G == 3 ? raw(state_row(k, s, i), j, mine) : raw(k.c0, i * k.h + j, mine && i >= s.old);
-  const float cell = wide(k.reserve, (s.before + i) * k.rs + 4 * k.h + j, G == 4 && mine && i < s.old);
 #pragma unroll
   for (int m = 0; m < 2; m++) {
 #pragma unroll
@@ -118,20 +138,24 @@ template <int BF, int G> __global__ void __launch_bounds__(WARPS * 32, 1) ahead_
       for (int e = 0; e < 4; e++) acc[m][q][e] = 0;
     }
   }
-#pragma unroll
-  for (int m = 0; m < 4; m++) {
-    int64_t i = first + g + 8 * m;
-    row[m] = i >= s.m ? NULL : state_row(k, s, i);
-  }
-  sum_gates<BF, G, N>(acc, row, k.w, k.h, k.r, [](int q) { return q; });
   if (input) {
 #pragma unroll
     for (int m = 0; m < 4; m++) {
       int64_t i = first + g + 8 * m;
       row[m] = i >= s.m ? NULL : k.x + (s.row + i) * k.in * 2;
     }
-    sum_gates<BF, G, N>(acc, row, k.wx, k.h, k.in, [](int q) { return G == 3 && q == 2 ? 3 : q; });
+    sum_gates<BF, G, N>(acc, row, k.wx, k.h, k.in, [](int q) { return G == 3 && q == 2 ? 3 : q; }, NULL);
   }
+#pragma unroll
+  for (int m = 0; m < 4; m++) {
+    int64_t i = first + g + 8 * m;
+    row[m] = i >= s.m ? NULL : state_row(k, s, i);
+  }
+  late l = { NULL, NULL, 0, 0 };
+  if (mine && G == 3) l.narrow = (const uint16_t *)state_row(k, s, i) + j;
+  if (mine && G == 4 && i < s.old) l.wide = (const float *)k.reserve + (s.before + i) * k.rs + 4 * k.h + j;
+  else if (mine && G == 4 && k.c0) l.narrow = (const uint16_t *)k.c0 + i * k.h + j;
+  sum_gates<BF, G, N>(acc, row, k.w, k.h, k.r, [](int q) { return q; }, &l);
 #pragma unroll
   for (int m = 0; m < 2; m++) {
 #pragma unroll
@@ -156,14 +180,14 @@ template <int BF, int G> __global__ void __launch_bounds__(WARPS * 32, 1) ahead_
     sum[q] += of_raw<BF>(bh[q]);
   }
   if (G == 3) in[2 % G] += sum[N - 1];
-  rnn_ahead<float>(k, s, i, j, G == 4 && i < s.old ? cell : of_raw<BF>(start), [&](int q) { return in[q]; }, [&](int q) { return sum[q]; });
+  rnn_ahead<float>(k, s, i, j, G == 4 && i < s.old ? l.b : of_raw<BF>(l.a), [&](int q) { return in[q]; }, [&](int q) { return sum[q]; });
 }
 
 /* -- Backward ----------------------------------------------------------------------------- */
 
 /* The later step's gates' gradient times the weights, whose rows are what is summed: a lane reads two columns of eight rows, and
 ** pairs of rows become operands. Thread e of the block has element e of the tile (rows from `first`, columns from `col`) afterwards. */
-template <int BF> __device__ __forceinline__ float sum_rows(const amp_rnn &k, const amp_rnn_step &s, int64_t first, int64_t col)
+template <int BF> __device__ __forceinline__ float sum_rows(const amp_rnn &k, const amp_rnn_step &s, int64_t first, int64_t col, late &l)
 {
   __shared__ float part[BACK_WARPS][BACK_ROWS * BACK_COLS];
   const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, g = lane >> 2, t = lane & 3;
@@ -179,11 +203,15 @@ template <int BF> __device__ __forceinline__ float sum_rows(const amp_rnn &k, co
 #pragma unroll
     for (int p = 0; p < 4; p++) {
       int64_t at = k0 + p * BACK_WARPS * 32 + t * 8;
-      bool in = at < size;
-      a[p][0] = eight(row[0], at, in && row[0] != NULL);
-      a[p][1] = eight(row[1], at, in && row[1] != NULL);
 #pragma unroll
-      for (int i = 0; i < 8; i++) b[p][i] = in && column ? *(const uint32_t *)(w + (at + i) * k.r * 2) : 0u;
+      for (int i = 0; i < 8; i++) b[p][i] = at < size && column ? *(const uint32_t *)(w + (at + i) * k.r * 2) : 0u;
+    }
+    if (k0 == warp * 32) l.get();
+#pragma unroll
+    for (int p = 0; p < 4; p++) {
+      int64_t at = k0 + p * BACK_WARPS * 32 + t * 8;
+      a[p][0] = eight(row[0], at, at < size && row[0] != NULL);
+      a[p][1] = eight(row[1], at, at < size && row[1] != NULL);
     }
 #pragma unroll
     for (int p = 0; p < 4; p++) {
@@ -197,6 +225,7 @@ template <int BF> __device__ __forceinline__ float sum_rows(const amp_rnn &k, co
       mma32<BF>(acc[1], a[p][0], a[p][1], make_uint4(odd[0], odd[1], odd[2], odd[3]));
     }
   }
+  if (warp * 32 >= size) l.get();
   float *p = part[warp] + g * BACK_COLS + 4 * t;
   *(float4 *)p = make_float4(acc[0][0], acc[1][0], acc[0][1], acc[1][1]);
   *(float4 *)(p + 8 * BACK_COLS) = make_float4(acc[0][2], acc[1][2], acc[0][3], acc[1][3]);
@@ -217,18 +246,19 @@ template <int BF> __global__ void __launch_bounds__(BACK_WARPS * 32, 1) behind_w
   const bool mine = threadIdx.x < BACK_ROWS * BACK_COLS && i < s.m && j < k.h;
   const bool lstm = k.mode == AMP_RNN_LSTM, gru = k.mode == AMP_RNN_GRU, later = i < s.done;
   const int64_t e = i * k.h + j, at = (s.row + i) * k.rs + j;
+  amp_let_next();
   /* what it needs is under way meanwhile */
   float x[5], before = wide(k.reserve, i < s.old ? (s.before + i) * k.rs + 4 * k.h + j : k.rows * k.rs + e, mine && lstm);
 #pragma unroll
   for (int q = 0; q < 5; q++) x[q] = wide(k.reserve, at + q * k.h, mine && q * k.h < k.rs);
-  const float passed = wide(lstm ? k.dc : k.carry, e, mine && later && (lstm || gru));
   const uint16_t state = raw(state_row(k, s, i), j, mine && gru), gy = raw(k.gy, (s.row + i) * k.h + j, mine && k.gy != NULL);
   const uint16_t gh = raw(k.gh, e, mine && !later && k.gh != NULL), gc = raw(k.gc, e, mine && !later && k.gc != NULL);
-  const float prod = sum_rows<BF>(k, s, first, col);
+  late l = { NULL, mine && later && (lstm || gru) ? (const float *)(lstm ? k.dc : k.carry) + e : NULL, 0, 0 };
+  const float prod = sum_rows<BF>(k, s, first, col, l);
   if (!mine) return;
   rnn_saved<float> v = { gru ? of_raw<BF>(state) : before, { x[0], x[1], x[2], x[3] }, x[4], of_raw<BF>(gy) + of_raw<BF>(gh), of_raw<BF>(gc) };
-  if (lstm) v.dc += passed;
-  else v.grad += passed;
+  if (lstm) v.dc += l.b;
+  else v.grad += l.b;
   rnn_behind<float>(k, s, i, j, v, prod);
 }
 
@@ -239,9 +269,9 @@ template <int BF> __global__ void __launch_bounds__(BACK_WARPS * 32, 1) first_wh
   const int64_t first = (int64_t)blockIdx.y * BACK_ROWS, col = (int64_t)blockIdx.x * BACK_COLS;
   const int64_t i = first + threadIdx.x / BACK_COLS, j = col + threadIdx.x % BACK_COLS;
   const bool mine = threadIdx.x < BACK_ROWS * BACK_COLS && i < s.done && j < k.r;
-  float passed = mine && k.mode == AMP_RNN_GRU ? ((const float *)k.carry)[i * k.h + j] : 0.f;
-  float prod = sum_rows<BF>(k, s, first, col);
-  if (mine) amp_store<float>(dh0, k.dtype, i * k.r + j, prod + passed);
+  late l = { NULL, mine && k.mode == AMP_RNN_GRU ? (const float *)k.carry + i * k.h + j : NULL, 0, 0 };
+  const float prod = sum_rows<BF>(k, s, first, col, l);
+  if (mine) amp_store<float>(dh0, k.dtype, i * k.r + j, prod + l.b);
 }
 
 static bool aligned(const void *p) { return ((uintptr_t)p & 15) == 0; }
@@ -263,31 +293,31 @@ bool amp_rnn_takes(const amp_rnn *k, bool backward, bool input)
   return 2 * size * (ceil(n / ROWS) * g + h / COLS * n) <= most;
 }
 
-int amp_rnn_ahead_whole(const amp_rnn *k, const amp_rnn_step *s, bool input)
+int amp_rnn_ahead_whole(const amp_rnn *k, const amp_rnn_step *s, bool input, bool next)
 {
   const dim3 grid((unsigned)(k->h / COLS), tiles(s->m, ROWS));
   const int gates = (int)(k->g / k->h), take = input;
 #define AHEAD(BF)                                                                                       \
-  if (gates == 4) AMP_LAUNCH((ahead_whole<BF, 4>), grid, WARPS * 32, 0, *k, *s, take);                  \
-  else if (gates == 3) AMP_LAUNCH((ahead_whole<BF, 3>), grid, WARPS * 32, 0, *k, *s, take);             \
-  else AMP_LAUNCH((ahead_whole<BF, 1>), grid, WARPS * 32, 0, *k, *s, take)
+  if (gates == 4) AMP_LAUNCH_NEXT(next, (ahead_whole<BF, 4>), grid, WARPS * 32, 0, *k, *s, take);                  \
+  else if (gates == 3) AMP_LAUNCH_NEXT(next, (ahead_whole<BF, 3>), grid, WARPS * 32, 0, *k, *s, take);             \
+  else AMP_LAUNCH_NEXT(next, (ahead_whole<BF, 1>), grid, WARPS * 32, 0, *k, *s, take)
   if (k->dtype == AMP_BFLOAT16) { AHEAD(1); }
   else { AHEAD(0); }
   return 0;
 }
 
-int amp_rnn_behind_whole(const amp_rnn *k, const amp_rnn_step *s)
+int amp_rnn_behind_whole(const amp_rnn *k, const amp_rnn_step *s, bool next)
 {
   const dim3 grid(tiles(k->h, BACK_COLS), tiles(s->m, BACK_ROWS));
-  if (k->dtype == AMP_BFLOAT16) AMP_LAUNCH((behind_whole<1>), grid, BACK_WARPS * 32, 0, *k, *s);
-  else AMP_LAUNCH((behind_whole<0>), grid, BACK_WARPS * 32, 0, *k, *s);
+  if (k->dtype == AMP_BFLOAT16) AMP_LAUNCH_NEXT(next, (behind_whole<1>), grid, BACK_WARPS * 32, 0, *k, *s);
+  else AMP_LAUNCH_NEXT(next, (behind_whole<0>), grid, BACK_WARPS * 32, 0, *k, *s);
   return 0;
 }
 
-int amp_rnn_first_whole(const amp_rnn *k, const amp_rnn_step *s, char *dh0)
+int amp_rnn_first_whole(const amp_rnn *k, const amp_rnn_step *s, char *dh0, bool next)
 {
   const dim3 grid(tiles(k->r, BACK_COLS), tiles(s->done, BACK_ROWS));
-  if (k->dtype == AMP_BFLOAT16) AMP_LAUNCH((first_whole<1>), grid, BACK_WARPS * 32, 0, *k, *s, dh0);
-  else AMP_LAUNCH((first_whole<0>), grid, BACK_WARPS * 32, 0, *k, *s, dh0);
+  if (k->dtype == AMP_BFLOAT16) AMP_LAUNCH_NEXT(next, (first_whole<1>), grid, BACK_WARPS * 32, 0, *k, *s, dh0);
+  else AMP_LAUNCH_NEXT(next, (first_whole<0>), grid, BACK_WARPS * 32, 0, *k, *s, dh0);
   return 0;
 }

@@ -1,12 +1,13 @@
 /*
 ** softmax.cu: rows softmax, log_softmax and their backward rows.
 **
-** Along contiguous memory a warp or a block takes a row: one trip for the largest
-** element and the sum (kept up to date together), a second one, out of the cache,
-** that writes. Along another dimension 32 columns go side by side, 8 threads each.
+** Along contiguous memory a warp or a block takes a row. float32 and 16-bit rows of
+** whole vectors stay in registers, up to 1024 elements in a warp's; others take one
+** trip for the largest element and the sum (kept up to date together), a second one,
+** out of the cache, that writes. Along another dimension 32 columns go side by side, 8 threads each.
 ** A row of -inf alone, or with +inf or NaN, gives NaN, as on the CPU.
 */
-#include "rows.cuh"
+#include "bits.cuh"
 
 namespace {
 
@@ -70,6 +71,83 @@ template <class T, bool WARP> __global__ void __launch_bounds__(WARP ? 256 : 102
   }
 }
 
+/* Rows in registers: K vectors a lane, all of a, b and y of B bytes an element */
+template <int B, int K, bool WARP> __global__ void __launch_bounds__(WARP ? 128 : 512, WARP ? 6 : 1) softmax_fast(const job k)
+{
+  enum { V = 16 / B };
+  __shared__ float part[3][16];
+  AMP_ROW_LANES(WARP);
+  const int vectors = (int)k.n / V;
+  const bool back = k.what >= SOFTMAX_BACK;
+  AMP_ROW_LOOP(WARP, r, k.outer) {
+    bits<16> ra[K], rb[K];
+    float a[K][V], b[K][V];
+    const int64_t base = r * vectors;
+#pragma unroll
+    for (int j = 0; j < K; j++) ra[j] = fetch<16>(k.a, base + lane + j * lanes, lane + j * lanes < vectors);
+    if (back) {
+#pragma unroll
+      for (int j = 0; j < K; j++) rb[j] = fetch<16>(k.b, base + lane + j * lanes, lane + j * lanes < vectors);
+      widen<B, V>(b, rb, k.bdt);
+    }
+    widen<B, V>(a, ra, k.adt);
+    common<float> c = { -INFINITY, 0 };
+    if (back) {
+#pragma unroll
+      for (int j = 0; j < K; j++) {
+#pragma unroll
+        for (int q = 0; q < V; q++) c.s += k.what == SOFTMAX_BACK ? a[j][q] * b[j][q] : a[j][q];
+      }
+    } else {
+#pragma unroll
+      for (int j = 0; j < K; j++)
+        if (lane + j * lanes < vectors) {
+#pragma unroll
+          for (int q = 0; q < V; q++) c.m = fmaxf(c.m, a[j][q]);
+        }
+      c.m = row_most<WARP>(c.m, part[0]);
+      const float about = amp_finite_or_0(c.m);
+#pragma unroll
+      for (int j = 0; j < K; j++) {
+#pragma unroll
+        for (int q = 0; q < V; q++) {
+          float d = a[j][q] - about, e = amp_exp_fast(d);
+          c.s += lane + j * lanes < vectors ? e : 0.f;
+          a[j][q] = k.what == SOFTMAX ? e : d;
+        }
+      }
+    }
+    c.s = row_sum<WARP>(c.s, part[1]);
+    if (!back && c.m == -INFINITY) c.s = NAN;
+    const float by = k.what == SOFTMAX ? 1 / c.s : k.what == LOG_SOFTMAX ? logf(c.s) : c.s;
+#pragma unroll
+    for (int j = 0; j < K; j++) {
+      if (lane + j * lanes >= vectors) continue;
+#pragma unroll
+      for (int q = 0; q < V; q++)
+        a[j][q] = k.what == SOFTMAX ? a[j][q] * by : k.what == LOG_SOFTMAX ? a[j][q] - by : k.what == SOFTMAX_BACK ? b[j][q] * (a[j][q] - by) : a[j][q] - amp_exp_fast(b[j][q]) * by;
+      put<B, V>(k.y, base + lane + j * lanes, a[j], k.ydt);
+    }
+    if (!WARP) __syncthreads();
+  }
+}
+
+template <int B> static void fast_rows(const job &k)
+{
+  enum { U = B / 2 };
+  const unsigned warps = amp_grid(k.outer, 4, 4096), blocks = amp_grid(k.outer, 1, 4096), t16 = (unsigned)((k.n + 511) / 512 * 32), t32 = (unsigned)((k.n + 1023) / 1024 * 32);
+  if (k.n <= 256) AMP_LAUNCH((softmax_fast<B, U, true>), warps, 128, 0, k);
+  else if (k.n <= 512) AMP_LAUNCH((softmax_fast<B, 2 * U, true>), warps, 128, 0, k);
+  else if (k.n <= 1024) AMP_LAUNCH((softmax_fast<B, 4 * U, true>), warps, 128, 0, k);
+  else if (k.n <= 16 * 512) AMP_LAUNCH((softmax_fast<B, 2 * U, false>), blocks, t16, 0, k);
+  else AMP_LAUNCH((softmax_fast<B, 4 * U, false>), blocks, t32, 0, k);
+}
+/* May a row stay in registers? */
+static bool fast(const job *k, bool back)
+{
+  return k->wide && k->inner == 1 && k->adt != AMP_FLOAT64 && k->adt == k->ydt && (!back || k->bdt == k->adt) && k->n % (k->adt == AMP_FLOAT32 ? 4 : 8) == 0 && k->n <= 32 * 512;
+}
+
 /* block 32 x 8 */
 template <class T> __global__ void __launch_bounds__(256, 4) softmax_columns(const job k)
 {
@@ -131,7 +209,10 @@ static int run(amp_call *c, int what)
     k.outer = y->numel / (k.n * k.inner);
     k.wide = amp_wide(k.a) && amp_wide(k.y) && amp_wide(k.b);
     bool f64 = a->dtype == AMP_FLOAT64 || out->dtype == AMP_FLOAT64 || (b && b->dtype == AMP_FLOAT64);
-    rc = amp_by_float(f64 ? AMP_FLOAT64 : AMP_FLOAT32, [&](auto zero) {
+    if (fast(&k, back)) {
+      if (k.adt == AMP_FLOAT32) fast_rows<4>(k);
+      else fast_rows<2>(k);
+    } else rc = amp_by_float(f64 ? AMP_FLOAT64 : AMP_FLOAT32, [&](auto zero) {
       typedef decltype(zero) T;
       if (k.inner == 1) AMP_ROW_LAUNCH(softmax_rows, T, k.outer, k.n, k);
       else AMP_LAUNCH((softmax_columns<T>), amp_grid(k.outer * ((k.inner + 31) / 32), 1, 16), dim3(32, 8), 0, k);

@@ -483,6 +483,41 @@ equal(copy, seen, 'the gradient a hook holds')
 ]])
 end)
 
+describe('what came for the input of a layer norm so far', function()
+  case('is added by the pass that makes its own share', [[
+amp.manual_seed(9)
+for _, n in ipairs { 24, 7 } do
+  for _, rms in ipairs { false, true } do
+    local x0, w0, s0 = amp.randn(5, n), amp.randn(n), amp.randn(5, n)
+    local function gradient(device, dtype, create)
+      local x, w, s = x0:to(device):to(dtype):requires_grad_(), w0:to(device):to(dtype):requires_grad_(), s0:to(device):to(dtype)
+      local y = x * 2
+      local z = rms and F.rms_norm(y, { n }, w) or F.layer_norm(y, { n }, w)
+      local u = y * s + z * 3 -- the sum sends on what came first
+      return amp.grad((u * s):sum(), { x, w }, { create_graph = create })
+    end
+    local want = gradient('cpu', 'float64', true)
+    for dtype, most in pairs { float64 = 1e-12, float32 = 3e-6, float16 = 4e-3, bfloat16 = 3e-2 } do
+      for _, device in ipairs { 'cpu', 'cuda' } do
+        local got = gradient(device, dtype, false)
+        for i = 1, 2 do
+          local far = (got[i]:cpu():to 'float64' - want[i]):abs():max():item() / want[i]:abs():max():item()
+          assert(far < most, ('%s %s %d %d: %g'):format(dtype, device, n, i, far))
+        end
+      end
+    end
+  end
+end
+-- and what others hold is left alone
+local y, seen, copy = amp.randn(2, 8):cuda():requires_grad_() * 2, nil, nil
+local z = y + 1
+z:register_hook(function(g) seen, copy = g, g:clone() end)
+local loss = F.layer_norm(y, { 8 }):pow(3):sum() + z:sum()
+loss:backward()
+equal(copy, seen, 'the gradient a hook holds')
+]])
+end)
+
 describe('what is shared to save a launch', function()
   case('stays apart from what hooks, users and other streams do', [[
 local function leaf(v) return amp.tensor(v, { device = 'cuda', requires_grad = true }) end

@@ -379,13 +379,15 @@ static void layer_norms(void) {
     near_all(rstd, s.rstd, 2 * rounding[sd]);
     amp__free(out[0]);
     what = "layer_norm_backward";
-    OK(call(AMP_OP_layer_norm_backward, a, 5, g, x, mean, rstd, w, 0));
+    amp_tensor *add = draw(0, 1) ? some(dt, draw(0, 3), 3, size) : NULL;
+    for (int64_t i = 0; add && i < x->numel; i++) res[1][i] += get(add, i);
+    OK(call(AMP_OP_layer_norm_backward, a, 6, g, x, mean, rstd, w, add));
     near_all(out[0], res[1], 8 * rounding[dt]);
     near_all(out[1], res[2], 20 * rounding[sd]);
     near_all(out[2], res[3], 20 * rounding[sd]);
     for (int i = 0; i < 4; i++) free(res[i]);
     norm_free(&s);
-    drop_all(6, (amp_tensor *[]){ x, g, w, b, mean, rstd });
+    drop_all(7, (amp_tensor *[]){ x, g, w, b, mean, rstd, add });
   }
 }
 

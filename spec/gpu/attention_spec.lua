@@ -107,7 +107,7 @@ describe('attention on a GPU agrees with the CPU:', function()
       it('scales, no keys, sizes that tensor cores do not take', function()
         check { dtype = dtype, l = 40, s = 50, scale = -0.3, causal = true }
         check { dtype = dtype, l = 40, s = 50, scale = 0 }
-        check { dtype = dtype, l = 40, s = 50, scale = 3, factor = 4 }
+        check { dtype = dtype, l = 40, s = 50, scale = 3, factor = 16 } -- one key weighs nearly all: what is left of its gradient is rounding
         check { dtype = dtype, l = 30, s = 0 }
         check { dtype = dtype, l = 40, s = 50, d = 12 }
         check { dtype = dtype, l = 40, s = 40, d = 136, causal = true }

@@ -36,7 +36,7 @@ struct amp_branches {
   bool inside, alone, lost, late;        /* late: a change was not announced; lost: no memory, the graph is of no use */
 };
 
-int amp__cuda_branches = 1;
+int amp__cuda_branches = 1, amp__cuda_chain = 1;
 
 static void *more(void *list, int n, int *cap, size_t size)
 {
@@ -50,15 +50,15 @@ static void *more(void *list, int n, int *cap, size_t size)
 /* -- The stream --------------------------------------------------------------- */
 
 /* The nodes it depends on now */
-static int depends(const amp_branches *b, const cudaGraphNode_t **nodes)
+static int depends(const amp_cuda_device *d, const cudaGraphNode_t **nodes)
 {
   enum cudaStreamCaptureStatus status;
   size_t n = 0;
 #if CUDART_VERSION >= 13000
   const cudaGraphEdgeData *edges = NULL;
-  cudaError_t e = cudaStreamGetCaptureInfo(b->d->stream, &status, NULL, NULL, nodes, &edges, &n);
+  cudaError_t e = cudaStreamGetCaptureInfo(d->stream, &status, NULL, NULL, nodes, &edges, &n);
 #else
-  cudaError_t e = cudaStreamGetCaptureInfo(b->d->stream, &status, NULL, NULL, nodes, &n);
+  cudaError_t e = cudaStreamGetCaptureInfo(d->stream, &status, NULL, NULL, nodes, &n);
 #endif
   if (e != cudaSuccess) cudaGetLastError();
   return e == cudaSuccess && status == cudaStreamCaptureStatusActive ? (int)n : -1;
@@ -203,7 +203,7 @@ void amp__branches_enter(amp_branches *b, const amp_call *c)
   const cudaGraphNode_t *nodes;
   if (b->lost) return;
   if (b->depth++) { touch_call(b, c); return; }
-  int n = depends(b, &nodes);
+  int n = depends(b->d, &nodes);
   if (n < 0) { b->lost = true; return; }
   if (!as_told(b, nodes, n) || b->n == UNITS) rebase(b, nodes, n);
   memset(b->need, 0, sizeof b->need);
@@ -227,7 +227,7 @@ void amp__branches_leave(amp_branches *b)
   const cudaGraphNode_t *nodes;
   if (b->lost || --b->depth) return;
   b->inside = false;
-  int n = depends(b, &nodes);
+  int n = depends(b->d, &nodes);
   if (n < 0) { b->lost = true; return; }
   if (as_told(b, nodes, n)) { gather(b); return; } /* it launched nothing */
   int u = b->n;
@@ -262,6 +262,14 @@ void amp__branches_leave(amp_branches *b)
     b->log[b->nlog++] = b->mine[i];
   }
   gather(b);
+}
+
+bool amp__cuda_chains(void)
+{
+  const amp_cuda_device *d = amp__cuda_here();
+  const cudaGraphNode_t *nodes;
+  if (!amp__cuda_chain || d->cc < 90) return false;
+  return !d->capture || depends(d, &nodes) == 1;
 }
 
 static amp_branches *current(void)

@@ -12,6 +12,7 @@ extern "C" {
 typedef struct amp_branches amp_branches;
 
 extern int amp__cuda_branches; /* captured steps are made of branches (on unless switched off) */
+extern int amp__cuda_chain;    /* launches of a row may begin before the one before them has ended (on unless switched off) */
 
 amp_branches *amp__branches_new(amp_cuda_device *d); /* when a capture has begun; NULL: none, the step is one line */
 int amp__branches_free(amp_branches *b);             /* before it ends; an error if a kernel changed what it had not announced */
@@ -25,6 +26,8 @@ void amp__cuda_touch(const amp_tensor *t, bool write);
 void amp__cuda_alone(void);
 /* The first of n cells, of `all`, for a launch that counts its blocks there: cells that no other of the captured step uses */
 unsigned amp__cuda_turn(unsigned n, unsigned all);
+/* May a launch of a row begin while its last one still runs (AMP_LAUNCH_NEXT in kernels/kernel.cuh)? */
+bool amp__cuda_chains(void);
 
 #ifdef __cplusplus
 }
