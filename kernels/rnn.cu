@@ -38,6 +38,7 @@ template <class T> __global__ void __launch_bounds__(256) ahead(const rnn k, con
 
 template <class T> __global__ void __launch_bounds__(256) behind(const rnn k, const step s)
 {
+  amp_let_next();
   AMP_FOR(e, s.m * k.h) {
     int64_t i = e / k.h, j = e - i * k.h;
     rnn_behind<T>(k, s, i, j, rnn_saved_at<T>(k, s, i, j), i < s.done ? amp_load<T>(k.prod, k.dtype, i * k.r + j) : (T)0);
@@ -256,11 +257,12 @@ int amp__cuda_rnn_layer_backward(amp_call *c)
     s.done = done;
     s.after = after;
     s.last = direct && i == 0;
-    if (whole && done) { rc = amp_rnn_behind_whole(&r, &s, chained); chained = true; }
+    if (whole && done) rc = amp_rnn_behind_whole(&r, &s, chained);
     else amp_by_float(type, [&](auto zero) {
       AMP_LAUNCH((behind<decltype(zero)>), amp_grid(s.m * r.h, 256), 256, 0, r, s);
       return 0;
     });
+    chained = true;
     if (rc == 0 && !whole) rc = product(&r, s.m, r.g, r.r, at(&r, r.mode == GRU ? r.dgh : r.dg, s.row * r.g), r.w, true, s.last ? dh0 : r.prod);
     if (s.m > done) done = s.m;
     after = s.row;

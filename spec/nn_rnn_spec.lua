@@ -368,6 +368,45 @@ describe('a cell that runs for many steps', function()
   end)
 end)
 
+describe("a cell's state that is used more than once", function()
+  local uses = {
+    ['by an output and the next step'] = function(h, outs) outs[#outs + 1] = h return h end,
+    ['three times'] = function(h, outs) outs[#outs + 1] = h outs[#outs + 1] = h * 2 return h end,
+    ['with a hook'] = function(h, outs)
+      h:register_hook(function(g) return g * 0.5 end)
+      outs[#outs + 1] = h
+      return h
+    end,
+    ['turned'] = function(h, outs) outs[#outs + 1] = h:t():contiguous():t() return h:t():t() end,
+  }
+  for _, kind in ipairs { 'LSTMCell', 'GRUCell', 'RNNCell' } do
+    for name, use in pairs(uses) do
+      it(('%s %s: gradients are those of the recorded derivative'):format(kind, name), function()
+        local function gradients(create, with_input)
+          amp.manual_seed(4)
+          local cell = nn[kind](3, 5):double()
+          local x = amp.randn(4, 2, 3, { dtype = 'float64' })
+          local h0 = amp.randn(2, 5, { dtype = 'float64' }):requires_grad_()
+          local c, outs, h = amp.zeros(2, 5, { dtype = 'float64' }), {}, h0
+          for t = 1, 4 do
+            if kind == 'LSTMCell' then h, c = cell(x[t], { h, c }) else h = cell(x[t], h) end
+            h = use(h, outs)
+          end
+          local loss = amp.stack(outs):pow(2):sum() + h:sum()
+          local leaves = { h0, outs[2] }
+          for _, p in ipairs(cell:parameters()) do leaves[#leaves + 1] = p end
+          if not with_input then table.remove(leaves, 2) end
+          return amp.grad(loss, leaves, { create_graph = create })
+        end
+        for _, inner in ipairs { true, false } do
+          local want, got = gradients(true, inner), gradients(false, inner)
+          for i = 1, #want do assert.is_true((want[i] - got[i]):abs():max():item() < 1e-12, i) end
+        end
+      end)
+    end
+  end
+end)
+
 describe('nn.utils.rnn', function()
   it('packs and unpacks: what comes back is the batch, padded', function()
     local x = amp.arange(1, 25):reshape(4, 3, 2)

@@ -12,6 +12,7 @@
 */
 #include <stdlib.h>
 #include "amp_bwd.h"
+#include "amp_tape.h"
 
 enum { TANH, RELU, LSTM, GRU }; /* of mode */
 enum { IN_X, IN_H, IN_C, IN_W, IN_U, IN_BW, IN_BU, IN_SIZES };
@@ -185,6 +186,16 @@ static int fused(amp_bwd *b, amp_tensor *const *in, back *k) {
   k->dc0 = out[2];
   k->prev = !in[IN_SIZES] && SHAPE(b, IN_X)->size[0] == 1 ? in[IN_H] : out[3];
   return 0;
+}
+
+/* A single step adds up what comes for its result and for its last state, which are the same: where the state has a gradient, first, a
+** second one may be the result's. It as that, or NULL */
+amp_tensor *amp__rnn_beside(amp_node *n, const amp_tensor *first, const amp_tensor *g) {
+  const amp_shape *y = amp__shape_of(n, n->nin);
+  int64_t stride[AMP_MAX_DIM];
+  if (y->ndim != 3 || y->size[0] != 1 || y->dtype != g->dtype || first->dtype != g->dtype || !(g->flags & AMP_T_CONTIGUOUS)) return NULL;
+  amp__contiguous_strides(3, y->size, stride);
+  return amp__tensor_view(g, 3, y->size, stride, g->offset);
 }
 
 static amp_tensor *turned(amp_tensor *t) { return amp__xtranspose(t, 0, 1); }

@@ -269,6 +269,11 @@ static int send(engine *e, const amp_edge *to, amp_tensor *g, bool may_keep)
   amp_tensor **cell;
   rc = gathered(e, to, &cell);
   if (cell == NULL) { amp__free(g); return rc; }
+  if (*cell && to->node->op == AMP_OP_rnn_layer && to->index == 1 && !cell[-1] && !to->node->hooks && !(e->flags & AMP_B_CREATE_GRAPH)
+      && find(e, to->node)->target < 0 && (cell[-1] = amp__rnn_beside(to->node, *cell, g)) != NULL) {
+    amp__free(g);
+    return 0;
+  }
   if (*cell) { /* one gradient may be of another dtype (any_dtype), a sum is of the result's */
     int dtype = amp__shape_of(to->node, to->node->nin + to->index)->dtype;
     if ((rc = become(cell, dtype)) == 0) rc = become(&g, dtype);

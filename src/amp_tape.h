@@ -25,6 +25,7 @@ const char *amp__node_name(const amp_node *n);
 void amp__dead_push(int64_t id);   /* an id whose node or leaf is gone (amp_grad.c) */
 typedef struct amp_later amp_later; /* products put off to the end of a backward (amp_later.c) */
 typedef int (*amp_later_fn)(void *to, amp_tensor *leaf, amp_tensor *g); /* takes g */
+amp_tensor *amp__rnn_beside(amp_node *n, const amp_tensor *first, const amp_tensor *g); /* amp_bwd_rnn.c; for the engine */
 int amp__later_flush(amp_later *l, bool all, amp_later_fn give, void *to); /* all: else only those that hold much */
 void amp__later_free(amp_later *l);
 amp_tensor *amp__seed(const amp_tensor *t); /* a gradient of one for a single value; in the pool (amp_grad.c) */
