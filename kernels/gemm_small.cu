@@ -8,7 +8,9 @@
 ** so everything is asked for at once: a dimension without gaps arrives as it lies,
 ** 16 bytes at a time in the background, and ldmatrix turns what lies across. Any
 ** other strides are read element by element. In the same launch: bias, ReLU or GELU
-** (its argument goes to aux), or the sums of A's rows. From compute capability 8.0 on.
+** (its argument goes to aux), or the sums of A's rows. A mask for A (backward of a
+** ReLU before the product) arrives beside it; each thread clears what it fetched
+** itself, so nobody waits for that. From compute capability 8.0 on.
 */
 #include "math.cuh"
 #include "mma.cuh"
@@ -16,16 +18,16 @@
 
 namespace {
 
-enum { TILE = 32, MOST_K = 256, THREADS = 128 };
+enum { TILE = 32, MOST_K = 256, MOST_SHARED = 48 << 10, THREADS = 128 };
 enum { ONE, ALONG, ACROSS };  /* how an operand is read: element by element, 8 of a row, 8 of a column */
 enum { TURNED = (TILE + 8) * 2 }; /* bytes from k to k of a tile that lies across */
 
 typedef struct job {
-  const char *a, *b, *bias;
+  const char *a, *b, *bias, *mask;
   char *c, *aux, *sums;
-  int64_t ars, acs, brs, bcs, crs, ccs;
+  int64_t ars, acs, brs, bcs, crs, ccs, mrs, mcs;
   int32_t m, n, k, pitch;     /* bytes from row to row of a tile in shared memory */
-  int32_t ahow, bhow, epilogue, abytes, pairs; /* pairs: two of a row of c are stored at once */
+  int32_t ahow, bhow, epilogue, abytes, bbytes, pairs; /* pairs: two of a row of c are stored at once */
 } job;
 
 #if AMP_MMA
@@ -56,6 +58,39 @@ __device__ __forceinline__ void fetch(char *tile, int pitch, const char *p, int 
     }
 }
 
+/* Ones in the halves of a word whose 16-bit float is above 0 or NaN */
+template <bool BF> __device__ __forceinline__ unsigned above(unsigned y)
+{
+  const unsigned worst = 0x8000u | (BF ? 0x7f80u : 0x7c00u), lo = y & 0xffffu, hi = y >> 16; /* minus infinity; NaN lie behind it */
+  return (lo - 1 < 0x7fffu || lo > worst ? 0xffffu : 0) | (hi - 1 < 0x7fffu || hi > worst ? 0xffff0000u : 0);
+}
+
+/* The 16 bytes at `at` of a tile, where the mask's tile says so */
+template <bool BF> __device__ __forceinline__ void clear16(char *tile, const char *mask, int at)
+{
+  uint4 v = *(uint4 *)(tile + at), y = *(const uint4 *)(mask + at);
+  v.x &= above<BF>(y.x);
+  v.y &= above<BF>(y.y);
+  v.z &= above<BF>(y.z);
+  v.w &= above<BF>(y.w);
+  *(uint4 *)(tile + at) = v;
+}
+
+/* All that this thread fetched, so its own copies need not be waited for by others */
+template <bool BF> __device__ __forceinline__ void clear(char *tile, const char *mask, int pitch, int how)
+{
+  const int padded = pitch / 2 - 8;
+  if (how == ALONG)
+    for (int c = (threadIdx.x & 3) * 8; c < padded; c += 32) clear16<BF>(tile, mask, (threadIdx.x >> 2) * pitch + c * 2);
+  else if (how == ACROSS)
+    for (int c = threadIdx.x >> 2; c < padded; c += THREADS / 4) clear16<BF>(tile, mask, c * TURNED + (threadIdx.x & 3) * 16);
+  else
+    for (int e = threadIdx.x; e < TILE * padded; e += THREADS) {
+      const int r = e / padded, at = r * pitch + (e - r * padded) * 2;
+      *(uint16_t *)(tile + at) &= (uint16_t)above<BF>(*(const uint16_t *)(mask + at));
+    }
+}
+
 template <bool BF> __device__ __forceinline__ void put(const job &j, char *to, int i, int l, float v0, float v1)
 {
   const int64_t at = i * j.crs + l * j.ccs;
@@ -74,6 +109,7 @@ template <bool BF> __global__ void __launch_bounds__(THREADS) small(const job j)
   AMP_SHARED(char, shared);
   char *as = shared, *bs = shared + j.abytes;
   fetch(as, j.pitch, j.a, j.ahow, j.ars, j.acs, i0, j.m, j.k);
+  if (j.mask) fetch(bs + j.bbytes, j.pitch, j.mask, j.ahow, j.mrs, j.mcs, i0, j.m, j.k);
   fetch(bs, j.pitch, j.b, j.bhow, j.bcs, j.brs, j0, j.n, j.k);
   amp_copy_commit();
   float bias[2][2] = { { 0, 0 }, { 0, 0 } };
@@ -89,6 +125,7 @@ template <bool BF> __global__ void __launch_bounds__(THREADS) small(const job j)
   amp_at bt = amp_at_of(bs) + (bturned ? columns * 2 + amp_lane_a(lane, TURNED) : columns * j.pitch + amp_lane_b(lane, j.pitch));
   float c[2][4] = { { 0, 0, 0, 0 }, { 0, 0, 0, 0 } };
   amp_copy_wait<0>();
+  if (j.mask) clear<BF>(as, bs + j.bbytes, j.pitch, j.ahow);
   __syncthreads();
 #pragma unroll 4
   for (int k = 0; k < j.k; k += 16) {
@@ -177,11 +214,17 @@ extern "C" int amp__cuda_gemm_small(const amp_product *p)
   j.pitch = ((j.k + 15) / 16 * 16 + 8) * 2;
   j.ahow = how(p->a, p->m, p->k, p->ars, p->acs);
   j.bhow = how(p->b, p->n, p->k, p->bcs, p->brs);
+  if (p->mask) { /* its tile as A's */
+    j.mask = p->mask; j.mrs = p->mrs; j.mcs = p->mcs;
+    if (how(p->mask, p->m, p->k, p->mrs, p->mcs) != j.ahow) j.ahow = ONE;
+  }
   j.epilogue = p->epilogue;
   j.abytes = bytes(j, j.ahow);
+  j.bbytes = bytes(j, j.bhow);
   j.pairs = p->ccs == 1 && p->crs % 2 == 0 && p->n % 2 == 0 && (((uintptr_t)p->c | (uintptr_t)p->aux) & 3) == 0;
   dim3 grid((unsigned)((p->n + TILE - 1) / TILE), (unsigned)((p->m + TILE - 1) / TILE));
-  size_t shared = (size_t)(j.abytes + bytes(j, j.bhow));
+  size_t shared = (size_t)(j.abytes + j.bbytes + (p->mask ? j.abytes : 0));
+  if (shared > MOST_SHARED) return 1;
   if (p->dtype == AMP_BFLOAT16) AMP_LAUNCH((small<true>), grid, THREADS, shared, j);
   else AMP_LAUNCH((small<false>), grid, THREADS, shared, j);
   return 0;

@@ -64,6 +64,26 @@ static int linear_back(amp_bwd *b, amp_tensor *g, amp_tensor *bias) {
   return rc;
 }
 
+/* Is what linear_act with ReLU did so small that a device takes each of the products of its backward in one launch, ReLU's
+** derivative with it? (Where it does not, it makes that derivative twice, of little.) */
+static bool small_back(amp_bwd *b, const amp_tensor *g, const amp_tensor *y) {
+  enum { MOST_SUM = 192, MOST = 4096, MOST_WORK = 1 << 21 };
+  if (!y || g->device == AMP_CPU || amp__dtype_size[g->dtype] != 2 || g->dtype != y->dtype || !NEED(b, 1) || !NEED(b, 2)) return false;
+  const amp_shape *x = SHAPE(b, 0), *w = SHAPE(b, 1);
+  int64_t rows = amp__count(x->ndim - 1, x->size);
+  return x->ndim > 1 && rows <= MOST_SUM && w->size[0] <= MOST_SUM && w->size[1] <= MOST && rows * w->size[0] * w->size[1] <= MOST_WORK;
+}
+
+static int relu_back(amp_bwd *b, amp_tensor *g, amp_tensor *y) {
+  int rc = 0;
+  amp_tensor *in[3] = { g, IN(b, 1), y }, *out[AMP_MAX_OUT] = { NULL };
+  if (NEED(b, 0)) rc = GIN(b, 0, amp__xto(b, 0, amp__x(AMP_OP_linear_input, NULL, 3, in)));
+  in[1] = IN(b, 0);
+  if (rc < 0 || (rc = amp__xs(AMP_OP_linear_weight, NULL, 3, in, out)) < 0) return rc;
+  rc = GIN(b, 1, amp__xto(b, 1, out[0]));
+  return rc < 0 ? rc : GIN(b, 2, amp__xto(b, 2, out[1]));
+}
+
 int amp__bwd_linear(amp_bwd *b) { return linear_back(b, G(b), NULL); }
 
 int amp__bwd_linear_act(amp_bwd *b) {
@@ -73,6 +93,7 @@ int amp__bwd_linear_act(amp_bwd *b) {
   if (!g) return 0;
   if (!b->create_graph) {
     amp_tensor *out[AMP_MAX_OUT] = { NULL }, *from[2] = { g, OUT(b, act ? 1 : 0) };
+    if (act == 0 && small_back(b, g, from[1])) return relu_back(b, g, from[1]);
     amp__sl_i(&s, act);
     int rc = amp__xs(AMP_OP_act_backward, &s, 2, from, out);
     return rc < 0 ? rc : linear_back(b, out[0], out[1]);

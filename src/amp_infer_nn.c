@@ -77,12 +77,36 @@ int amp__infer_act_backward(amp_call *c)
   return 0;
 }
 
-/* grad input */
+/* Argument i is what a ReLU gave, whose gradient is the first one */
+static int want_result(const amp_call *c, int i)
+{
+  if (amp__same_size(c->in[0], c->in[i])) return 0;
+  return amp__fail_arg(AMP_E_SHAPE, i + 1, "result has shape %s, grad %s", SHAPE_OF(c->in[i]), SHAPE_OF(c->in[0]));
+}
+
+/* grad weight result */
+int amp__infer_linear_input(amp_call *c)
+{
+  const amp_tensor *g = c->in[0], *w = c->in[1];
+  int n = g->ndim, rc = amp__equal_dtypes(c, 3);
+  int64_t size[AMP_MAX_DIM];
+  if (rc < 0) return rc;
+  if (w->ndim != 2 || n == 0 || g->size[n - 1] != w->size[0])
+    return amp__fail(AMP_E_SHAPE, "grad %s and weight %s do not match (the last dimension of grad is the first of weight, a matrix)", SHAPE_OF(g), SHAPE_OF(w));
+  if ((rc = want_result(c, 2)) < 0) return rc;
+  for (int d = 0; d < n - 1; d++) size[d] = g->size[d];
+  size[n - 1] = w->size[1];
+  amp__out(c, 0, g->dtype, n, size);
+  return 0;
+}
+
+/* grad input result */
 int amp__infer_linear_weight(amp_call *c)
 {
   const amp_tensor *g = c->in[0], *x = c->in[1];
   int n = g->ndim;
-  int rc = amp__equal_dtypes(c, 2);
+  int rc = amp__equal_dtypes(c, 3);
+  if (rc == 0 && c->nin > 2 && c->in[2]) rc = want_result(c, 2);
   if (rc < 0) return rc;
   bool fit = n > 0 && n == x->ndim;
   for (int d = 0; fit && d + 1 < n; d++) fit = g->size[d] == x->size[d];

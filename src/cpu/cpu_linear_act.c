@@ -1,7 +1,7 @@
 /*
-** cpu_linear_act.c: rows linear_act, act_backward and linear_weight on a CPU, made of
-** the kernels of the ops they join: a GPU gains by fusing them, a CPU has the data in
-** its cache.
+** cpu_linear_act.c: rows linear_act, act_backward, linear_input and linear_weight on a
+** CPU, made of the kernels of the ops they join: a GPU gains by fusing them, a CPU has
+** the data in its cache.
 */
 #include "cpu_iter.h"
 
@@ -45,11 +45,33 @@ static amp_tensor *rows(amp_tensor *t, bool turned)
   return v;
 }
 
+/* grad where a ReLU's result is above 0, else 0; counted */
+static amp_tensor *behind_relu(amp_tensor *grad, amp_tensor *result)
+{
+  amp_tensor *in[2] = { grad, result }, *z;
+  amp_meta m;
+  amp__meta_of(grad, &m);
+  if ((z = amp__tensor_new(&m)) && amp__cpu_row(AMP_OP_relu_backward, 2, in, 1, &z, NULL) < 0) { amp__free(z); z = NULL; }
+  return z;
+}
+
+int amp__cpu_linear_input(amp_call *c)
+{
+  amp_tensor *in[2] = { behind_relu(c->in[0], c->in[2]), c->in[1] };
+  int rc = in[0] ? amp__cpu_row(AMP_OP_matmul, 2, in, 1, &c->out[0], NULL) : amp__S->err.code;
+  amp__free(in[0]);
+  return rc;
+}
+
 int amp__cpu_linear_weight(amp_call *c)
 {
-  amp_tensor *in[2] = { rows(c->in[0], true), rows(c->in[1], false) };
+  amp_tensor *result = c->nin > 2 ? c->in[2] : NULL, *g = c->in[0], *z = NULL;
+  if (result && (g = z = behind_relu(g, result)) == NULL) return amp__S->err.code;
+  amp_tensor *in[2] = { rows(g, true), rows(c->in[1], false) };
   int rc = in[0] && in[1] ? amp__cpu_row(AMP_OP_matmul, 2, in, 1, &c->out[0], NULL) : amp__S->err.code;
   amp__free(in[0]);
   amp__free(in[1]);
-  return rc < 0 ? rc : sums(c->in[0], c->out[1]);
+  if (rc == 0) rc = sums(g, c->out[1]);
+  amp__free(z);
+  return rc;
 }

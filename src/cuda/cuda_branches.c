@@ -267,9 +267,15 @@ void amp__branches_leave(amp_branches *b)
 bool amp__cuda_chains(void)
 {
   const amp_cuda_device *d = amp__cuda_here();
-  const cudaGraphNode_t *nodes;
   if (!amp__cuda_chain || d->cc < 90) return false;
-  return !d->capture || depends(d, &nodes) == 1;
+#ifndef AMP_EMULATED
+  if (d->capture) { /* after one kernel, and nothing else */
+    const cudaGraphNode_t *nodes;
+    enum cudaGraphNodeType type;
+    return depends(d, &nodes) == 1 && cudaGraphNodeGetType(nodes[0], &type) == cudaSuccess && type == cudaGraphNodeTypeKernel;
+  }
+#endif
+  return true;
 }
 
 static amp_branches *current(void)

@@ -22,8 +22,9 @@ typedef struct amp_product {
   const char *a, *b, *bias;  /* bias: n elements beside each other, or NULL */
   char *c, *aux;             /* aux: as c */
   char *sums;                /* m elements */
+  const char *mask;          /* as a: a counts as 0 where this is 0 or less, in sums as well. NULL: everywhere as it is. By the small kernel alone */
   int epilogue;              /* RELU, GELU and SUMS not by the plain kernel: the caller does without them where the others decline */
-  int64_t ars, acs, brs, bcs, crs, ccs;
+  int64_t ars, acs, brs, bcs, crs, ccs, mrs, mcs;
   int nbatch;                /* dimensions of the batch, outermost first; none: one product */
   int64_t size[AMP_MAX_DIM], as[AMP_MAX_DIM], bs[AMP_MAX_DIM], cs[AMP_MAX_DIM];
 } amp_product;

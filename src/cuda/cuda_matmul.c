@@ -238,25 +238,80 @@ out:
 int amp__cuda_linear(amp_call *c) { return linear(c, c->out[0], -1, NULL); }
 int amp__cuda_linear_act(amp_call *c) { return linear(c, c->out[0], (int)c->a[0].i, c->out[1]); }
 
-/* grad^T input over all rows, and the sums of grad's rows */
+/* -- Backward of linear -------------------------------------------------------- */
+
+/* t if its rows lie one after the other, gaps between them or not (counted), else a dense copy */
+static amp_tensor *lying(amp_tensor *t)
+{
+  if (!rows_lie(t)) return amp__cuda_dense(t, t->dtype);
+  amp__retain(t);
+  return t;
+}
+
+/* elements from row to row of such a tensor, and how many rows there are */
+static int64_t apart(const amp_tensor *t) { return rows_lie(t) ? t->stride[t->ndim - 2] : t->size[t->ndim - 1]; }
+static int64_t rows_of(const amp_tensor *t)
+{
+  int64_t n = 1;
+  for (int d = 0; d + 1 < t->ndim; d++) n *= t->size[d];
+  return n;
+}
+
+/* In one launch, or 1 */
+static int masked(const amp_product *p) { return amp__cuda_small ? amp__cuda_gemm_small(p) : 1; }
+
+/* (grad where result > 0) weight */
+int amp__cuda_linear_input(amp_call *c)
+{
+  amp_tensor *o = c->out[0], *w = c->in[1], *g = lying(c->in[0]), *y = lying(c->in[2]), *z = NULL;
+  int rc = AMP_E_MEMORY;
+  if (!g || !y) goto out;
+  amp_product p = { .dtype = o->dtype, .a = amp__data(g), .b = amp__data(w), .c = amp__data(o), .mask = amp__data(y) };
+  p.m = rows_of(o);
+  p.n = w->size[1];
+  p.k = w->size[0];
+  p.ars = apart(g);
+  p.mrs = apart(y);
+  p.brs = w->stride[0];
+  p.bcs = w->stride[1];
+  p.crs = p.n;
+  p.acs = p.mcs = p.ccs = 1;
+  rc = o->numel > 0 ? masked(&p) : 0;
+  if (rc == 1) {
+    amp_slot a[AMP_MAX_SLOT] = { { .i = 0 } };
+    amp_call k = { .op = &amp__cuda_api->ops[AMP_OP_relu_backward], .id = AMP_OP_relu_backward, .in = k.in_, .a = a, .nin = 2, .nout = 1 };
+    rc = AMP_E_MEMORY;
+    if (!(z = amp__cuda_make(o->dtype, g->ndim, g->size))) goto out;
+    k.in_[0] = g;
+    k.in_[1] = y;
+    k.out[0] = z;
+    if ((rc = amp__cuda_relu_backward(&k)) < 0) goto out;
+    p.a = amp__data(z);
+    p.ars = p.k;
+    p.mask = NULL;
+    rc = run(&p);
+  }
+out:
+  amp__free(g);
+  amp__free(y);
+  amp__free(z);
+  return rc;
+}
+
+/* grad^T input over all rows, and the sums of grad's rows; with a result: of grad where that is above 0 */
 int amp__cuda_linear_weight(amp_call *c)
 {
-  amp_tensor *o = c->out[0], *g = as(c->in[0], o->dtype), *x = amp__cuda_dense(c->in[1], o->dtype), *dense = NULL;
+  amp_tensor *o = c->out[0], *g = lying(c->in[0]), *x = amp__cuda_dense(c->in[1], o->dtype), *dense = NULL, *z = NULL;
+  amp_tensor *y = c->nin > 2 ? c->in[2] : NULL;
   int rc = AMP_E_MEMORY;
-  if (g && !rows_lie(g) && !amp__cuda_plain(g)) {
-    dense = amp__cuda_dense(g, o->dtype);
-    amp__free(g);
-    g = dense;
-    dense = NULL;
-  }
-  if (!g || !x) goto out;
+  if (y) y = lying(y);
+  if (!g || !x || (c->nin > 2 && c->in[2] && !y)) goto out;
   amp_product p = { .dtype = o->dtype, .a = amp__data(g), .b = amp__data(x), .c = amp__data(o), .sums = amp__data(c->out[1]) };
   p.m = o->size[0];
   p.n = o->size[1];
-  p.k = 1;
-  for (int d = 0; d + 1 < g->ndim; d++) p.k *= g->size[d];
+  p.k = rows_of(g);
   p.ars = 1;
-  p.acs = rows_lie(g) ? g->stride[g->ndim - 2] : p.m;
+  p.acs = apart(g);
   p.brs = p.n;
   p.bcs = 1;
   p.crs = p.n;
@@ -264,10 +319,25 @@ int amp__cuda_linear_weight(amp_call *c)
   rc = 1;
   if (o->numel > 0) {
     p.epilogue = AMP_EPI_SUMS;
-    rc = amp__cuda_gemm_fused(&p);
+    if (y) { p.mask = amp__data(y); p.mrs = 1; p.mcs = apart(y); }
+    rc = y ? masked(&p) : amp__cuda_gemm_fused(&p);
     p.epilogue = AMP_EPI_NONE;
+    p.mask = NULL;
   }
-  if (rc == 1) {
+  if (rc == 1 && y) {
+    amp_slot a[AMP_MAX_SLOT] = { { .i = 0 } };
+    amp_call k = { .op = &amp__cuda_api->ops[AMP_OP_act_backward], .id = AMP_OP_act_backward, .in = k.in_, .a = a, .nin = 2, .nout = 2 };
+    rc = AMP_E_MEMORY;
+    if (!(z = amp__cuda_make(o->dtype, g->ndim, g->size))) goto out;
+    k.in_[0] = g;
+    k.in_[1] = y;
+    k.out[0] = z;
+    k.out[1] = c->out[1];
+    if ((rc = amp__cuda_act_backward(&k)) < 0) goto out;
+    p.a = amp__data(z);
+    p.acs = p.m;
+    rc = run(&p);
+  } else if (rc == 1) {
     rc = run(&p);
     if (rc == 0 && !(dense = amp__cuda_dense(g, o->dtype))) rc = AMP_E_MEMORY;
     if (rc == 0) rc = amp__cuda_columns(-1, dense, NULL, NULL, c->out[1]);
@@ -276,5 +346,7 @@ out:
   amp__free(dense);
   amp__free(g);
   amp__free(x);
+  amp__free(y);
+  amp__free(z);
   return rc;
 }
