@@ -262,7 +262,8 @@ static int backward(amp_call *c, bool rms, amp_tensor *mean, amp_tensor *rstd, a
   k.wide = out && amp_wide(k.x) && amp_wide(k.g) && amp_wide(k.more) && amp_wide(amp__data(out));
   k.ydt = y->dtype;
   bool quick = fast(&k, f64, ROW_BACK) && (k.xdt == AMP_FLOAT32 ? k.gdt != AMP_FLOAT64 : k.gdt == k.xdt);
-  plan p = backward_plan(&k);
+  plan p = { 0, 0, 0 };
+  if (quick) p = backward_plan(&k);
   int64_t blocks = quick ? p.blocks : k.rows < CHUNKS * 8 ? (k.rows + 7) / 8 : (int64_t)CHUNKS;
   s = amp__cuda_scratch((size_t)blocks * 2 * (size_t)k.n * (f64 ? 8 : 4));
   if (!out || (gw && !dw) || (gb && !db) || !s) h.rc = AMP_E_MEMORY;

@@ -43,6 +43,12 @@ int amp__capturing;
 
 bool amp__capture_here(void) { return amp__S && amp__S->priv->capture != NULL; }
 
+bool amp__capture_made(const amp_tensor *t)
+{
+  const amp_capture *c = amp__S->priv->capture;
+  return c == NULL || amp__private_has(c->pool, t->storage->block);
+}
+
 /* -- Noting --------------------------------------------------------------------- */
 
 static noted *find(amp_capture *c, const amp_storage *s)

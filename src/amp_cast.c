@@ -227,7 +227,8 @@ void amp__want_twin(amp_call *c)
 static amp_tensor *take_twin(amp_tensor *t, int dtype)
 {
   amp_tensor *twin = t->ag ? t->ag->twin : NULL;
-  if (twin == NULL || twin->dtype != dtype || amp__version(t) != 0) return NULL;
+  if (twin == NULL || twin->dtype != dtype || amp__version(t) != 0 || (t->storage->flags & (AMP_S_EXPOSED | AMP_S_FOREIGN))) return NULL;
+  if (amp_unlikely(amp__capturing) && !amp__capture_made(twin)) return NULL; /* a replay makes it of what t is then */
   t->ag->twin = NULL;
   return twin;
 }

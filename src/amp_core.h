@@ -151,6 +151,7 @@ void amp__capture_gradient(amp_tensor *leaf, bool clear); /* before a leaf's gra
 void amp__capture_shadow(amp_tensor *leaf);        /* its low-precision copy is read */
 const amp_hyper *amp__capture_hyper(const amp_optim *o, int group, int ngroup); /* where a replay finds hyper-parameters; NULL: not this state's, or error */
 bool amp__capture_here(void);                      /* it is this state */
+bool amp__capture_made(const amp_tensor *t);       /* this state captures nothing, or t was made since it does */
 
 /* -- Tensors (amp_tensor.c) ------------------------------------------------ */
 

@@ -260,6 +260,20 @@ static int64_t rows_of(const amp_tensor *t)
 /* In one launch, or 1 */
 static int masked(const amp_product *p) { return amp__cuda_small ? amp__cuda_gemm_small(p) : 1; }
 
+/* Otherwise: z = grad where result > 0, else 0; also its sums, unless NULL */
+static int let_through(amp_tensor *g, amp_tensor *y, amp_tensor **z, amp_tensor *sums)
+{
+  int id = sums ? AMP_OP_act_backward : AMP_OP_relu_backward;
+  amp_slot a[AMP_MAX_SLOT] = { { .i = 0 } };
+  amp_call k = { .op = &amp__cuda_api->ops[id], .id = id, .in = k.in_, .a = a, .nin = 2, .nout = sums ? 2 : 1 };
+  if (!(*z = amp__cuda_make(g->dtype, g->ndim, g->size))) return AMP_E_MEMORY;
+  k.in_[0] = g;
+  k.in_[1] = y;
+  k.out[0] = *z;
+  k.out[1] = sums;
+  return sums ? amp__cuda_act_backward(&k) : amp__cuda_relu_backward(&k);
+}
+
 /* (grad where result > 0) weight */
 int amp__cuda_linear_input(amp_call *c)
 {
@@ -278,14 +292,7 @@ int amp__cuda_linear_input(amp_call *c)
   p.acs = p.mcs = p.ccs = 1;
   rc = o->numel > 0 ? masked(&p) : 0;
   if (rc == 1) {
-    amp_slot a[AMP_MAX_SLOT] = { { .i = 0 } };
-    amp_call k = { .op = &amp__cuda_api->ops[AMP_OP_relu_backward], .id = AMP_OP_relu_backward, .in = k.in_, .a = a, .nin = 2, .nout = 1 };
-    rc = AMP_E_MEMORY;
-    if (!(z = amp__cuda_make(o->dtype, g->ndim, g->size))) goto out;
-    k.in_[0] = g;
-    k.in_[1] = y;
-    k.out[0] = z;
-    if ((rc = amp__cuda_relu_backward(&k)) < 0) goto out;
+    if ((rc = let_through(g, y, &z, NULL)) < 0) goto out;
     p.a = amp__data(z);
     p.ars = p.k;
     p.mask = NULL;
@@ -325,15 +332,7 @@ int amp__cuda_linear_weight(amp_call *c)
     p.mask = NULL;
   }
   if (rc == 1 && y) {
-    amp_slot a[AMP_MAX_SLOT] = { { .i = 0 } };
-    amp_call k = { .op = &amp__cuda_api->ops[AMP_OP_act_backward], .id = AMP_OP_act_backward, .in = k.in_, .a = a, .nin = 2, .nout = 2 };
-    rc = AMP_E_MEMORY;
-    if (!(z = amp__cuda_make(o->dtype, g->ndim, g->size))) goto out;
-    k.in_[0] = g;
-    k.in_[1] = y;
-    k.out[0] = z;
-    k.out[1] = c->out[1];
-    if ((rc = amp__cuda_act_backward(&k)) < 0) goto out;
+    if ((rc = let_through(g, y, &z, c->out[1])) < 0) goto out;
     p.a = amp__data(z);
     p.acs = p.m;
     rc = run(&p);
