@@ -623,6 +623,23 @@ describe('gradients of slices', function()
   end)
 end)
 
+describe('slices of a tensor', function()
+  it('have a backward each, however many they are', function()
+    for n = 1, 4 do
+      local x = amp.ones(n, 2):requires_grad_()
+      local slices, want = x:unbind(1), {}
+      for i = 1, n do
+        (slices[i] * i):sum():backward()
+        want[2 * i - 1], want[2 * i] = i, i
+      end
+      eq(x.grad:view(-1), want)
+      local y = (x * x):unbind(1)
+      y[1]:sum():backward()
+      if n > 1 then H.fails(function() y[n]:sum():backward() end, 'mul', 'retain_graph') end
+    end
+  end)
+end)
+
 describe('gradients of attention over the slices of one tensor', function()
   local devices = amp.cuda.is_available() and { 'cpu', 'cuda' } or { 'cpu' }
   local function gradient(device, create, use)

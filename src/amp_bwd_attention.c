@@ -38,8 +38,13 @@ int amp__bwd_attention(amp_bwd *b) {
   amp_sl s = amp__sl();
   amp__sl_copy(&s, b->a, 2);
   int rc = amp__xs(AMP_OP_attention_backward, &s, 7, in, out);
-  for (int i = 0; i < 3 && rc == 0; i++)
-    if (NEED(b, i)) rc = GIN(b, i, amp__xto(b, i, out[i]));
+  bool all = NEED(b, 0) && NEED(b, 1) && NEED(b, 2);
+  for (int i = 0; i < 3 && rc == 0; i++) {
+    if (!NEED(b, i)) continue;
+    /* one of three in a storage would keep the others' memory */
+    amp_tensor *g = all || out[i]->storage != out[(i + 1) % 3]->storage ? out[i] : X1(clone, out[i]);
+    rc = GIN(b, i, amp__xto(b, i, g));
+  }
   return rc;
 }
 

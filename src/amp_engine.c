@@ -573,7 +573,8 @@ static int advance(engine *e)
       e->head.n = e->head.wanted = 0;
       return 1;
     }
-    if (rc == 0 && !(e->flags & AMP_B_RETAIN_GRAPH)) amp__node_release_saved(n);
+    /* slices may have a backward each: an unbind holds nothing, and what lies before it says what was freed */
+    if (rc == 0 && !(e->flags & AMP_B_RETAIN_GRAPH) && (n->op != AMP_OP_unbind || n->hooks)) amp__node_release_saved(n);
   }
 done:
   for (int i = 0; i < n->nout; i++) amp__free(g[i]);

@@ -18,11 +18,14 @@ function Bottleneck:init(from, width, stride)
   end
 end
 
-function Bottleneck:forward(x)
+local function bottleneck(self, x)
   local y = self.bn1:forward_relu(self.conv1(x))
   y = self.bn2:forward_relu(self.conv2(y))
   return self.bn3:forward_relu(self.conv3(y), self.downsample and self.downsample(x) or x)
 end
+
+-- What backward does not need, as a downsampled input, is given back at once, not when garbage is collected.
+function Bottleneck:forward(x) return amp.scope(bottleneck, self, x) end
 
 local ResNet = nn.Module:extend 'ResNet'
 
@@ -44,8 +47,10 @@ function ResNet:init(options)
   self.fc = nn.Linear(from, o.classes or 1000)
 end
 
+local function stem(self, x) return self.pool(self.bn1:forward_relu(self.conv1(x))) end
+
 function ResNet:forward(x)
-  x = self.pool(self.bn1:forward_relu(self.conv1(x)))
+  x = amp.scope(stem, self, x)
   for i = 1, 4 do x = self['layer' .. i](x) end
   return self.fc(x:mean { 3, 4 })
 end
