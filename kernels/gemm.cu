@@ -2,7 +2,8 @@
 ** gemm.cu: the plain matrix product: any strides, any dtype, float32 (float64,
 ** int64) sums. It is what cublasLt is checked against and what runs where that
 ** can't: integers, odd layouts, no cuBLAS. Tiles of 32 x 32 through shared memory,
-** four results a thread; not meant to compete.
+** four results a thread; not meant to compete. add_few adds the few terms that a
+** product with an odd sum (src/cuda/cuda_matmul.c) left out.
 */
 #include "kernel.cuh"
 #include "../src/cuda/cuda_gemm.h"

@@ -1,6 +1,39 @@
 --- Layer norm and RMS norm on a GPU, which the emulator stands for: rows of any length, and the 16-bit copy that a
 -- region's layer norm leaves for the next product.
-local case = require('spec.emulated').cases(it, pending)
+local assert = require 'luassert'
+local E = require 'spec.emulated'
+local case = E.cases(it, pending)
+
+-- what is launched between the two marks that code writes
+local function launches(code)
+  local out, list = E.child(code, 'AMP_EMULATOR_TRACE=1'), {}
+  for name in out:match('begin\n(.*)end\n'):gmatch 'launch ([^\n]+)' do list[#list + 1] = name end
+  return list
+end
+
+describe('launches that layer norm saves:', function()
+  local head = E.head .. "local x, w, norm = randn(4, 16):requires_grad_(), randn(8, 16):requires_grad_(), nn.LayerNorm(16):to 'cuda'\n"
+  case("the cast of its result for a region's product", function()
+    local list = launches(head .. [[
+local function region() return amp.autocast({ device = 'cuda', dtype = 'float16' }, function() return F.linear(norm(x), w) end) end
+region()
+io.stderr:write 'begin\n'
+region()
+io.stderr:write 'end\n'
+]])
+    assert.equal(3, #list, table.concat(list, ', ')) -- itself, the cast of w, the product
+  end)
+  case('the sum of its gradient and of what came beside it', function()
+    local list = launches(head .. [[
+local y = x * 2
+local z, g = y + norm(y), randn(4, 16)
+io.stderr:write 'begin\n'
+z:backward(g)
+io.stderr:write 'end\n'
+]])
+    assert.equal(3, #list, table.concat(list, ', ')) -- its two, that of x * 2
+  end)
+end)
 
 describe('backward of layer norm', function()
   case('takes rows longer than all multiprocessors have threads for', [[

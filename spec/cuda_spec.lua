@@ -501,6 +501,21 @@ end
 ]])
 end)
 
+describe('a large 16-bit product with an odd sum', function()
+  case('ends with its last terms', function()
+    local out = emulated.child(emulated.head .. [[
+local core = require 'amp.ffi'
+for how = 0, 2, 2 do
+  core.C.amp_device_set(core.S, 1, 'split', how)
+  io.stderr:write('split ', how, '\n')
+  amp.matmul(randn(16, 24):half():narrow(2, 1, 17), randn(17, 24):half())
+end
+]], 'AMP_EMULATOR_TRACE=1')
+    assert.is_nil(out:match('split 0\n(.*)split 2'):find('add_few', 1, true), out)
+    assert.is_truthy(out:match('split 2\n(.*)'):find('add_few', 1, true), out)
+  end)
+end)
+
 describe('the 16-bit copy that layer norm leaves', function()
   case('is what a cast gives, once, and not after a change in place', [[
 for _, dtype in ipairs { 'float16', 'bfloat16' } do

@@ -8,7 +8,8 @@
 ** lost and never shared between losses; no kernel runs until the leaf changes.
 ** Views of a leaf use views of its shadow. A shadow never keeps its leaf alive:
 ** the leaf points to it. Shadows no optimizer owns go when the outermost
-** region ends; those of exposed storage are right for one region only.
+** region ends; those of exposed storage are right for one region only. A kernel may
+** leave its result in 16 bits as well (its *twin*): the first cast takes that.
 ** Regions themselves are Lua's: it writes the state's autocast fields.
 */
 #include <pthread.h>

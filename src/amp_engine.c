@@ -8,6 +8,7 @@
 ** Gradient buffers belong to the engine, keyed by node, so that several
 ** backwards may be under way at once. Hookless leaves take their share at
 ** once; leaves with hooks at the end, when it is complete.
+** A derivative may add what came for its first input so far itself (amp_bwd.sum).
 ** Formulas are amp_bwd_*.c; what a leaf does with a gradient is amp_grad.c.
 */
 #include <stdlib.h>
@@ -573,8 +574,9 @@ static int advance(engine *e)
       e->head.n = e->head.wanted = 0;
       return 1;
     }
-    /* slices may have a backward each: an unbind holds nothing, and what lies before it says what was freed */
-    if (rc == 0 && !(e->flags & AMP_B_RETAIN_GRAPH) && (n->op != AMP_OP_unbind || n->hooks)) amp__node_release_saved(n);
+    /* several views of one op may have a backward each: they hold nothing, and what lies before them says what was freed */
+    bool views = n->nout > 1 && amp__ops[n->op].info.kind == 'V' && !n->hooks;
+    if (rc == 0 && !(e->flags & AMP_B_RETAIN_GRAPH) && !views) amp__node_release_saved(n);
   }
 done:
   for (int i = 0; i < n->nout; i++) amp__free(g[i]);

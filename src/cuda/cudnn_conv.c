@@ -6,7 +6,8 @@
 ** Operands have one layout, that of the data (planes, or channels beside each
 ** other); the weight, or its gradient, is copied to it or from it. Lines are
 ** images of one row. Sums are in float32; float32 stays float32 unless TF32 is
-** asked for. A bias is part of the graph where that pays, else a pass of its own.
+** asked for. A bias, or what is to be added to an input's gradient, is part of the
+** graph where that pays, else a pass of its own.
 ** For convolutions in groups own kernels are timed as well.
 */
 #include "cudnn_conv.h"
