@@ -29,6 +29,14 @@ template <int BYTES> __device__ __forceinline__ bits<BYTES> fetch(const char *p,
   return b;
 }
 
+/* What will be fetched soon (bytes: a multiple of 16) comes to the second level cache, and no register waits for it */
+__device__ __forceinline__ void announce(const char *p, int bytes)
+{
+#if !defined AMP_EMULATED && __CUDA_ARCH__ >= 900
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" :: "l"(__cvta_generic_to_global(p)), "r"(bytes) : "memory");
+#endif
+}
+
 template <int B, int V, int K> __device__ __forceinline__ void widen(float (&v)[K][V], const bits<B * V> (&r)[K], int dtype)
 {
   if constexpr (B == 4) {

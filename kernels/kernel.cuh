@@ -27,6 +27,13 @@ static void amp_emulate(void (*kernel)(P...), dim3 grid, dim3 block, size_t shar
 }
 #define AMP_LAUNCH(kernel, grid, block, shared, ...) (emu_name(#kernel), amp_emulate(kernel, grid, block, shared, __VA_ARGS__))
 #define AMP_LAUNCH_NEXT(next, kernel, grid, block, shared, ...) ((void)(next), AMP_LAUNCH(kernel, grid, block, shared, __VA_ARGS__))
+template <class... P, class... A>
+static cudaError_t amp_emulate_anew(cudaGraphExec_t graph, cudaGraphNode_t node, void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, A... a)
+{
+  std::tuple<P...> all{ P(a)... };
+  return emu_relaunch(graph, node, [kernel, all] { std::apply(kernel, all); }, grid, block, shared);
+}
+#define AMP_RELAUNCH(graph, node, ...) amp_emulate_anew(graph, node, __VA_ARGS__)
 /* dynamic shared memory of a launch */
 #define AMP_SHARED(type, name) type *name = (type *)emu_shared
 #else
@@ -39,6 +46,19 @@ static void amp_emulate(void (*kernel)(P...), dim3 grid, dim3 block, size_t shar
 ** before that one, and calls amp_await before all else that it reads, and before it writes. On cards, and with code, from 9.0 on. */
 #define AMP_LAUNCH_NEXT(next, kernel, grid, block, shared, ...) amp_launch_next(next, kernel, grid, block, shared, __VA_ARGS__)
 template <class T> struct amp_same { typedef T type; };
+/* A node of a graph that is there: its kernel's arguments and grid in launches to come. A cudaError_t */
+#define AMP_RELAUNCH(graph, node, kernel, grid, block, shared, ...) amp_relaunch(graph, node, kernel, grid, block, shared, __VA_ARGS__)
+template <class... P> static cudaError_t amp_relaunch(cudaGraphExec_t graph, cudaGraphNode_t node, void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, typename amp_same<P>::type... args)
+{
+  void *list[] = { (void *)&args... };
+  cudaKernelNodeParams p = {};
+  p.func = (void *)kernel;
+  p.gridDim = grid;
+  p.blockDim = block;
+  p.sharedMemBytes = (unsigned)shared;
+  p.kernelParams = list;
+  return cudaGraphExecKernelNodeSetParams(graph, node, &p);
+}
 template <class... P> static void amp_launch_next(bool next, void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, typename amp_same<P>::type... args)
 {
   static int code; /* what the kernel was compiled for; 0: not known yet */

@@ -3,7 +3,9 @@
 ** along dimension 2 (the only one of a vector); a row is one label's scores.
 **
 ** cross_entropy reads the scores once forward, for a row's log of the sum of
-** exponentials and its loss, and once backward, where it writes their gradient.
+** exponentials and its loss, and once backward, where it writes their gradient: into
+** their own places where nobody will see them again (amp_bwd_loss.c), so a thread
+** reads what it needs of its elements before it writes them.
 ** With classes beside each other a warp or a block takes a row, whatever the rows'
 ** strides are; else a thread does, beside its neighbours. Blocks leave sums in
 ** double, and the one that ends last adds them in a fixed order. A label out of

@@ -212,8 +212,9 @@ template <int D, bool WARP> __global__ void __launch_bounds__(WARP ? 256 : 512, 
     const slope<float> c = slope_of<float>(k, r, scale);
     const float each = k.smooth != 0 ? c.each : 0.f;
     const bool off = c.y < 0;
-    const int at = c.y < row.head ? -1 : (int)((c.y - row.head) / V); /* the label's vector */
+    const int at = c.y < row.head ? -1 : (int)((c.y - row.head) / V), part = (int)((c.y - row.head) % V); /* the label's vector, and its element there */
     bool mine = false;
+    float label = 0;
     const int64_t edge = blockIdx.y == 0 ? span_edge(row, lane) : -1;
     if (edge >= 0) amp_store<float>(k.y.p, D, to + edge, off ? 0.f : slope_at<float>(k, c, amp_load<float>(k.x.p, D, from + edge), edge));
     for (int j = first; j < row.count; j += UNROLL * step) {
@@ -224,6 +225,11 @@ template <int D, bool WARP> __global__ void __launch_bounds__(WARP ? 256 : 512, 
         amp_unpack<D>(v, now[u]);
         if (later < row.count) now[u] = row.p[later];
         if (place >= row.count) break;
+        if (place == at) { /* its score, before the gradient may take its place */
+          mine = true;
+#pragma unroll
+          for (int q = 0; q < V; q++) label = q == part ? v[q] : label;
+        }
         if (off) {
 #pragma unroll
           for (int q = 0; q < V; q++) v[q] = 0;
@@ -232,10 +238,9 @@ template <int D, bool WARP> __global__ void __launch_bounds__(WARP ? 256 : 512, 
           for (int q = 0; q < V; q++) v[q] = c.all * amp_exp_fast(v[q] - c.lse) - each;
         }
         out[place] = amp_pack<D>(v);
-        mine |= place == at;
       }
     }
-    if (mine) amp_store<float>(k.y.p, D, to + c.y, slope_at<float>(k, c, amp_load<float>(k.x.p, D, from + c.y), c.y));
+    if (mine) amp_store<float>(k.y.p, D, to + c.y, slope_at<float>(k, c, label, c.y));
   }
 }
 

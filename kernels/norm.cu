@@ -1,5 +1,5 @@
 /*
-** norm.cu: rows layer_norm and rms_norm, and their backward rows; renorm.
+** norm.cu: rows layer_norm, add_layer_norm and rms_norm, backward rows; renorm.
 **
 ** A row of data (the last dimensions) lies in one piece, or the data is copied to C
 ** order. float32 and 16-bit rows of whole vectors stay in registers (norm.cuh);
@@ -135,16 +135,16 @@ static bool fast(const job *k, bool f64, int64_t most)
 /* Threads that have `each` elements of a row of n */
 static unsigned threads_of(int64_t n, int each) { return (unsigned)((n + 32 * each - 1) / (32 * each) * 32); }
 
-template <int XB, int WB> static void forward_rows(const job &k)
+template <int XB, int WB, int RB> static void forward_rows(const job &k)
 {
   enum { U = XB / 2 }; /* vectors that 8 elements are */
   const unsigned warps = amp_grid(k.rows, 4, 4096), blocks = amp_grid(k.rows, 1, 4096);
-  if (k.n <= 256) AMP_LAUNCH((forward_fast<XB, WB, U, true>), warps, 128, 0, k);
-  else if (k.n <= 512) AMP_LAUNCH((forward_fast<XB, WB, 2 * U, true>), warps, 128, 0, k);
-  else if (k.n <= 768) AMP_LAUNCH((forward_fast<XB, WB, 3 * U, true>), warps, 128, 0, k);
-  else if (k.n <= 1024) AMP_LAUNCH((forward_fast<XB, WB, 4 * U, true>), warps, 128, 0, k);
-  else if (k.n <= 16 * 512) AMP_LAUNCH((forward_fast<XB, WB, 2 * U, false>), blocks, threads_of(k.n, 16), 0, k);
-  else AMP_LAUNCH((forward_fast<XB, WB, 4 * U, false>), blocks, threads_of(k.n, 32), 0, k);
+  if (k.n <= 256) AMP_LAUNCH((forward_fast<XB, WB, RB, U, true>), warps, 128, 0, k);
+  else if (k.n <= 512) AMP_LAUNCH((forward_fast<XB, WB, RB, 2 * U, true>), warps, 128, 0, k);
+  else if (k.n <= 768) AMP_LAUNCH((forward_fast<XB, WB, RB, 3 * U, true>), warps, 128, 0, k);
+  else if (k.n <= 1024) AMP_LAUNCH((forward_fast<XB, WB, RB, 4 * U, true>), warps, 128, 0, k);
+  else if (k.n <= 16 * 512) AMP_LAUNCH((forward_fast<XB, WB, RB, 2 * U, false>), blocks, threads_of(k.n, 16), 0, k);
+  else AMP_LAUNCH((forward_fast<XB, WB, RB, 4 * U, false>), blocks, threads_of(k.n, 32), 0, k);
 }
 
 /* Elements that a thread has backward, threads of a block, blocks: all on the card at once, with equal numbers of rows */
@@ -190,38 +190,84 @@ template <int XB, int GB> static int backward_rows(const job &k, const plan &p)
   return 0;
 }
 
-static int forward(amp_call *c, bool rms, amp_tensor *w, amp_tensor *b, amp_tensor *mean, amp_tensor *rstd, double eps)
+static bool half(int dtype) { return dtype == AMP_FLOAT16 || dtype == AMP_BFLOAT16; }
+static bool narrows(const amp_tensor *t) { return half(t->dtype) && amp__cuda_plain(t) && amp_wide(amp__data(t)); }
+
+/* sum = x + r, by the row add */
+static int add(amp_tensor *sum, amp_tensor *x, amp_tensor *r)
 {
-  amp_tensor *x = c->in[0], *y = c->out[0], *twin = c->twin ? c->out[AMP_TWIN] : NULL, *out = NULL, *m = NULL, *r = NULL;
+  amp_call c;
+  memset((void *)&c, 0, sizeof c);
+  c.id = AMP_OP_add;
+  c.in = c.in_;
+  c.a = c.a_;
+  c.a[0].f = 1;
+  c.in_[0] = x;
+  c.in_[1] = r;
+  c.out[0] = sum;
+  c.nin = 2;
+  c.nout = 1;
+  return amp__cuda_add(&c);
+}
+
+/* r: added to the input first, the sum being the second result; else NULL */
+static int forward(amp_call *c, bool rms, amp_tensor *r, amp_tensor *w, amp_tensor *b, amp_tensor *mean, amp_tensor *rstd, double eps)
+{
+  amp_tensor *x = c->in[0], *y = c->out[0], *sum = r ? c->out[1] : x, *twin = c->twin ? c->out[AMP_TWIN] : NULL, *out = NULL, *m = NULL, *scale = NULL;
+  bool f64 = y->dtype == AMP_FLOAT64 || sum->dtype == AMP_FLOAT64, narrow = false;
   job k;
   hold h = { { NULL }, 0, 0 };
   memset((void *)&k, 0, sizeof k);
   shape(&k, c->a, x);
   if (x->numel == 0) return 0;
-  k.x = dense(&h, x, &k.xdt);
-  k.w = dense(&h, w, &k.wdt);
-  k.b = dense(&h, b, &k.bdt);
+  auto quick = [&]() {
+    k.wide = amp_wide(k.x) && amp_wide(k.r) && amp_wide(k.sum) && amp_wide(k.y) && amp_wide(k.w) && amp_wide(k.b);
+    narrow = (!k.w || k.wdt == k.xdt) && (!k.b || k.bdt == k.xdt) && k.xdt != AMP_FLOAT32; /* weights as the input, or float32 */
+    return fast(&k, f64, ROW_FORWARD) && (eps == 0 || eps > 1e-30) && (narrow || ((!k.w || k.wdt == AMP_FLOAT32) && (!k.b || k.bdt == AMP_FLOAT32)));
+  };
+  auto weight = [&](amp_tensor *t, int32_t *dtype) { return dense(&h, t, dtype, t && y->dtype == AMP_FLOAT32 && half(t->dtype) ? (int)AMP_FLOAT32 : -1); };
+  k.w = weight(w, &k.wdt);
+  k.b = weight(b, &k.bdt);
   out = amp_take(y, y->dtype);
   if (mean) m = amp_take(mean, mean->dtype);
-  r = amp_take(rstd, rstd->dtype);
-  if (!out || (mean && !m) || !r) h.rc = AMP_E_MEMORY;
+  scale = amp_take(rstd, rstd->dtype);
+  if (!out || (mean && !m) || !scale) h.rc = AMP_E_MEMORY;
   if (h.rc == 0) {
-    bool f64 = y->dtype == AMP_FLOAT64 || x->dtype == AMP_FLOAT64;
     k.y = (char *)amp__data(out); k.ydt = out->dtype;
     if (m) k.mean = (char *)amp__data(m);
-    k.rstd = (char *)amp__data(r); k.sdt = r->dtype;
+    k.rstd = (char *)amp__data(scale); k.sdt = scale->dtype;
     k.rms = rms;
     k.eps = eps;
-    k.wide = amp_wide(k.x) && amp_wide(k.y) && amp_wide(k.w) && amp_wide(k.b);
-    const bool narrow = (!k.w || k.wdt == k.xdt) && (!k.b || k.bdt == k.xdt) && k.xdt != AMP_FLOAT32; /* weights as the input, or float32 */
-    if (fast(&k, f64, ROW_FORWARD) && (eps == 0 || eps > 1e-30) && (narrow || ((!k.w || k.wdt == AMP_FLOAT32) && (!k.b || k.bdt == AMP_FLOAT32)))) {
-      if (twin && k.xdt == AMP_FLOAT32 && out == y && amp__cuda_plain(twin) && amp_wide(amp__data(twin)) && (twin->dtype == AMP_FLOAT16 || twin->dtype == AMP_BFLOAT16)) {
+    if (r) { /* in one pass, or by a kernel of its own */
+      amp_tensor *a = x->dtype == sum->dtype ? x : r, *d = a == x ? r : x;
+      bool joined = a->dtype == sum->dtype && (d->dtype == a->dtype || half(d->dtype)) && amp__cuda_plain(sum);
+      if (joined) {
+        k.x = dense(&h, a, &k.xdt);
+        k.r = dense(&h, d, &k.rdt);
+        k.sum = (char *)amp__data(sum);
+        joined = h.rc == 0 && quick();
+      }
+      if (!joined && h.rc == 0) {
+        k.r = k.sum = NULL;
+        h.rc = add(sum, x, r);
+        r = NULL;
+      }
+    }
+  }
+  if (!r && h.rc == 0) k.x = dense(&h, sum, &k.xdt, half(sum->dtype) ? y->dtype : -1);
+  if (h.rc == 0) {
+    if (quick()) {
+      if (twin && k.xdt == AMP_FLOAT32 && out == y && narrows(twin)) {
         k.twin = (char *)amp__data(twin);
         k.tdt = twin->dtype;
       }
-      if (k.xdt == AMP_FLOAT32) forward_rows<4, 4>(k);
-      else if (narrow) forward_rows<2, 2>(k);
-      else forward_rows<2, 4>(k);
+      if (k.xdt == AMP_FLOAT32 && !k.r) forward_rows<4, 4, 0>(k);
+      else if (k.xdt == AMP_FLOAT32 && k.rdt == AMP_FLOAT32) forward_rows<4, 4, 4>(k);
+      else if (k.xdt == AMP_FLOAT32) forward_rows<4, 4, 2>(k);
+      else if (narrow && !k.r) forward_rows<2, 2, 0>(k);
+      else if (narrow) forward_rows<2, 2, 2>(k);
+      else if (!k.r) forward_rows<2, 4, 0>(k);
+      else forward_rows<2, 4, 2>(k);
     } else amp_by_float(f64 ? AMP_FLOAT64 : AMP_FLOAT32, [&](auto zero) {
         typedef decltype(zero) T;
         AMP_ROW_LAUNCH(forward_any, T, k.rows, k.n, k);
@@ -231,13 +277,13 @@ static int forward(amp_call *c, bool rms, amp_tensor *w, amp_tensor *b, amp_tens
   drop(&h);
   int rc = amp_give(y, out, h.rc);
   if (mean) rc = amp_give(mean, m, rc);
-  rc = amp_give(rstd, r, rc);
+  rc = amp_give(rstd, scale, rc);
   return rc == 0 && twin && !k.twin ? amp__cuda_copy_to(twin, y) : rc;
 }
 
 static int backward(amp_call *c, bool rms, amp_tensor *mean, amp_tensor *rstd, amp_tensor *w, amp_tensor *sum)
 {
-  amp_tensor *g = c->in[0], *x = c->in[1], *y = c->out[0], *gw = c->out[1], *gb = rms ? NULL : c->out[2], *out, *dw, *db, *s = NULL;
+  amp_tensor *g = c->in[0], *x = c->in[1], *y = c->out[0], *gw = c->out[1], *gb = rms ? NULL : c->out[2], *also = c->out[3], *out, *dw, *db, *s = NULL;
   job k;
   hold h = { { NULL }, 0, 0 };
   int rc = 0;
@@ -264,6 +310,7 @@ static int backward(amp_call *c, bool rms, amp_tensor *mean, amp_tensor *rstd, a
   bool quick = fast(&k, f64, ROW_BACK) && (k.xdt == AMP_FLOAT32 ? k.gdt != AMP_FLOAT64 : k.gdt == k.xdt);
   plan p = { 0, 0, 0 };
   if (quick) p = backward_plan(&k);
+  if (quick && also && k.xdt == AMP_FLOAT32 && out == y && narrows(also)) { k.twin = (char *)amp__data(also); k.tdt = also->dtype; }
   int64_t blocks = quick ? p.blocks : k.rows < CHUNKS * 8 ? (k.rows + 7) / 8 : (int64_t)CHUNKS;
   s = amp__cuda_scratch((size_t)blocks * 2 * (size_t)k.n * (f64 ? 8 : 4));
   if (!out || (gw && !dw) || (gb && !db) || !s) h.rc = AMP_E_MEMORY;
@@ -294,7 +341,7 @@ static int backward(amp_call *c, bool rms, amp_tensor *mean, amp_tensor *rstd, a
   rc = amp_give(y, out, h.rc);
   if (gw) rc = amp_give(gw, dw, rc);
   if (gb) rc = amp_give(gb, db, rc);
-  return rc;
+  return rc == 0 && also && !k.twin ? amp__cuda_copy_to(also, y) : rc;
 }
 
 /* maxnorm / (norm + 1e-7) where the norm is above maxnorm, else 1 */
@@ -305,13 +352,21 @@ struct times { enum { flat = 0 }; template <class T> __device__ __forceinline__ 
 
 extern "C" {
 
-int amp__cuda_layer_norm(amp_call *c) { return forward(c, false, argument(c, 1), argument(c, 2), c->out[1], c->out[2], c->a[9].f); }
+int amp__cuda_layer_norm(amp_call *c) { return forward(c, false, NULL, argument(c, 1), argument(c, 2), c->out[1], c->out[2], c->a[9].f); }
+int amp__cuda_add_layer_norm(amp_call *c) /* input residual weight? bias? -> result sum statistics */
+{
+  amp_tensor *at = c->out[2], *part[2];
+  for (int i = 0; i < 2; i++) part[i] = amp__tensor_view(at, at->ndim - 1, at->size + 1, at->stride + 1, at->offset + i * at->stride[0]);
+  int rc = part[0] && part[1] ? forward(c, false, c->in[1], argument(c, 2), argument(c, 3), part[0], part[1], c->a[9].f) : AMP_E_MEMORY;
+  for (int i = 0; i < 2; i++) amp__free(part[i]);
+  return rc;
+}
 int amp__cuda_rms_norm(amp_call *c)
 {
   double last = c->in[0]->dtype == AMP_FLOAT64 ? DBL_EPSILON : FLT_EPSILON;
-  return forward(c, true, argument(c, 1), NULL, NULL, c->out[1], c->a[9].i == AMP_NONE ? last : c->a[9].f);
+  return forward(c, true, NULL, argument(c, 1), NULL, NULL, c->out[1], c->a[9].i == AMP_NONE ? last : c->a[9].f);
 }
-/* grad input mean rstd weight? sum? */
+/* grad input mean rstd weight? sum?; shape also */
 int amp__cuda_layer_norm_backward(amp_call *c) { return backward(c, false, c->in[2], c->in[3], argument(c, 4), argument(c, 5)); }
 /* grad input rstd weight? sum? */
 int amp__cuda_rms_norm_backward(amp_call *c) { return backward(c, true, NULL, c->in[2], argument(c, 3), argument(c, 4)); }

@@ -1,6 +1,6 @@
 /*
-** norm.cuh: layer_norm's and rms_norm's rows that stay in registers: a launch's
-** job, the kernels of float32 and 16-bit rows.
+** norm.cuh: layer_norm's, add_layer_norm's and rms_norm's rows that stay in
+** registers: a launch's job, the kernels of float32 and 16-bit rows.
 **
 ** A lane has the same K vectors of every row that it takes: 16 bytes of the input
 ** each, and as many elements of the gradient. All loads of a row are on their way
@@ -16,9 +16,9 @@
 namespace {
 
 typedef struct job {
-  const char *x, *g, *w, *b, *more; /* w, b may be NULL; more: to be added to y (backward), or NULL */
-  char *y, *mean, *rstd, *twin; /* mean NULL: about 0; twin: y in 16 bits as well (forward), or NULL */
-  int32_t tdt, xdt, gdt, wdt, bdt, ydt, sdt, wide, rms; /* sdt: of mean and rstd */
+  const char *x, *r, *g, *w, *b, *more; /* r: to be added to x; w, b may be NULL; more: to be added to y (backward), or NULL */
+  char *y, *sum, *mean, *rstd, *twin; /* sum: x + r; mean NULL: about 0; twin: y in 16 bits as well, or NULL */
+  int32_t tdt, xdt, rdt, gdt, wdt, bdt, ydt, sdt, wide, rms; /* sdt: of mean and rstd */
   int64_t rows, n;
   double eps;
   char *partial;               /* [blocks][2][n] */
@@ -26,9 +26,12 @@ typedef struct job {
 
 enum { ROW_FORWARD = 32 * 512, ROW_BACK = 24 * 512 }; /* the longest rows; a thread has 32 elements, backward 24 */
 
+__device__ __forceinline__ float rounded(float v, int dtype) { return dtype == AMP_BFLOAT16 ? amp_bf2f(amp_f2bf(v)) : amp_h2f(amp_f2h(v)); }
+
 /* -- Forward ----------------------------------------------------------------------------- */
 
-template <int XB, int WB, int K, bool WARP> __global__ void __launch_bounds__(WARP ? 128 : 512, WARP ? 6 : 1) forward_fast(const job k)
+/* RB: bytes of an element that is added to x's first, 0: none */
+template <int XB, int WB, int RB, int K, bool WARP> __global__ void __launch_bounds__(WARP ? 128 : 512, !WARP ? 1 : RB && K * 16 / XB > 24 ? 5 : 6) forward_fast(const job k)
 {
   enum { V = 16 / XB };
   __shared__ float part[2][16];
@@ -41,7 +44,22 @@ template <int XB, int WB, int K, bool WARP> __global__ void __launch_bounds__(WA
     const int64_t base = r * vectors;
 #pragma unroll
     for (int j = 0; j < K; j++) raw[j] = fetch<16>(k.x, base + lane + j * lanes, lane + j * lanes < vectors);
-    widen<XB, V>(v, raw, k.xdt);
+    if constexpr (RB > 0) {
+      bits<RB * V> added[K];
+      float a[K][V];
+#pragma unroll
+      for (int j = 0; j < K; j++) added[j] = fetch<RB * V>(k.r, base + lane + j * lanes, lane + j * lanes < vectors);
+      widen<XB, V>(v, raw, k.xdt);
+      widen<RB, V>(a, added, k.rdt);
+#pragma unroll
+      for (int j = 0; j < K; j++) {
+#pragma unroll
+        for (int q = 0; q < V; q++) v[j][q] = XB == 4 ? v[j][q] + a[j][q] : rounded(v[j][q] + a[j][q], k.xdt);
+        if (lane + j * lanes < vectors) put<XB, V>(k.sum, base + lane + j * lanes, v[j], k.xdt);
+      }
+    } else {
+      widen<XB, V>(v, raw, k.xdt);
+    }
     float mean = 0;
     if (!k.rms) {
 #pragma unroll
@@ -112,6 +130,7 @@ template <int XB, int GB, int K, bool WARP> __global__ void __launch_bounds__(ro
     if (r < k.rows) {
       if (!k.rms) mean = ((const float *)k.mean)[r];
       rstd = ((const float *)k.rstd)[r];
+      if (k.more && lane == 0) announce(k.more + base * 16, vectors * 16);
     }
   };
   const int64_t step = WARP ? (int64_t)gridDim.x * (blockDim.x >> 5) : (int64_t)gridDim.x;
@@ -167,6 +186,7 @@ template <int XB, int GB, int K, bool WARP> __global__ void __launch_bounds__(ro
         for (int q = 0; q < V; q++) g[j][q] += m[0][q];
       }
       put<XB, V>(k.y, base + at, g[j], k.ydt);
+      if (XB == 4 && k.twin) put_narrow(k.twin, base + at, g[j], k.tdt);
     }
     if (!AHEAD) start(r + step);
   }

@@ -10,11 +10,12 @@
 ** with 16-byte accesses. SGD and Adam ask for their data, the cells and what is the
 ** same for a parameter all at once; a thread finds its own parameter.
 **
-** Every block reads the found-inf cells first and leaves if one is set. Step
-** counts lie on the device: all read them, and the block that ends last counts
-** them up. Hyper-parameters come by value, or from device memory (`there`), where
-** a captured step finds new ones. LAMB takes a launch before, which leaves moments
-** and the norms of parameter and update; they are summed in a fixed order.
+** Every block reads the found-inf cells first and leaves if one is set. Where all
+** gradients are few, every block looks at all of them besides, so that no check
+** comes before. Step counts lie on the device: all read them, and the block that
+** ends last counts them up. Hyper-parameters come by value, or from device memory
+** (`there`), where a captured step finds new ones. LAMB takes a launch before, for
+** moments and the norms of parameter and update, summed in a fixed order.
 */
 #include "rows.cuh"
 #include "raw.cuh"
@@ -40,6 +41,7 @@ typedef struct header {
   const amp_hyper *there;  /* NULL: h */
   amp_found_list found;
   unsigned *ticket;        /* blocks done */
+  float *mark;             /* the step looks at the gradients by itself, and leaves 1 here if one is not finite. NULL: it does not */
   double *norm;            /* LAMB: [blocks + chunks][2] */
   uint32_t share, total;   /* of a block, of all: in units of N */
   int32_t n, kind;
@@ -264,9 +266,39 @@ template <class T, int WHAT, int MOST> __global__ void __launch_bounds__(THREADS
 ** of it is looked at. */
 enum { KEEP = 64 }; /* a block of more parameters is for the other kernel */
 
+/* Whether this thread's share of all gradients of the launch has one that is not finite */
+template <int MOST> __device__ __forceinline__ int bad_gradients(const list<MOST> &l)
+{
+  enum { TURNS = 4 };
+  const header &o = l.head;
+  int bad = 0, i = 0;
+  for (uint32_t u = threadIdx.x; u < o.total; u += TURNS * THREADS) {
+    amp_raw x[TURNS];
+    int dtype[TURNS];
+#pragma unroll
+    for (int j = 0; j < TURNS; j++) {
+      const uint32_t v = u + j * THREADS;
+      x[j].a = x[j].b = make_uint4(0, 0, 0, 0);
+      dtype[j] = AMP_FLOAT32;
+      if (v < o.total) {
+        while (i + 1 < o.n && l.c[i + 1].at <= v) i++;
+        const chunk &k = l.c[i];
+        const int64_t e = (int64_t)(v - k.at) * N;
+        dtype[j] = k.grad_dtype;
+        if (e + N <= k.n) amp_ask(x[j], k.grad, k.grad_dtype, e);
+        else
+          for (int64_t q = e; q < k.n; q++) bad |= amp_bad_value(amp_load<float>(k.grad, k.grad_dtype, q));
+      }
+    }
+#pragma unroll
+    for (int j = 0; j < TURNS; j++) bad |= amp_bad_quad(x[j].a, dtype[j]) | amp_bad_quad(x[j].b, dtype[j]);
+  }
+  return bad;
+}
+
 template <int WHAT> __device__ __forceinline__ int kind_of(const header &o) { return WHAT == ADAM ? o.kind : (int)AMP_SGD; }
 
-template <int WHAT, int MOST> __global__ void __launch_bounds__(THREADS, WHAT == SGD ? 5 : WHAT == MOMENTUM ? 4 : 3) quick_kernel(const __grid_constant__ list<MOST> l)
+template <int WHAT, int MOST, bool LOOK> __global__ void __launch_bounds__(THREADS, LOOK ? 2 : WHAT == SGD ? 5 : WHAT == MOMENTUM ? 4 : 3) quick_kernel(const __grid_constant__ list<MOST> l)
 {
   __shared__ consts<float> shared[KEEP];
   const header &o = l.head;
@@ -306,7 +338,11 @@ template <int WHAT, int MOST> __global__ void __launch_bounds__(THREADS, WHAT ==
     if (!begun) {
       const int q = lo + (int)threadIdx.x;
       if (threadIdx.x < KEEP && q < o.n && l.c[q].at < to) prepare(shared[threadIdx.x], kind, o.there ? *o.there : o.h, l.c[q]);
-      if (__syncthreads_or(bad)) return;
+      if constexpr (LOOK) { bad |= bad_gradients(l); }
+      if (__syncthreads_or(bad)) {
+        if (LOOK && blockIdx.x == 0 && threadIdx.x == 0) *o.mark = 1.f;
+        return;
+      }
       if (threadIdx.x == 0) {
         __threadfence();
         turn = atomicAdd(o.ticket, 1u) + 1;
@@ -355,18 +391,25 @@ template <int MOST> static bool crowded(const list<MOST> &l)
   return false;
 }
 
+template <bool LOOK, int MOST> static int launch_quick(const list<MOST> &l, unsigned grid)
+{
+  if (l.head.kind != AMP_SGD) AMP_LAUNCH((quick_kernel<ADAM, MOST, LOOK>), grid, THREADS, 0, l);
+  else if (l.c[0].s0 == NULL) AMP_LAUNCH((quick_kernel<SGD, MOST, LOOK>), grid, THREADS, 0, l);
+  else AMP_LAUNCH((quick_kernel<MOMENTUM, MOST, LOOK>), grid, THREADS, 0, l);
+  return amp__cuda_check(cudaPeekAtLastError(), "an optimizer's step");
+}
+
+static bool quick(int kind, const amp_hyper *h) { return kind == AMP_SGD || ((kind == AMP_ADAM || kind == AMP_ADAMW) && !h->amsgrad); }
+
 template <class T, int MOST> static int launch(list<MOST> &l, unsigned grid)
 {
   header &o = l.head;
   int kind = o.kind;
-  bool adam = (kind == AMP_ADAM || kind == AMP_ADAMW) && !o.h.amsgrad;
   if constexpr (!sort_of<T>::wide) { /* float64 has one kernel for all kinds */
-    if ((kind == AMP_SGD || adam) && !crowded(l)) {
-      if (adam) AMP_LAUNCH((quick_kernel<ADAM, MOST>), grid, THREADS, 0, l);
-      else if (l.c[0].s0 == NULL) AMP_LAUNCH((quick_kernel<SGD, MOST>), grid, THREADS, 0, l);
-      else AMP_LAUNCH((quick_kernel<MOMENTUM, MOST>), grid, THREADS, 0, l);
-      return amp__cuda_check(cudaPeekAtLastError(), "an optimizer's step");
+    if constexpr (MOST <= FEW) {
+      if (o.mark) { return launch_quick<true>(l, grid); }
     }
+    if (quick(kind, &o.h) && !crowded(l)) { return launch_quick<false>(l, grid); }
   }
   {
     amp_tensor *norm = NULL;
@@ -431,25 +474,70 @@ template <class T> static int all(const header &o, const amp_optim_chunk *chunks
 
 } // namespace
 
-extern "C" {
+/* What a captured step is to know of the launches */
+static void tell(const amp_optim_chunk *chunks, int n, const float *const *found, int nfound, float *mark)
+{
+  for (int i = 0; i < n; i++) {
+    const amp_optim_chunk *k = &chunks[i];
+    const size_t all = (size_t)k->n, state = all * (k->master_dtype == AMP_FLOAT64 ? 8 : 4);
+    amp__cuda_touch_bytes(k->grad, all * amp__dtype_size[k->grad_dtype], false);
+    amp__cuda_touch_bytes(k->master, all * amp__dtype_size[k->master_dtype], true);
+    amp__cuda_touch_bytes(k->shadow, all * amp__dtype_size[k->shadow_dtype], true);
+    amp__cuda_touch_bytes(k->s0, state, true);
+    amp__cuda_touch_bytes(k->s1, state, true);
+    amp__cuda_touch_bytes(k->s2, state, true);
+    amp__cuda_touch_bytes(k->steps, 2 * sizeof *k->steps, true);
+    amp__cuda_touch_bytes(k->factor, sizeof *k->factor, false);
+  }
+  for (int i = 0; i < nfound; i++) amp__cuda_touch_bytes(found[i], sizeof *found[i], false);
+  amp__cuda_touch_bytes(mark, sizeof *mark, true);
+}
 
-int amp__cuda_optim_step_at(int kind, const amp_hyper *h, const amp_hyper *there, amp_optim_chunk *chunks, int n, const float *const *found, int nfound)
+static int step(int kind, const amp_hyper *h, const amp_hyper *there, const amp_optim_chunk *chunks, int n, const float *const *found, int nfound, float *mark)
 {
   header o;
   int rc = 0, wide = 0;
   if (n == 0) return 0;
   amp_cuda_device *d = amp_device_of(chunks[0].master);
   memset((void *)&o, 0, sizeof o);
-  if (d == NULL || !(o.ticket = amp_ticket(d))) return AMP_E_DEVICE;
+  if (d == NULL) return AMP_E_DEVICE;
+  amp__cuda_part_begin();
+  tell(chunks, n, found, nfound, mark);
+  o.ticket = amp_ticket(d);
+  amp__cuda_part_start();
   o.h = *h;
   o.there = there;
   o.kind = kind;
-  amp_tensor *held = amp_found_pack(&o.found, found, nfound, &rc);
+  o.mark = mark;
+  amp_tensor *held = o.ticket ? amp_found_pack(&o.found, found, nfound, &rc) : NULL;
+  if (o.ticket == NULL) rc = AMP_E_DEVICE;
   for (int i = 0; i < n; i++) wide += chunks[i].master_dtype == AMP_FLOAT64;
   if (rc == 0 && wide < n) rc = all<float>(o, chunks, n, d);
   if (rc == 0 && wide > 0) rc = all<double>(o, chunks, n, d);
   amp__free(held);
+  amp__cuda_part_end();
   return rc;
+}
+
+extern "C" {
+
+int amp__cuda_optim_step_at(int kind, const amp_hyper *h, const amp_hyper *there, amp_optim_chunk *chunks, int n, const float *const *found, int nfound)
+{
+  return step(kind, h, there, chunks, n, found, nfound, NULL);
+}
+
+int amp__cuda_optim_step_look(int kind, const amp_hyper *h, const amp_hyper *there, amp_optim_chunk *chunks, int n, const float *const *found, int nfound, float *mark)
+{
+  static_assert((int)FEW >= (int)AMP_LOOK_MOST, "one launch steps them all");
+  if (n == 0 || n > FEW || !quick(kind, h)) return 0;
+  for (int i = 0; i < n; i++) {
+    const amp_optim_chunk *k = &chunks[i];
+    const uintptr_t g = (uintptr_t)k->grad, p = (uintptr_t)k->master;
+    if (k->master_dtype == AMP_FLOAT64 || k->grad_dtype == AMP_FLOAT64 || !aligned(k)) return 0;
+    if (g < p + (size_t)k->n * amp__dtype_size[k->master_dtype] && p < g + (size_t)k->n * amp__dtype_size[k->grad_dtype]) return 0; /* a block would see what another has stepped */
+  }
+  int rc = step(kind, h, there, chunks, n, found, nfound, mark);
+  return rc < 0 ? rc : 1;
 }
 
 int amp__cuda_optim_step(int kind, const amp_hyper *h, amp_optim_chunk *chunks, int n, const float *const *found, int nfound)

@@ -4,7 +4,9 @@
 ** with the weights are there.
 **
 ** src/cpu/cpu_rnn.h says how steps, packed sequences and the reserve lie; the
-** reserve is of the computing type, operands are of the tensors' dtype.
+** reserve is of the computing type, operands are of the tensors' dtype. A 16-bit
+** LSTM's reserve is most of what its training holds: its rows are the cells in
+** float32, then the gates in 16 bits.
 */
 #ifndef AMP_RNN_CUH
 #define AMP_RNN_CUH
@@ -40,6 +42,33 @@ bool amp_rnn_takes(const amp_rnn *k, bool backward, bool input);
 
 namespace {
 
+/* -- The reserve of an LSTM: a row is i f g o c, or c and then 16 bits each of i f g o ---------- */
+
+__host__ __device__ __forceinline__ bool rnn_packs(const amp_rnn &k) { return k.mode == AMP_RNN_LSTM && (k.dtype == AMP_FLOAT16 || k.dtype == AMP_BFLOAT16); }
+
+/* Where c lies in a row; the first row of initial cells is behind the last one of steps */
+__device__ __forceinline__ int64_t rnn_cell(const amp_rnn &k) { return rnn_packs(k) ? 0 : 4 * k.h; }
+
+/* A sigmoid in 16 bits that is as exact near 1 as it is near 0: above a half it is what it lacks to 1, with a minus (-0 is 1) */
+__device__ __forceinline__ uint16_t rnn_pack(float v) { return amp_f2h(v > 0.5f ? -(1 - v) : v); }
+__device__ __forceinline__ float rnn_unpack(uint16_t v) { return v >> 15 ? 1 + amp_h2f(v) : amp_h2f(v); }
+
+/* Gate q of hidden value j in the row at x; gate 2 is a tanh */
+__device__ __forceinline__ uint16_t *rnn_half(const amp_rnn &k, const void *x, int q, int64_t j) { return (uint16_t *)((float *)x + k.h) + q * k.h + j; }
+template <class T> __device__ __forceinline__ T rnn_gate(const amp_rnn &k, const T *x, int q, int64_t j)
+{
+  if (!rnn_packs(k)) return x[q * k.h + j];
+  const uint16_t v = *rnn_half(k, x, q, j);
+  return (T)(q == 2 ? amp_h2f(v) : rnn_unpack(v));
+}
+template <class T> __device__ __forceinline__ void rnn_keep_gate(const amp_rnn &k, T *x, int q, int64_t j, T v)
+{
+  if (!rnn_packs(k)) x[q * k.h + j] = v;
+  else *rnn_half(k, x, q, j) = q == 2 ? amp_f2h((float)v) : rnn_pack((float)v);
+}
+
+/* -- A step -------------------------------------------------------------------------------------- */
+
 template <class T> __device__ __forceinline__ T state_at(const amp_rnn &k, const amp_rnn_step &s, int64_t i, int64_t j)
 {
   return i < s.old ? amp_load<T>(k.y, k.dtype, (s.before + i) * k.h + j) : amp_load<T>(k.h0, k.dtype, i * k.r + j);
@@ -53,7 +82,7 @@ template <class T> __device__ __forceinline__ T rnn_before(const amp_rnn &k, con
 {
   if (k.mode == AMP_RNN_GRU) return state_at<T>(k, s, i, j);
   if (k.mode != AMP_RNN_LSTM) return 0;
-  if (i < s.old) return ((const T *)k.reserve)[(s.before + i) * k.rs + 4 * k.h + j];
+  if (i < s.old) return ((const T *)k.reserve)[(s.before + i) * k.rs + rnn_cell(k) + j];
   return k.c0 ? amp_load<T>(k.c0, k.dtype, i * k.h + j) : ((const T *)k.reserve)[k.rows * k.rs + i * k.h + j];
 }
 
@@ -66,11 +95,11 @@ template <class T, class A, class B> __device__ __forceinline__ void rnn_ahead(c
     T in = amp_sigmoid(a(0) + b(0)), f = amp_sigmoid(a(1) + b(1)), u = tanh(a(2) + b(2)), o = amp_sigmoid(a(3) + b(3));
     if (i >= s.old) ((T *)k.reserve)[k.rows * k.rs + i * h + j] = before; /* for the way back */
     c = f * before + in * u;
-    x[j] = in;
-    x[h + j] = f;
-    x[2 * h + j] = u;
-    x[3 * h + j] = o;
-    x[4 * h + j] = c;
+    rnn_keep_gate<T>(k, x, 0, j, in);
+    rnn_keep_gate<T>(k, x, 1, j, f);
+    rnn_keep_gate<T>(k, x, 2, j, u);
+    rnn_keep_gate<T>(k, x, 3, j, o);
+    x[rnn_cell(k) + j] = c;
     y = o * tanh(c);
   } else if (k.mode == AMP_RNN_GRU) {
     T r = amp_sigmoid(a(0) + b(0)), z = amp_sigmoid(a(1) + b(1)), own = b(2), n = tanh(a(2) + r * own);
@@ -94,16 +123,16 @@ template <class T> __device__ __forceinline__ rnn_saved<T> rnn_saved_at(const am
 {
   const int64_t h = k.h, row = s.row + i, e = i * h + j;
   const T *x = (const T *)k.reserve + row * k.rs;
-  rnn_saved<T> v = { rnn_before<T>(k, s, i, j), { x[j], 0, 0, 0 }, 0, 0, 0 };
+  rnn_saved<T> v = { rnn_before<T>(k, s, i, j), { rnn_gate<T>(k, x, 0, j), 0, 0, 0 }, 0, 0, 0 };
   if (k.mode >= AMP_RNN_LSTM) {
 #pragma unroll
-    for (int q = 1; q < 4; q++) v.gate[q] = x[q * h + j];
+    for (int q = 1; q < 4; q++) v.gate[q] = rnn_gate<T>(k, x, q, j);
   }
   if (i >= s.done) v.grad = k.gh ? amp_load<T>(k.gh, k.ghdt, e) : (T)0;
   else if (k.mode == AMP_RNN_GRU) v.grad = ((const T *)k.carry)[e];
   if (k.gy) v.grad += amp_load<T>(k.gy, k.gydt, row * h + j);
   if (k.mode == AMP_RNN_LSTM) {
-    v.cell = x[4 * h + j];
+    v.cell = x[rnn_cell(k) + j];
     if (i < s.done) v.dc = ((const T *)k.dc)[e];
     else if (k.gc) v.dc = amp_load<T>(k.gc, k.gcdt, e);
   }

@@ -153,7 +153,7 @@ template <int BF, int G> __global__ void __launch_bounds__(WARPS * 32, 2) ahead_
   }
   late l = { NULL, NULL, 0, 0 };
   if (mine && G == 3) l.narrow = (const uint16_t *)state_row(k, s, i) + j;
-  if (mine && G == 4 && i < s.old) l.wide = (const float *)k.reserve + (s.before + i) * k.rs + 4 * k.h + j;
+  if (mine && G == 4 && i < s.old) l.wide = (const float *)k.reserve + (s.before + i) * k.rs + rnn_cell(k) + j;
   else if (mine && G == 4 && k.c0) l.narrow = (const uint16_t *)k.c0 + i * k.h + j;
   sum_gates<BF, G, N>(acc, row, k.w, k.h, k.r, [](int q) { return q; }, &l);
 #pragma unroll
@@ -248,15 +248,23 @@ template <int BF> __global__ void __launch_bounds__(BACK_WARPS * 32, 1) behind_w
   const int64_t e = i * k.h + j, at = (s.row + i) * k.rs + j;
   amp_let_next();
   /* what it needs is under way meanwhile */
-  float x[5], before = wide(k.reserve, i < s.old ? (s.before + i) * k.rs + 4 * k.h + j : k.rows * k.rs + e, mine && lstm);
+  float x[4], cell = wide(k.reserve, at, mine && lstm), before = wide(k.reserve, i < s.old ? (s.before + i) * k.rs + j : k.rows * k.rs + e, mine && lstm);
+  uint16_t half[4];
 #pragma unroll
-  for (int q = 0; q < 5; q++) x[q] = wide(k.reserve, at + q * k.h, mine && q * k.h < k.rs);
+  for (int q = 0; q < 4; q++) {
+    half[q] = raw(rnn_half(k, (const float *)k.reserve + (s.row + i) * k.rs, q, j), 0, mine && lstm);
+    x[q] = wide(k.reserve, at + q * k.h, mine && !lstm && q * k.h < k.rs);
+  }
   const uint16_t state = raw(state_row(k, s, i), j, mine && gru), gy = raw(k.gy, (s.row + i) * k.h + j, mine && k.gy != NULL);
   const uint16_t gh = raw(k.gh, e, mine && !later && k.gh != NULL), gc = raw(k.gc, e, mine && !later && k.gc != NULL);
   late l = { NULL, mine && later && (lstm || gru) ? (const float *)(lstm ? k.dc : k.carry) + e : NULL, 0, 0 };
   const float prod = sum_rows<BF>(k, s, first, col, l);
   if (!mine) return;
-  rnn_saved<float> v = { gru ? of_raw<BF>(state) : before, { x[0], x[1], x[2], x[3] }, x[4], of_raw<BF>(gy) + of_raw<BF>(gh), of_raw<BF>(gc) };
+  if (lstm) {
+#pragma unroll
+    for (int q = 0; q < 4; q++) x[q] = q == 2 ? amp_h2f(half[q]) : rnn_unpack(half[q]);
+  }
+  rnn_saved<float> v = { gru ? of_raw<BF>(state) : before, { x[0], x[1], x[2], x[3] }, cell, of_raw<BF>(gy) + of_raw<BF>(gh), of_raw<BF>(gc) };
   if (lstm) v.dc += l.b;
   else v.grad += l.b;
   rnn_behind<float>(k, s, i, j, v, prod);

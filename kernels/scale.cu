@@ -5,25 +5,13 @@
 **
 ** The check reads 16 bytes at a time and tests exponents as they lie; a block that
 ** found one writes 1 into the found-inf cell. Dimensions of stride 0 (an expanded
-** gradient) count once.
+** gradient) count once. In a captured step the update of the scale may look at a few
+** gradients itself, beside the optimizer's step that checks them (optim.cu).
 */
 #include "rows.cuh"
 #include "scale.cuh"
 
 namespace {
-
-/* exponents all ones in a word of two 16-bit floats, or of one float32; of float64 only the upper word tells */
-__device__ __forceinline__ int bad_word(unsigned w, int dtype)
-{
-  unsigned one = dtype == AMP_FLOAT16 ? 0x7c000000u : 0x7f800000u;
-  int bad = (w & one) == one;
-  if (dtype == AMP_FLOAT16) bad |= (w & 0x7c00u) == 0x7c00u;
-  else if (dtype == AMP_BFLOAT16) bad |= (w & 0x7f80u) == 0x7f80u;
-  return bad;
-}
-__device__ __forceinline__ int bad_wide(unsigned w) { return (w & 0x7ff00000u) == 0x7ff00000u; }
-
-template <class T> __device__ __forceinline__ int bad_value(T v) { return !(fabs(v) <= (sizeof(T) == 8 ? (T)DBL_MAX : (T)FLT_MAX)); }
 
 /* n elements in a row; aligned: to 16 bytes */
 __global__ void __launch_bounds__(256) check(const char *p, int dtype, int size, int64_t n, int aligned, float *found)
@@ -38,10 +26,9 @@ __global__ void __launch_bounds__(256) check(const char *p, int dtype, int size,
     for (int k = 0; k < TURNS; k++) x[k] = j + k * step < whole ? q[j + k * step] : make_uint4(0, 0, 0, 0);
 #pragma unroll
     for (int k = 0; k < TURNS; k++)
-      bad |= dtype == AMP_FLOAT64 ? bad_wide(x[k].y) | bad_wide(x[k].w)
-                                  : bad_word(x[k].x, dtype) | bad_word(x[k].y, dtype) | bad_word(x[k].z, dtype) | bad_word(x[k].w, dtype);
+      bad |= amp_bad_quad(x[k], dtype);
   }
-  for (int64_t i = whole * per + at; i < n; i += step) bad |= bad_value(amp_load<double>(p, dtype, i));
+  for (int64_t i = whole * per + at; i < n; i += step) bad |= amp_bad_value(amp_load<double>(p, dtype, i));
   if (__syncthreads_or(bad) && threadIdx.x == 0) *found = 1.f;
 }
 
@@ -56,12 +43,12 @@ template <class T> __global__ void __launch_bounds__(256) scale(char *p, int dty
     if (aligned && i + N <= n) {
       amp_load_n<N>(v, p, dtype, i);
 #pragma unroll
-      for (int k = 0; k < N; k++) { bad |= bad_value(v[k]); v[k] *= c; }
+      for (int k = 0; k < N; k++) { bad |= amp_bad_value(v[k]); v[k] *= c; }
       amp_store_n<N>(p, dtype, i, v);
     } else
       for (int64_t k = i; k < n && k < i + N; k++) {
         T x = amp_load<T>(p, dtype, k);
-        bad |= bad_value(x);
+        bad |= amp_bad_value(x);
         amp_store<T>(p, dtype, k, x * c);
       }
   }
@@ -76,7 +63,7 @@ template <class T> __global__ void __launch_bounds__(256) check_any(const amp_ar
   AMP_FOR(j, t.numel) {
     int64_t at = amp_offset(t, j);
     T x = amp_load<T>(t.p, t.dtype, at);
-    bad |= bad_value(x);
+    bad |= amp_bad_value(x);
     if (inv) amp_store<T>(t.p, t.dtype, at, x * c);
   }
   if (__syncthreads_or(bad) && threadIdx.x == 0) *found = 1.f;
@@ -87,26 +74,32 @@ enum { TILE = 1024, FEW = 16, MANY = 256 }; /* few: a launch costs the host what
 template <int MOST> struct many { const char *p[MOST]; int64_t bytes[MOST]; uint32_t end[MOST]; uint8_t dtype[MOST]; int32_t n; float *found; }; /* end: tiles up to and with this tensor */
 static_assert(sizeof(many<MANY>) < 6000, "a launch's argument");
 
-template <int MOST> __global__ void __launch_bounds__(256) check_tiles(const __grid_constant__ many<MOST> m)
+/* What this thread of its block finds, in the block's tiles */
+template <int MOST> __device__ __forceinline__ int bad_tiles(const many<MOST> &m, uint32_t first, uint32_t step)
 {
   int bad = 0, k = 0;
-  for (uint32_t t = blockIdx.x; t < m.end[m.n - 1]; t += gridDim.x) {
+  for (uint32_t t = first; t < m.end[m.n - 1]; t += step) {
     while (t >= m.end[k]) k++;
     int64_t at = (int64_t)(t - (k ? m.end[k - 1] : 0)) * TILE, whole = m.bytes[k] / 16;
     const uint4 *q = (const uint4 *)m.p[k];
     int dtype = m.dtype[k];
     uint4 x[4];
 #pragma unroll
-    for (int j = 0; j < 4; j++) { int64_t i = at + j * 256 + threadIdx.x; x[j] = i < whole ? q[i] : make_uint4(0, 0, 0, 0); }
+    for (int j = 0; j < 4; j++) { int64_t i = at + j * 256 + threadIdx.x % 256; x[j] = i < whole ? q[i] : make_uint4(0, 0, 0, 0); }
 #pragma unroll
     for (int j = 0; j < 4; j++)
-      bad |= dtype == AMP_FLOAT64 ? bad_wide(x[j].y) | bad_wide(x[j].w)
-                                  : bad_word(x[j].x, dtype) | bad_word(x[j].y, dtype) | bad_word(x[j].z, dtype) | bad_word(x[j].w, dtype);
+      bad |= amp_bad_quad(x[j], dtype);
     if (t + 1 == m.end[k]) { /* what is left of the last 16 bytes */
       int size = dtype == AMP_FLOAT64 ? 8 : dtype == AMP_FLOAT32 ? 4 : 2;
-      for (int64_t i = whole * 16 / size + threadIdx.x; i < m.bytes[k] / size; i += blockDim.x) bad |= bad_value(amp_load<double>(m.p[k], dtype, i));
+      for (int64_t i = whole * 16 / size + threadIdx.x % 256; i < m.bytes[k] / size; i += 256) bad |= amp_bad_value(amp_load<double>(m.p[k], dtype, i));
     }
   }
+  return bad;
+}
+
+template <int MOST> __global__ void __launch_bounds__(256) check_tiles(const __grid_constant__ many<MOST> m)
+{
+  int bad = bad_tiles(m, blockIdx.x, gridDim.x);
   if (__syncthreads_or(bad) && threadIdx.x == 0) *m.found = 1.f;
 }
 
@@ -116,66 +109,98 @@ __global__ void any_of(const amp_found_list f, float *cell)
     if (*f.cell[i] != 0) *cell = 1.f;
 }
 
+/* The scaler's cells in an update */
+typedef struct cells { const float *scale, *inv; float *scale_to, *inv_to; double *tracker, *hyst; } cells;
+
 /* As amp__cpu_scale_update, which says why */
-__global__ void update(const float *scale, const float *inv, float *scale_to, float *inv_to, double *tracker, double *hyst, const amp_found_list f, const amp_scaler_options o)
+__device__ __forceinline__ void advance(const cells &c, bool any, const amp_scaler_options &o)
 {
-  bool any = false;
-  for (int i = 0; i < f.n; i++) any |= *f.cell[i] != 0;
-  double s = *scale;
-  *scale_to = (float)s;
-  *inv_to = *inv;
+  double s = *c.scale;
+  *c.scale_to = (float)s;
+  *c.inv_to = *c.inv;
   if (o.growth_interval == 0) return;
   if (any) {
-    *tracker = 0;
-    if (*hyst > (double)o.hysteresis) *hyst = (double)o.hysteresis;
-    if (*hyst > 0) *hyst -= 1;
-    if (*hyst > 0) return;
+    *c.tracker = 0;
+    if (*c.hyst > (double)o.hysteresis) *c.hyst = (double)o.hysteresis;
+    if (*c.hyst > 0) *c.hyst -= 1;
+    if (*c.hyst > 0) return;
     s *= o.backoff_factor;
-    if (s < o.min_scale) s = fmin((double)*scale_to, o.min_scale);
+    if (s < o.min_scale) s = fmin((double)*c.scale_to, o.min_scale);
     if (1 / s > (double)FLT_MAX) return;
   } else {
-    *tracker += 1;
-    if (*tracker < (double)o.growth_interval) return;
-    *tracker = 0;
-    *hyst = (double)o.hysteresis;
+    *c.tracker += 1;
+    if (*c.tracker < (double)o.growth_interval) return;
+    *c.tracker = 0;
+    *c.hyst = (double)o.hysteresis;
     s *= o.growth_factor;
     if (s > o.max_scale) s = o.max_scale;
     if (s > (double)FLT_MAX) return;
   }
-  *scale_to = (float)s;
-  *inv_to = (float)(1 / (double)*scale_to);
+  *c.scale_to = (float)s;
+  *c.inv_to = (float)(1 / (double)*c.scale_to);
+}
+
+__global__ void update(const cells c, const amp_found_list f, const amp_scaler_options o)
+{
+  bool any = false;
+  for (int i = 0; i < f.n; i++) any |= *f.cell[i] != 0;
+  advance(c, any, o);
+}
+
+/* The same where gradients lie as they were checked: a look at them takes less than the wait for the step that checks them */
+__global__ void __launch_bounds__(1024) update_looking(const cells c, const amp_found_list f, const amp_scaler_options o, const __grid_constant__ many<AMP_LOOK_MOST> m)
+{
+  int bad = (int)threadIdx.x < f.n ? *f.cell[threadIdx.x] != 0 : 0;
+  bad |= bad_tiles(m, threadIdx.x / 256, blockDim.x / 256);
+  bad = __syncthreads_or(bad);
+  if (threadIdx.x == 0) advance(c, bad != 0, o);
 }
 
 } // namespace
+
+/* A tensor more; its numbers begin at a multiple of 16 bytes */
+template <int MOST> static void add(many<MOST> &m, const amp_tensor *t)
+{
+  uint32_t end = m.n ? m.end[m.n - 1] : 0;
+  m.p[m.n] = (const char *)amp__data(t);
+  m.bytes[m.n] = t->numel * amp__dtype_size[t->dtype];
+  m.dtype[m.n] = t->dtype;
+  m.end[m.n] = end + (uint32_t)((m.bytes[m.n] + TILE * 16 - 1) / (TILE * 16));
+  m.n++;
+}
 
 template <int MOST> static int check_some(amp_tensor *const *t, int n, float *found)
 {
   for (int i = 0; i < n; ) {
     many<MOST> m;
-    uint32_t end = 0;
     m.n = 0;
     m.found = found;
-    if (!amp__cuda_enter(t[i]->device_index)) return AMP_E_DEVICE;
     for (; i < n && m.n < MOST; i++) {
-      const char *p = (const char *)amp__data(t[i]);
       if (t[i]->numel == 0) continue;
-      if ((uintptr_t)p & 15) {
+      if ((uintptr_t)amp__data(t[i]) & 15) {
         int rc = amp__cuda_check_scale(t[i], NULL, found);
         if (rc < 0) return rc;
         continue;
       }
-      m.p[m.n] = p;
-      m.bytes[m.n] = t[i]->numel * amp__dtype_size[t[i]->dtype];
-      m.dtype[m.n] = t[i]->dtype;
-      end += (uint32_t)((m.bytes[m.n] + TILE * 16 - 1) / (TILE * 16));
-      m.end[m.n++] = end;
+      add(m, t[i]);
     }
-    if (m.n) AMP_LAUNCH((check_tiles<MOST>), amp_grid(end, 1, 8), 256, 0, m);
+    if (m.n) AMP_LAUNCH((check_tiles<MOST>), amp_grid(m.end[m.n - 1], 1, 8), 256, 0, m);
   }
   return amp__cuda_check(cudaPeekAtLastError(), "checking gradients");
 }
 
-extern "C" int amp__cuda_check_many(amp_tensor *const *t, int n, float *found) { return n <= FEW ? check_some<FEW>(t, n, found) : check_some<MANY>(t, n, found); }
+extern "C" int amp__cuda_check_many(amp_tensor *const *t, int n, float *found)
+{
+  if (n == 0) return 0;
+  if (amp__cuda_enter(t[0]->device_index) == NULL) return AMP_E_DEVICE;
+  amp__cuda_part_begin();
+  for (int i = 0; i < n; i++) amp__cuda_touch(t[i], false);
+  amp__cuda_touch_bytes(found, sizeof *found, true);
+  amp__cuda_part_start();
+  int rc = n <= FEW ? check_some<FEW>(t, n, found) : check_some<MANY>(t, n, found);
+  amp__cuda_part_end();
+  return rc;
+}
 
 amp_cuda_device *amp_device_of(const void *p)
 {
@@ -235,6 +260,11 @@ int amp__cuda_check_scale(amp_tensor *t, const float *inv, float *found)
   if (!amp__is_float(t->dtype)) return amp__fail(AMP_E_DTYPE, "a gradient must be a float tensor, got %s", amp_dtype_name(t->dtype));
   if (amp__cuda_enter(t->device_index) == NULL) return AMP_E_DEVICE;
   if (t->numel == 0) return 0;
+  amp__cuda_part_begin();
+  amp__cuda_touch(t, inv != NULL);
+  amp__cuda_touch_bytes(inv, sizeof *inv, false);
+  amp__cuda_touch_bytes(found, sizeof *found, true);
+  amp__cuda_part_start();
   char *p = (char *)amp__data(t);
   int aligned = ((uintptr_t)p & 15) == 0, size = amp__dtype_size[t->dtype];
   if (!(t->flags & AMP_T_DENSE)) {
@@ -250,21 +280,39 @@ int amp__cuda_check_scale(amp_tensor *t, const float *inv, float *found)
     AMP_LAUNCH(check, amp_grid(t->numel * size, 256 * 64, 8), 256, 0, p, (int)t->dtype, size, t->numel, aligned, found);
   else if (t->dtype == AMP_FLOAT64) AMP_LAUNCH((scale<double>), amp_grid(t->numel, 256 * 8), 256, 0, p, (int)t->dtype, t->numel, aligned, inv, found);
   else AMP_LAUNCH((scale<float>), amp_grid(t->numel, 256 * 8), 256, 0, p, (int)t->dtype, t->numel, aligned, inv, found);
+  amp__cuda_part_end();
   return amp__cuda_check(cudaPeekAtLastError(), "the check of a gradient");
 }
 
-int amp__cuda_scale_update(const float *scale, const float *inv, float *scale_to, float *inv_to, double *tracker, double *hyst, const float *const *found, int nfound, const amp_scaler_options *o)
+int amp__cuda_scale_update(const float *scale, const float *inv, float *scale_to, float *inv_to, double *tracker, double *hyst, const float *const *found, int nfound,
+                           amp_tensor *const *look, int nlook, const amp_scaler_options *o)
 {
   amp_found_list f;
+  const cells c = { scale, inv, scale_to, inv_to, tracker, hyst };
   int rc;
   if (o->growth_interval == 0 && scale == scale_to) return 0;
   if (amp_device_of(scale) == NULL) return AMP_E_DEVICE;
+  amp__cuda_part_begin();
+  amp__cuda_touch_bytes(scale, sizeof *scale, false);
+  amp__cuda_touch_bytes(inv, sizeof *inv, false);
+  amp__cuda_touch_bytes(scale_to, sizeof *scale_to, true);
+  amp__cuda_touch_bytes(inv_to, sizeof *inv_to, true);
+  amp__cuda_touch_bytes(tracker, sizeof *tracker, true);
+  amp__cuda_touch_bytes(hyst, sizeof *hyst, true);
+  for (int i = 0; i < nfound; i++) amp__cuda_touch_bytes(found[i], sizeof *found[i], false);
+  for (int i = 0; i < nlook; i++) amp__cuda_touch(look[i], false);
+  amp__cuda_part_start();
   amp_tensor *held = amp_found_pack(&f, found, nfound, &rc);
   if (rc == 0) {
-    AMP_LAUNCH(update, 1, 1, 0, scale, inv, scale_to, inv_to, tracker, hyst, f, *o);
+    many<AMP_LOOK_MOST> m;
+    m.n = 0;
+    for (int i = 0; i < nlook && i < AMP_LOOK_MOST; i++) add(m, look[i]);
+    if (m.n) AMP_LAUNCH(update_looking, 1, 1024, 0, c, f, *o, m);
+    else AMP_LAUNCH(update, 1, 1, 0, c, f, *o);
     rc = amp__cuda_check(cudaPeekAtLastError(), "the scale's update");
   }
   amp__free(held);
+  amp__cuda_part_end();
   return rc;
 }
 

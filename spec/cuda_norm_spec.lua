@@ -33,6 +33,52 @@ io.stderr:write 'end\n'
 ]])
     assert.equal(3, #list, table.concat(list, ', ')) -- its two, that of x * 2
   end)
+
+  -- with a residual in 16 bits added first
+  local residual = [[
+local low, branch, w2 = { device = 'cuda', dtype = 'bfloat16' }, randn(4, 16):bfloat16():requires_grad_(), randn(8, 16):requires_grad_()
+local dz, ds = randn(4, 8):bfloat16(), randn(4, 16)
+local function step(joined, forward, backward)
+  local z, s
+  amp.autocast(low, function()
+    local y, b = nil, branch * 2
+    io.stderr:write(forward)
+    if joined then y, s = norm:forward_add(x, b) else s = x + b y = norm(s) end
+    z = F.linear(y, w2)
+    io.stderr:write(forward == '' and '' or 'end\n')
+  end)
+  io.stderr:write(backward)
+  amp.backward({ z, s }, { grad_tensors = { dz, ds } })
+  io.stderr:write(backward == '' and '' or 'end\n')
+end
+step(%s, '%s', '%s')
+]]
+  case("the sum of its input, and in backward the residual's 16-bit gradient", function()
+    local function count(joined, ...) return #launches(head .. residual:format(joined, ...)) end
+    for _, marks in ipairs { { 'begin\\n', '' }, { '', 'begin\\n' } } do
+      assert.equal(1, count('false', unpack(marks)) - count('true', unpack(marks)))
+    end
+  end)
+
+  case("GPT-2's sums of residuals", function()
+    local list = launches(E.head .. [[
+local net = require 'examples.models.gpt2' { size = 16, layers = 2, heads = 2, vocabulary = 24, context = 8 }:to 'cuda'
+local x = amp.randint(1, 20, { 2, 8 }, { dtype = 'int64' }):to 'cuda'
+local function forward() return amp.autocast({ device = 'cuda', dtype = 'bfloat16' }, function() return net(x, x) end) end
+forward()
+io.stderr:write 'begin\n'
+forward()
+io.stderr:write 'end\n'
+]])
+    local norms = 0
+    for i, name in ipairs(list) do
+      if name:find('forward_fast', 1, true) then
+        norms = norms + 1
+        if norms > 1 then assert.equal('small<true>', (list[i - 1]:gsub('[()]', '')), 'what comes before norm ' .. norms) end -- a product
+      end
+    end
+    assert.equal(5, norms)
+  end)
 end)
 
 describe('backward of layer norm', function()

@@ -258,3 +258,113 @@ describe('forward_relu of a BatchNorm', function()
     H.fails(function() bn:forward_relu(amp.randn(4, 2)) end, 'BatchNorm1d', '3 channels')
   end)
 end)
+
+describe('forward_add of a LayerNorm', function()
+  local devices = amp.cuda.is_available() and { 'cpu', 'cuda' } or { 'cpu' }
+  local pairs_of = { { 'float32', 'float32' }, { 'float32', 'bfloat16' }, { 'float16', 'float32' }, { 'bfloat16', 'bfloat16' },
+    { 'float16', 'bfloat16' }, { 'float64', 'float16' } }
+  local wanted = { { y = true, sum = true }, { y = true }, { sum = true } } -- what a gradient comes for
+
+  local function leaf(t) return t:detach():clone():requires_grad_(true) end
+
+  for _, device in ipairs(devices) do
+    it('gives the module of the sum, and the sum, with the values and gradients of the two: ' .. device, function()
+      local y, s
+      for _, n in ipairs { 8, 7 } do
+        for _, d in ipairs(pairs_of) do
+          for _, low in ipairs { false, 'float16' } do
+            for _, want in ipairs(wanted) do
+              amp.manual_seed(3)
+              local norm = nn.LayerNorm(n):to(device)
+              amp.no_grad(function() norm.weight:uniform_(0.5, 1.5) norm.bias:normal_() end)
+              if d[1] == 'float64' then norm:to 'float64' end
+              local x0, r0 = amp.randn(3, n):to(d[1]):to(device), amp.randn(3, n):to(d[2]):to(device)
+              local gy, gs = amp.randn(3, n):to(device), amp.randn(3, n):to(device)
+              local function run(joined)
+                local x, r = leaf(x0), leaf(r0)
+                local function f()
+                  if joined then y, s = norm:forward_add(x, r)
+                  else s = x + r y = norm(s) end
+                end
+                if low then amp.autocast({ dtype = low, device = device }, f) else f() end
+                local outs, grads = {}, {}
+                if want.y then outs[1], grads[1] = y, gy:to(y.dtype) end
+                if want.sum then outs[#outs + 1], grads[#grads + 1] = s, gs:to(s.dtype) end
+                local leaves = { x, r }
+                if want.y then leaves[3], leaves[4] = norm.weight, norm.bias end
+                return { y, s }, amp.grad(outs, leaves, { grad_outputs = grads })
+              end
+              local got, grads = run(true)
+              local two, expected = run(false)
+              for i = 1, 2 do H.same(got[i], two[i]) end
+              local half = d[1]:find '16' or d[2]:find '16'
+              for i = 1, #expected do
+                assert.equal(expected[i].dtype, grads[i].dtype)
+                H.close(grads[i], H.values(expected[i]), half and { rtol = 2e-2, atol = 5e-2 } or { rtol = 1e-5, atol = 1e-5 })
+              end
+            end
+          end
+        end
+      end
+    end)
+
+    it('gives no gradient to what asks for none, and takes any strides and no elements: ' .. device, function()
+      local norm = nn.LayerNorm(4):to(device)
+      local x, r = amp.randn(4, 6):to(device):t(), amp.randn(6, 8):to(device):narrow(2, 3, 4)
+      for _, first in ipairs { true, false } do
+        local a, b = x:detach(), r:detach()
+        if first then a:requires_grad_(true) else b:requires_grad_(true) end
+        local y, s = norm:forward_add(a, b)
+        H.same(s:detach(), x + r)
+        H.same(y:detach(), norm(x + r):detach());
+        (y * y + s):sum():backward()
+        assert.equal(first, a.grad ~= nil)
+        assert.equal(first, b.grad == nil)
+        local z = (x + r):requires_grad_(true)
+        local u = norm(z);
+        (u * u + z):sum():backward()
+        H.close((a.grad or b.grad), H.values(z.grad), { rtol = 1e-5, atol = 1e-5 })
+      end
+      norm = nn.LayerNorm(4):to(device)
+      local e, o = norm:forward_add(amp.zeros(0, 4, { device = device, requires_grad = true }), amp.zeros(0, 4, { device = device }))
+      assert.equal('0x4', tostring(e:size()))
+      e:sum():backward()
+      assert.equal('0x4', tostring(o:size()))
+      for _, p in ipairs { norm.weight, norm.bias } do H.close(p.grad, { 0, 0, 0, 0 }, H.exact) end
+    end)
+
+    it('can be differentiated twice: ' .. device, function()
+      local n, x0, r0 = 5, amp.randn(3, 5):to 'float64':to(device), amp.randn(3, 5):to 'float64':to(device)
+      local w = amp.rand(5):to 'float64':to(device):requires_grad_(true)
+      local function second(joined)
+        local x, r = leaf(x0), leaf(r0)
+        local y, s
+        if joined then y, s = amp.add_layer_norm(x, r, { n }, w)
+        else s = x + r y = amp.layer_norm(s, { n }, w) end
+        local g = amp.grad({ ((y ^ 3) * s):sum() }, { x, r, w }, { create_graph = true })
+        return amp.grad({ (g[1] ^ 2):sum() + (g[2] * g[1]):sum() + (g[3] ^ 2):sum() }, { x, r, w })
+      end
+      local got, expected = second(true), second(false)
+      for i = 1, 3 do H.close(got[i], H.values(expected[i]), { rtol = 1e-9, atol = 1e-9 }) end
+    end)
+  end
+
+  it('broadcasts as + does, and calls hooks and what a class of its own does', function()
+    local norm, x = nn.LayerNorm(3), amp.randn(4, 3)
+    local y, s = norm:forward_add(x, amp.ones(3))
+    H.same(s, x + 1)
+    H.same(y, norm(x + 1))
+    y, s = norm:forward_add(amp.ones(3), x)
+    H.same(s, x + 1)
+    assert.equal('4x3', tostring(y:size()))
+    local calls = 0
+    norm:register_forward_hook(function() calls = calls + 1 end)
+    norm:forward_add(x, x)
+    assert.equal(1, calls)
+    local Twice = nn.LayerNorm:extend 'Twice'
+    function Twice:forward(t) return nn.LayerNorm.forward(self, t) * 2 end
+    y = Twice(3):forward_add(x, x)
+    H.same(y, nn.LayerNorm(3)(x + x) * 2)
+    H.fails(function() nn.LayerNorm(4):forward_add(x, x) end, '4x3', '4')
+  end)
+end)

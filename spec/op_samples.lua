@@ -222,6 +222,9 @@ M.wrong = {
     { { { 1, 3, 5, 5 }, { dtype = 'float16', 4, 3, 3, 3 }, false }, {}, { 'float16', 'float32' } } },
   batch_norm = { { { { 2, 3 }, { 4 }, { 4 }, false, false }, {}, { '4', '3' } }, { { { 3 }, false, false, false, false }, { training = true }, { '3' } },
     { { { 2, 3 }, false, false, false, false }, {}, { 'running' } }, { { { 2, 3 }, { 3 }, { 3 }, { 2 }, false }, {}, { '2', '3' } } },
+  add_layer_norm = { { { { 2, 3 }, { 2, 3 }, { 4 }, false }, { shape = { 4 } }, { '2x3', '4' } },
+    { { { 2, 3 }, { 3 }, false, false }, { shape = { 3 } }, { 'residual', '2x3', '3' } },
+    { { { 2, 3 }, { 2, 3 }, false, { 2 } }, { shape = { 3 } }, { 'bias', '2', '3' } } },
   layer_norm = { { { { 2, 3 }, { 4 }, false }, { shape = { 4 } }, { '2x3', '4' } }, { { { 2, 3 }, { 2 }, false }, { shape = { 3 } }, { '2', '3' } } },
   nll_loss = { { { { 2, 3 }, { dtype = 'int64', fill = 1, 4 }, false }, {}, { '2x3', '4' } }, { { { 2, 3 }, { dtype = 'int64', fill = 4, 2 }, false }, {}, { '4', '3' } },
     { { { 2, 3 }, { 2 }, false }, {}, { 'float32' } } },
@@ -276,6 +279,9 @@ M.kinked = { pairwise_distance = true }
 
 --- Ops of the class special that a region treats as those of the class lower
 M.lowering = {}
+
+--- Ops of the class special whose first result is float32 in a region, as layer_norm's
+M.widening = { add_layer_norm = true }
 
 for _, family in ipairs(M.families) do
   local more = require('spec.samples.' .. family)

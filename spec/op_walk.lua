@@ -332,7 +332,7 @@ function M.check_region(row, c, plan, low)
   elseif class == 'special' then
     local fine, got = pcall(inside)
     if not fine and ordinary then error(('%s: %s'):format(what, tostring(got)), 0) end
-    if fine and ordinary and H.dtype(got[1]) ~= first then error(('%s: %s'):format(what, H.dtype(got[1])), 0) end
+    if fine and ordinary and H.dtype(got[1]) ~= (samples.widening[row.name] and 'float32' or first) then error(('%s: %s'):format(what, H.dtype(got[1])), 0) end
   else
     local hand = M.map(c.inp, function(x, place)
       local t = make(x, place)

@@ -451,7 +451,8 @@ AMP_API void amp_check_free(amp_check *k);
 /* Looks at the gradients of n leaves for Inf and NaN, and with unscale 1 leaves 1/scale pending on them. One already
 ** checked under k and unchanged since is not looked at again; one that another check of this iteration unscaled is not
 ** unscaled again. Add to unscale: 2 to allow float16 parameters, 4 to let the user see no gradients on overflow, 8
-** where somebody else will unscale. Does not wait. */
+** where somebody else will unscale, 16 where amp_optim_step of these leaves comes next, before a gradient changes: it may
+** look by itself (another call for k, with n 0 say, looks now). Does not wait. */
 AMP_API int amp_check_grads(amp_state *S, amp_check *k, amp_tensor *const *leaf, int n, int unscale);
 /* How many of the leaves have gradients, if all of them were checked in k's iteration and are unchanged; else -1. */
 AMP_API int amp_check_holds(const amp_check *k, amp_tensor *const *leaf, int n);
@@ -549,8 +550,10 @@ AMP_API int amp_capture_end(amp_state *S, amp_capture *c, int keep);
 AMP_API int amp_scaler_keep(amp_state *S, amp_scaler *s);
 /* Hyper-parameters of an optimizer's captured step in the next replays, one amp_hyper for each group. */
 AMP_API int amp_capture_hyper(amp_state *S, amp_capture *c, const amp_optim *o, const amp_hyper *h, int n);
-/* Runs all that was captured once more; does not wait. */
-AMP_API int amp_capture_replay(amp_state *S, amp_capture *c);
+/* Runs all that was captured once more, with the values of given[i] in own[i], n tensors of the device that the step was
+** captured with: same shapes; a given one of the same dtype and strides is copied by the graph itself, if it changed since
+** the last time. NULLs and pairs of one tensor are skipped. Does not wait. */
+AMP_API int amp_capture_replay(amp_state *S, amp_capture *c, amp_tensor *const *own, amp_tensor *const *given, int n);
 /* Frees the capture and its graph. NULL is harmless. */
 AMP_API void amp_capture_free(amp_capture *c);
 

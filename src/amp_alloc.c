@@ -4,7 +4,7 @@
 **
 **   objects (tensors, storages, nodes)   64-byte classes, lists of the thread
 **   blocks up to 32 KiB                  8 classes an octave, lists of the thread
-**   larger blocks                        the same classes, lists of the device
+**   larger blocks                        the same classes, lists of the device (a GPU's above 4 MiB fit closer)
 **
 ** Blocks up to 8 MiB are carved from mappings of 32 MiB, larger ones have their own; both are whole 2 MiB pages, huge
 ** where the system can. The first mapping is resident from the start: pages that come one by one while garbage builds
@@ -460,11 +460,14 @@ static size_t class_bytes(int cls)
   return ((size_t)1 << e) + ((size_t)(k + 1) << (e - 3));
 }
 
-static size_t capacity_of(size_t n, int *cls)
+static size_t capacity_of(int device, size_t n, int *cls)
 {
   *cls = class_of(n);
   size_t capacity = class_bytes(*cls);
-  if (capacity > CHUNK_MAX) { /* whole pages are enough: a class would waste up to an eighth */
+  if (device != AMP_CPU && capacity > OLDEST_MAX) { /* a GPU's memory is scarce: 64 steps for each doubling, in the lists of the classes */
+    size_t step = n > (size_t)64 * HUGE_PAGE ? HUGE_PAGE : (size_t)1 << (57 - __builtin_clzll(n - 1));
+    capacity = (n + step - 1) & ~(step - 1);
+  } else if (capacity > CHUNK_MAX) { /* whole pages are enough: a class would waste up to an eighth */
     capacity = (n + HUGE_PAGE - 1) & ~((size_t)HUGE_PAGE - 1);
     *cls = class_of(capacity);
   }
@@ -611,11 +614,12 @@ static piece *take_oldest(piece **at, int cls)
   return p;
 }
 
-/* A cached block of class cls or, if large, of one up to half again as big (on a GPU a quarter), with room for capacity bytes. */
+/* A cached block of class cls or, if large, of one up to half again as big (on a GPU an eighth), with room for capacity bytes. */
 static piece *pool_take(int device, int index, int cls, size_t capacity, int stream)
 {
-  piece *p = NULL;
-  int last = cls < SMALL_CLASSES ? cls : device == AMP_CPU ? cls + 4 : cls + 2;
+  piece *p = NULL, **best = NULL; /* the smallest */
+  int last = cls < SMALL_CLASSES ? cls : device == AMP_CPU ? cls + 4 : cls + 1;
+  size_t most = capacity + capacity / (device == AMP_CPU ? 1 : 8);
   pthread_mutex_lock(&lock);
   amp_pool *o = device != AMP_CPU ? own[index] : NULL;
   for (int k = cls; k <= last && k < CLASSES; k++) {
@@ -624,8 +628,9 @@ static piece *pool_take(int device, int index, int cls, size_t capacity, int str
       if ((p = take_oldest(head, k))) break;
       continue;
     }
-    while (*head && (*head)->capacity < capacity) head = &(*head)->next;
-    if ((p = *head)) { *head = p->next; break; }
+    for (; *head && !(best && (*best)->capacity == capacity); head = &(*head)->next)
+      if ((*head)->capacity >= capacity && (*head)->capacity <= most && (!best || (*head)->capacity < (*best)->capacity)) best = head;
+    if (best) { p = *best; *best = p->next; break; }
   }
   if (p && o) {
     o->out++;
@@ -688,7 +693,7 @@ amp_block *amp__block_new(int device, int index, size_t bytes)
   }
   if (fails()) { amp__nomem(bytes); return NULL; }
   if (amp_unlikely(bytes > BLOCK_MAX)) { no_memory(device, index, bytes); return NULL; }
-  size_t capacity = capacity_of(bytes, &cls);
+  size_t capacity = capacity_of(device, bytes, &cls);
   piece *p = NULL;
   int stream = device != AMP_CPU && amp_unlikely(amp__streamed) && amp__devices[device].streams ? amp__devices[device].streams->use(index, -1) : 0;
   if (CACHING && device == AMP_CPU && cls < SMALL_CLASSES) {

@@ -5,7 +5,8 @@
 **
 **   master 1 .. master n | shadow 1 .. n | state 0: 1 .. n | state 1: 1 .. n | ...
 **
-** each slice on a 64-byte line. Storages move, tensors stay: handles, views and
+** each slice on a 64-byte line. Many large parameters get a block each, or for a few of
+** them: what they leave is free before the next block is asked for. Storages move, tensors stay: handles, views and
 ** saved aliases read their storage's data anew and follow. A storage joins once.
 ** Parameters that are views, have gaps, share a storage with another parameter,
 ** or whose address somebody else knows stay where they are; the step reaches
@@ -14,6 +15,8 @@
 */
 #include <stdlib.h>
 #include "amp_optim.h"
+
+static const size_t MOST = (size_t)64 << 20; /* bytes of a block for several parameters */
 
 static size_t line(size_t bytes) { return (bytes + 63) & ~(size_t)63; }
 
@@ -55,15 +58,18 @@ static int state_in(amp__param *p, int w, amp_block *b, size_t at)
   return rc;
 }
 
-static int join_class(amp__param **p, int n, unsigned need)
+/* Bytes that p needs in a block */
+static size_t room_of(const amp__param *p, unsigned need)
 {
-  size_t total = 0;
-  for (int i = 0; i < n; i++) {
-    const amp_tensor *t = p[i]->t, *s = shadow_of(t);
-    total += line(t->storage->bytes) + (s ? line(s->storage->bytes) : 0);
-    for (int w = 0; w < AMP_OPTIM_STATES; w++)
-      if ((need >> w & 1) && !p[i]->state[w]) total += line((size_t)t->numel * amp__dtype_size[amp__optim_dtype(t)]);
-  }
+  const amp_tensor *t = p->t, *s = shadow_of(t);
+  size_t total = line(t->storage->bytes) + (s ? line(s->storage->bytes) : 0);
+  for (int w = 0; w < AMP_OPTIM_STATES; w++)
+    if ((need >> w & 1) && !p->state[w]) total += line((size_t)t->numel * amp__dtype_size[amp__optim_dtype(t)]);
+  return total;
+}
+
+static int join_block(amp__param **p, int n, unsigned need, size_t total)
+{
   amp_block *b = amp__block_new(p[0]->t->device, p[0]->t->device_index, total);
   if (!b) return 0;
   size_t at = 0;
@@ -82,6 +88,17 @@ static int join_class(amp__param **p, int n, unsigned need)
       at += line((size_t)p[i]->t->numel * amp__dtype_size[amp__optim_dtype(p[i]->t)]);
     }
   amp__block_free(b);
+  return rc;
+}
+
+static int join_class(amp__param **p, int n, unsigned need)
+{
+  int rc = 0;
+  for (int i = 0, from = 0; i < n && !rc; from = i) {
+    size_t total = 0;
+    do total += room_of(p[i++], need); while (i < n && total + room_of(p[i], need) <= MOST);
+    rc = join_block(p + from, i - from, need, total);
+  }
   return rc;
 }
 

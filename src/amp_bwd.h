@@ -35,6 +35,9 @@ amp_tensor *amp__xkept(amp_tensor *t, int ndim, const int64_t *size, uint32_t ma
 typedef struct amp_want { int input, left, right; } amp_want;
 /* Put the gradients of these inputs off to the end of the backward (amp_later.c); parts: matrices. 1: done, 0: make them now, <0: error */
 int amp__later(amp_bwd *b, int nparts, amp_tensor *const *part, int n, const amp_want *want);
+/* The gradient that the leaf behind input i has so far, borrowed, if a derivative may add its own to it in place, which then
+** counts as given; else NULL. Nothing else must fail between the call and that. */
+amp_tensor *amp__grad_to_add(amp_bwd *b, int i);
 
 static inline bool amp__is_number(const amp_tensor *t) { return (t->flags & AMP_T_NUMBER) != 0; }
 static inline void amp__sl_dim(amp_sl *s, int dim) { amp__sl_i(s, dim < 0 ? dim : dim + 1); }

@@ -34,11 +34,26 @@ int amp__bwd_nll_loss_backward(amp_bwd *b) {
   return GIN(b, 0, amp__xto(b, 0, nll(G(b), IN(b, 1), w, b->a[9].i, b->a[10].i)));
 }
 
+/* The scores, if nobody will see them again: on a GPU their gradient may take their place */
+static amp_tensor *spent(amp_bwd *b) {
+  const amp_node *n = b->node;
+  amp_tensor *x = n->saved[0].t;
+  if (!b->last || !x || x->device != AMP_CUDA || x->refs != 1 || x->storage->refs != 1 || (n->flags & AMP_N_FREED) || n->saved[0].version != amp__version(x)) return NULL;
+  if (!(x->flags & AMP_T_DENSE) && !(x->ndim == 2 && x->stride[1] == 1 && x->stride[0] >= x->size[1])) return NULL; /* rows may lie apart, not on each other */
+  return x->storage->flags & (AMP_S_EXPOSED | AMP_S_ARENA | AMP_S_FOREIGN) ? NULL : x;
+}
+
 int amp__bwd_cross_entropy_index(amp_bwd *b) {
+  amp_tensor *out[AMP_MAX_OUT] = { spent(b) };
   amp_tensor *in[6] = { G(b), IN(b, 0), IN(b, 1), amp__has(b, 2) ? IN(b, 2) : NULL, OUT(b, 1), OUT(b, 2) };
   if (amp__has(b, 2)) OR_FAIL(in[3]);
   amp_sl s = amp__sl();
   amp__sl_copy(&s, b->a, 3);
+  if (out[0] && in[0] && in[1] && in[2] && in[4] && in[5]) {
+    int rc = amp__dispatch(AMP_OP_cross_entropy_backward, AMP_OUT, in, 6, out, s.v);
+    if (rc == AMP_E_MEMORY) b->node->saved[0].version = amp__version(in[1]); /* nothing was written: it may be tried again */
+    return rc < 0 ? rc : GIN(b, 0, amp__xto(b, 0, in[1]));
+  }
   return GIN(b, 0, amp__xto(b, 0, amp__x(AMP_OP_cross_entropy_backward, &s, 6, in)));
 }
 

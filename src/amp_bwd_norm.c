@@ -191,10 +191,44 @@ int amp__bwd_layer_norm(amp_bwd *b) {
   in[5] = add_so_far(b, in[1]);
   amp_sl s = amp__sl();
   amp__sl_copy(&s, b->a, 9);
+  amp__sl_i(&s, AMP_NONE);
   int rc = amp__xs(AMP_OP_layer_norm_backward, &s, 6, in, out);
   if (rc == 0 && NEED(b, 0)) rc = GIN(b, 0, amp__xto(b, 0, out[0]));
   if (rc == 0 && NEED(b, 1)) rc = GIN(b, 1, amp__xto(b, 1, out[1]));
   if (rc == 0 && NEED(b, 2)) rc = GIN(b, 2, amp__xto(b, 2, out[2]));
+  return rc;
+}
+
+/* t's part i along its first dimension, which goes; without history */
+static amp_tensor *part(amp_tensor *t, int i) {
+  amp_sl s = amp__sl();
+  amp__sl_dim(&s, 0);
+  amp__sl_i(&s, i + 1);
+  return t ? amp__x(AMP_OP_select, &s, 1, &t) : NULL;
+}
+
+/* input residual weight? bias?; shape eps -> result sum statistics. The sum's gradient is the two inputs', which one pass
+** gives in float32 for one and in 16 bits for the other */
+int amp__bwd_add_layer_norm(amp_bwd *b) {
+  const amp_shape *h = SHAPE(b, b->nin + 1);
+  amp_tensor *g = G(b), *t = amp__xcast(b->g[1], h->dtype), *out[AMP_MAX_OUT] = { NULL };
+  int rc = 0, also = -1;
+  if (b->g[1]) OR_FAIL(t);
+  if (g) {
+    amp_tensor *at = amp__xdetach(OUT(b, 2)), *in[6] = { g, OUT(b, 1), part(at, 0), part(at, 1), amp__has(b, 2) ? IN(b, 2) : NULL, t };
+    amp_sl s = amp__sl();
+    if (!in[1] || !in[2] || !in[3] || (amp__has(b, 2) && !in[4])) return amp__err();
+    for (int i = 0; i < 2 && !b->create_graph && h->device != AMP_CPU; i++)
+      if (NEED(b, i) && SHAPE(b, i)->dtype != h->dtype) also = SHAPE(b, i)->dtype;
+    amp__sl_copy(&s, b->a, 9);
+    amp__sl_i(&s, also < 0 ? AMP_NONE : also);
+    if ((rc = amp__xs(AMP_OP_layer_norm_backward, &s, 6, in, out)) < 0) return rc;
+    t = out[0];
+  }
+  for (int i = 0; i < 2 && rc == 0; i++)
+    if (NEED(b, i)) rc = GIN(b, i, amp__xto(b, i, SHAPE(b, i)->dtype == also ? out[3] : t));
+  for (int i = 2; i < 4 && rc == 0 && g; i++)
+    if (NEED(b, i)) rc = GIN(b, i, amp__xto(b, i, out[i - 1]));
   return rc;
 }
 

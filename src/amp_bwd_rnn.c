@@ -173,13 +173,20 @@ out:
 
 /* -- The derivative -------------------------------------------------------------------- */
 
+/* The reserve is most of what a layer holds: it goes before the products, which need memory themselves. */
 static int fused(amp_bwd *b, amp_tensor *const *in, back *k) {
-  amp_tensor *out[AMP_MAX_OUT], *arg[8] = { b->g[0], b->g[1], NULL, OUT(b, 3), in[IN_U], OUT(b, 0), in[IN_H], in[IN_SIZES] };
+  amp_saved *reserve = &b->node->saved[b->nin + 3];
+  const bool last = b->last && reserve->t && reserve->t->device != AMP_CPU;
+  amp_tensor *out[AMP_MAX_OUT], *arg[8] = { b->g[0], b->g[1], NULL, last ? reserve->t : OUT(b, 3), in[IN_U], OUT(b, 0), in[IN_H], in[IN_SIZES] };
   amp_sl s = amp__sl();
   amp__sl_copy(&s, b->a, 2);
   if (b->a[0].i == LSTM) arg[2] = b->g[2];
   int rc = amp__xs(AMP_OP_rnn_layer_backward, &s, 8, arg, out);
   if (rc < 0) return rc;
+  if (last) {
+    amp__saved_free(reserve);
+    b->spent = true;
+  }
   k->dg = out[0];
   k->du = b->a[0].i == GRU ? out[2] : out[0];
   k->dh0 = out[1];

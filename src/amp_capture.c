@@ -15,12 +15,14 @@
 */
 #include <stdlib.h>
 #include "amp_compose.h"
+#include "amp_scale.h"
 
 enum { RANDOM_BYTES = 16 };
 
 typedef struct noted { amp_storage *s; void *data; amp_tensor *leaf; int32_t bumps; } noted; /* data NULL: only changed; leaf: a parameter that lies there, counted */
 typedef struct hyper { const amp_optim *o; int n; amp_tensor *cell; amp_hyper *sent; bool fresh; } hyper;
 typedef struct gradient { amp_tensor *leaf, *was; } gradient; /* was: borrowed, compared only */
+typedef struct argument { const amp_storage *from; const void *data; uint32_t mark, version, own; } argument; /* what lies in the step's own tensor, at its version */
 typedef struct shadow { amp_tensor *leaf, *copy; bool right; } shadow; /* right: when the step ends, too */
 
 struct amp_capture {
@@ -34,6 +36,7 @@ struct amp_capture {
   hyper *h; int nh;
   gradient *g; int ng, capg;
   shadow *sh; int nsh;
+  argument *arg; int narg;
   int64_t casts, cached_casts;
   bool failed;                    /* something could not be noted */
   bool ended;
@@ -173,7 +176,7 @@ void amp_capture_free(amp_capture *c)
   for (int i = 0; i < c->nsh; i++) { amp__free(c->sh[i].leaf); amp__free(c->sh[i].copy); }
   amp__free(c->random);
   amp__private_drop(c->pool);
-  free(c->note); free(c->h); free(c->g); free(c->sh);
+  free(c->note); free(c->h); free(c->g); free(c->sh); free(c->arg);
   free(c);
   (void)S;
 }
@@ -273,10 +276,63 @@ int amp_capture_hyper(amp_state *S, amp_capture *c, const amp_optim *o, const am
   return 0;
 }
 
-int amp_capture_replay(amp_state *S, amp_capture *c)
+/* -- Arguments ------------------------------------------------------------------- */
+
+static bool same_place(const amp_tensor *a, const amp_tensor *b)
+{
+  if (a->dtype != b->dtype || a->device_index != b->device_index || !(a->flags & b->flags & AMP_T_DENSE)) return false;
+  for (int i = 0; i < a->ndim; i++)
+    if (a->stride[i] < 0 || (a->size[i] > 1 && a->stride[i] != b->stride[i])) return false;
+  return true;
+}
+
+static int copy(amp_tensor *own, amp_tensor *given)
+{
+  amp__plain p = amp__plain_begin();
+  amp_tensor *in[2] = { amp__tensor_alias(own), given };
+  int rc = in[0] ? amp__dispatch(AMP_OP_copy, AMP_INPLACE, in, 2, NULL, NULL) : amp__S->err.code;
+  amp__free(in[0]);
+  amp__plain_end(p);
+  return rc;
+}
+
+/* Let the next replay find what is given in its own tensor */
+static int take(amp_capture *c, amp_start *start, argument *k, amp_tensor *own, amp_tensor *given)
+{
+  static _Atomic uint32_t last;
+  amp_storage *from = given->storage;
+  if (own == given || own->numel == 0) return 0;
+  if (own->device != c->device || !amp__same_size(own, given)) return amp__fail(AMP_E_SHAPE, "an argument of the captured step is %s, it was captured with %s", amp__tensor_str(given), amp__tensor_str(own));
+  bool there = given->device == c->device && own->device_index == c->index && same_place(own, given), seen = from->mark != 0;
+  if (there && seen && !(from->flags & (AMP_S_EXPOSED | AMP_S_FOREIGN)) && k->from == from && k->mark == from->mark && k->version == from->version
+      && k->data == amp__data(given) && k->own == amp__version(own)) return 0;
+  if (!there || start->n == AMP_START_MOST) {
+    int rc = copy(own, given);
+    k->from = NULL;
+    return rc;
+  }
+  start->copy[start->n].to = amp__data(own);
+  start->copy[start->n].from = amp__data(given);
+  start->copy[start->n++].bytes = (size_t)own->numel * amp__dtype_size[own->dtype];
+  amp__touch(given);
+  amp__bump(own);
+  if (!seen && (from->mark = ++last) == 0) from->mark = ++last;
+  *k = (argument){ from, amp__data(given), from->mark, from->version, amp__version(own) };
+  return 0;
+}
+
+int amp_capture_replay(amp_state *S, amp_capture *c, amp_tensor *const *own, amp_tensor *const *given, int n)
 {
   AMP_ENTER(S);
+  amp_start start = { .n = 0 };
   if (c->graph == NULL) return amp__fail(AMP_E_STATE, "nothing was captured");
+  if (n > c->narg) {
+    argument *more = realloc(c->arg, sizeof *more * (size_t)n);
+    if (more == NULL) return amp__nomem(sizeof *more * (size_t)n);
+    memset(more + c->narg, 0, sizeof *more * (size_t)(n - c->narg));
+    c->arg = more;
+    c->narg = n;
+  }
   for (int i = 0; i < c->cap; i++)
     if ((c->note[i].data && c->note[i].s->data != c->note[i].data) || (c->note[i].leaf && c->note[i].leaf->storage != c->note[i].s))
       return amp__fail(AMP_E_STATE, "a tensor of the captured step has moved (an optimizer took a parameter in, or the model went to another device or dtype): capture the step anew");
@@ -285,14 +341,21 @@ int amp_capture_replay(amp_state *S, amp_capture *c)
     if (ag && ag->shadow == c->sh[i].copy && ag->shadow_version != amp__version(c->sh[i].leaf) && !amp__shadow(c->sh[i].leaf, c->sh[i].copy->dtype)) return S->err.code;
     if (ag == NULL || ag->shadow != c->sh[i].copy) return amp__fail(AMP_E_STATE, "a parameter's low-precision copy is no longer the captured step's: capture the step anew");
   }
-  if (c->draws) {
-    uint64_t at[2] = { S->seed, S->rng_offset };
-    int rc = amp__devices[c->device].upload(c->index, amp__data(c->random), at, sizeof at);
-    if (rc < 0) return rc;
-    S->rng_offset += c->draws;
+  for (int i = 0; i < n; i++) {
+    int rc = own[i] && given[i] ? take(c, &start, &c->arg[i], own[i], given[i]) : 0;
+    if (rc < 0) { memset(c->arg, 0, sizeof *c->arg * (size_t)c->narg); return rc; }
   }
-  int rc = amp__devices[c->device].capture_replay(c->index, c->graph);
-  if (rc < 0) return rc;
+  if (c->draws) {
+    start.cell = AMP_DATA(uint64_t, c->random);
+    start.random[0] = S->seed;
+    start.random[1] = S->rng_offset;
+  }
+  int rc = amp__devices[c->device].capture_replay(c->index, c->graph, &start);
+  if (rc < 0) {
+    if (c->narg) memset(c->arg, 0, sizeof *c->arg * (size_t)c->narg);
+    return rc;
+  }
+  S->rng_offset += c->draws;
   for (int i = 0; i < c->cap; i++)
     if (c->note[i].s) c->note[i].s->version += (uint32_t)c->note[i].bumps;
   for (int i = 0; i < c->nsh; i++) {

@@ -8,6 +8,10 @@
 ** stands until the gradient's storage changes, and lives as long as a gradient
 ** refers to it. amp_clip.c clips the same records; amp_optim.c asks
 ** amp__check_cell and steps.
+**
+** A scaler whose step comes at once says so (AMP_CHECK_SOON): few gradients are then
+** left to that step, which looks at them in its own launch (late, due); whoever asks
+** for the found-inf cell before that settles it.
 */
 #include <stdlib.h>
 #include <string.h>
@@ -37,9 +41,19 @@ amp_check *amp_check_new(amp_state *S, amp_scaler *s)
 
 void amp__check_retain(amp_check *k) { if (k) atomic_fetch_add_explicit(&k->refs, 1, memory_order_relaxed); }
 
+static void drop_late(amp_check *k)
+{
+  for (int i = 0; i < k->nlate; i++) amp__free(k->late[i].t);
+  free(k->late);
+  k->late = NULL;
+  k->nlate = 0;
+  k->due = false;
+}
+
 void amp_check_free(amp_check *k)
 {
   if (!k || atomic_fetch_sub(&k->refs, 1) != 1) return;
+  drop_late(k);
   for (int i = 0; i < k->nplace; i++) { amp__free(k->place[i].inv); amp__free(k->place[i].found); }
   amp_scaler_free(k->s);
   free(k);
@@ -220,7 +234,64 @@ static int flush(batch *q)
   int n = q->n;
   q->n = 0;
   if (n == 0) return 0;
+  q->k->mixed = true;
   return amp__devices[q->t[0]->device].check_many(q->t, n, AMP_DATA(float, q->k->place[q->place].found));
+}
+
+/* Leave them to the step; true if that is possible */
+static bool put_off(batch *q)
+{
+  amp_check *k = q->k;
+  int64_t bytes = 0;
+  if (q->n <= 0 || q->n > AMP_LOOK_MOST || k->nlate || !amp__devices[q->t[0]->device].optim_step_look) return false;
+  for (int i = 0; i < q->n; i++) bytes += q->t[i]->numel * amp__dtype_size[q->t[i]->dtype];
+  if (bytes > AMP_LOOK_BYTES || !(k->late = malloc(sizeof *k->late * (size_t)q->n))) return false;
+  for (int i = 0; i < q->n; i++) {
+    amp__retain(q->t[i]);
+    k->late[i] = (struct amp__late){q->t[i], amp__version(q->t[i])};
+  }
+  k->nlate = q->n;
+  k->late_place = q->place;
+  k->due = true;
+  return true;
+}
+
+bool amp__check_late(const amp_check *k, int i, int n, const amp_tensor *g)
+{
+  return k->nlate == n && k->late[i].t == g && k->late[i].version == amp__version(g);
+}
+
+void amp__check_looked(amp_check *k)
+{
+  k->due = false;
+  if (!amp__capture_here()) drop_late(k); /* elsewhere an update comes after the step anyway */
+}
+
+bool amp__check_again_looks(const amp_check *k, int device, int index)
+{
+  if (k->due || k->nlate == 0 || k->mixed || k->nplace != 1 || k->place[0].device != device || k->place[0].index != index) return false;
+  for (int i = 0; i < k->nlate; i++)
+    if (k->late[i].version != amp__version(k->late[i].t)) return false;
+  return true;
+}
+
+void amp__check_forget(amp_check *k) { if (!k->due) drop_late(k); }
+
+int amp__check_settle(amp_check *k)
+{
+  if (!k->due) return 0;
+  batch q;
+  q.k = k;
+  q.place = k->late_place;
+  q.n = k->nlate;
+  for (int i = 0; i < q.n; i++) {
+    q.t[i] = k->late[i].t;
+    amp__touch(q.t[i]);
+  }
+  amp__touch(k->place[q.place].found);
+  int rc = flush(&q);
+  drop_late(k);
+  return rc;
 }
 
 /* q NULL: at once */
@@ -246,7 +317,10 @@ static int check_one(amp_check *k, amp_tensor *leaf, bool unscale, amp__product 
     q->k = k;
     q->place = i;
     q->t[q->n++] = v;
-  } else rc = amp__devices[v->device].check_scale(v, now ? AMP_DATA(float, inv) : NULL, AMP_DATA(float, k->place[i].found));
+  } else {
+    k->mixed = true;
+    rc = amp__devices[v->device].check_scale(v, now ? AMP_DATA(float, inv) : NULL, AMP_DATA(float, k->place[i].found));
+  }
   k->told = UNTOLD;
   if (!rc && unscale && !now) rc = amp__grad_pend(g, inv, m);
   if (rc) return rc;
@@ -270,13 +344,13 @@ static int check_grads(amp_check *k, amp_tensor *const *leaf, int n, int unscale
   batch q;
   q.n = 0;
   amp__product m = {0};
-  int rc = 0;
-  if (unscale & AMP_UNSCALE) rc = amp__grads_part(leaf, n);
+  int rc = amp__check_settle(k);
+  if (!rc && (unscale & AMP_UNSCALE)) rc = amp__grads_part(leaf, n);
   if (unscale & AMP_CHECK_RAW) k->raw = true;
   if (unscale & AMP_CHECK_DROP) k->drop = true;
   for (int i = 0; i < n && !rc; i++)
     if (amp__grad_of(leaf[i])) rc = check_one(k, leaf[i], (unscale & AMP_UNSCALE) != 0, &m, &q);
-  int last = flush(&q);
+  int last = (unscale & AMP_CHECK_SOON) && put_off(&q) ? 0 : flush(&q);
   if (!rc) rc = last;
   amp__product_end(&m);
   amp__plain_end(p);
@@ -335,7 +409,8 @@ int amp__grad_drop_there(amp_tensor *leaf)
   if (!g->check || !g->check->drop || !amp__check_valid(g)) return 0;
   amp_tensor *f = found_of(g);
   if (!f || f->device == AMP_CPU) return 0;
-  int rc = amp__grad_materialize(leaf);
+  int rc = amp__check_settle(g->check);
+  if (!rc) rc = amp__grad_materialize(leaf);
   if (rc) return rc;
   amp__plain p = amp__plain_begin();
   int mark = amp__pool_mark();
@@ -372,7 +447,7 @@ int amp_check_tensor(amp_state *S, amp_ref *out, amp_check *k, int device, int i
   AMP_ENTER(S);
   amp__plain p = amp__plain_begin();
   amp_tensor *sum = NULL;
-  int rc = 0;
+  int rc = amp__check_settle(k);
   for (int i = 0; i < k->nplace && !rc; i++) {
     amp_tensor *c = amp__cell_copy(k->place[i].found, device, index);
     if (!c) rc = S->err.code;
@@ -394,7 +469,7 @@ int amp_check_found(amp_state *S, amp_check *k)
 {
   AMP_ENTER(S);
   amp__plain p = amp__plain_begin();
-  int rc = 0;
+  int rc = amp__check_settle(k);
   for (int i = 0; i < k->nplace && !rc; i++) {
     double v;
     rc = amp__cell_read(k->place[i].found, &v);

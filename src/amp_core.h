@@ -129,7 +129,7 @@ typedef struct amp_storage {
   AMP_ATOMIC(int32_t) refs;
   uint8_t device, index, flags, unused;
   uint32_t version;       /* bumped by every in-place change */
-  uint32_t unused2;
+  uint32_t mark;          /* given when a captured step first takes a copy of it, never twice; 0: not yet */
   size_t bytes;
   void *data;
   amp_block *block;       /* NULL: inline */
@@ -286,6 +286,14 @@ typedef struct amp_core_api {
   void (*capture_bump)(amp_storage *s);
 } amp_core_api;
 
+/* What a replay begins with: bytes copied on the device, and random numbers' seed and place for the cell */
+enum { AMP_START_MOST = 16 };
+typedef struct amp_start {
+  struct { void *to; const void *from; size_t bytes; } copy[AMP_START_MOST];
+  int n;
+  uint64_t *cell, random[2]; /* cell NULL: none are drawn */
+} amp_start;
+
 /* Streams of a device beside the one it starts with, number 0. All take the device's index. */
 enum { AMP_STREAMS = 16 };
 typedef struct amp_stream_ops {
@@ -304,6 +312,8 @@ typedef struct amp_stream_ops {
   void *(*mark)(int index, uint32_t streams);  /* where these streams are now; NULL: not to be had now, no error */
   int (*reached)(int index, void *mark);       /* 1: they are all past it, and it is gone */
 } amp_stream_ops;
+
+enum { AMP_LOOK_MOST = 40, AMP_LOOK_BYTES = 128 << 10 }; /* gradients that a step, or an update, looks at by itself, and their bytes */
 
 typedef struct amp_device_ops {
   int count;
@@ -328,7 +338,7 @@ typedef struct amp_device_ops {
   /* Captured steps: what is queued between begin and end becomes a graph; replay queues it. NULL: can't be captured */
   int (*capture_begin)(int index, void *cell);   /* cell: uint64[2], where random numbers find seed and place */
   int (*capture_end)(int index, void **graph, uint64_t *random); /* graph NULL: thrown away; random: counters that one replay draws */
-  int (*capture_replay)(int index, void *graph);
+  int (*capture_replay)(int index, void *graph, const amp_start *start);
   void (*capture_free)(int index, void *graph);
   int (*upload)(int index, void *dst, const void *src, size_t n); /* at most 1 KiB, read before it returns */
   int (*properties)(int index, amp_device_properties *p);
@@ -340,8 +350,12 @@ typedef struct amp_device_ops {
   void (*host_free)(void *p, size_t bytes, uint32_t cards, uint32_t streams);
   void (*host_trim)(void);                       /* what is cached of it goes back */
   int (*set)(const char *name, int value);       /* a switch: the value it had (value < 0: asked only), or -1: no such switch */
-  /* scale_to and inv_to: where the values go, the same cells or others */
-  int (*scale_update)(const float *scale, const float *inv, float *scale_to, float *inv_to, double *tracker, double *hyst, const float *const *found, int nfound, const amp_scaler_options *o);
+  /* scale_to and inv_to: where the values go, the same cells or others. look: gradients that are to be finite as well (none where optim_step_look is NULL) */
+  int (*scale_update)(const float *scale, const float *inv, float *scale_to, float *inv_to, double *tracker, double *hyst, const float *const *found, int nfound,
+                      amp_tensor *const *look, int nlook, const amp_scaler_options *o);
+  /* The same as optim_step, which looks at the gradients by itself: if one is not finite, *mark = 1 and nothing else changes.
+  ** 1: queued; 0: not for this step, nothing is queued. May be NULL */
+  int (*optim_step_look)(int kind, const amp_hyper *h, const amp_hyper *there, amp_optim_chunk *chunks, int n, const float *const *found, int nfound, float *mark);
 } amp_device_ops;
 extern amp_device_ops amp__devices[AMP_DEVICE_COUNT];
 /* A row's kernel on a device, or NULL. Atomic: another thread's first product may just now load a plug-in that takes slots. */
@@ -496,7 +510,10 @@ struct amp_bwd {
   int64_t part_stride[AMP_MAX_DIM], part_offset;
   amp_tensor *sum;              /* what came for input 0 so far, in its shape and dtype, or NULL; a derivative that adds it to gin[0] as it */
   bool summed;                  /* goes along sets this, and leaves sum itself as it is */
+  bool last;                    /* the node's saved tensors are freed after this */
+  bool spent;                   /* some were freed, or overwritten, already: it can't be tried again */
   struct amp_later **later;     /* where products may be left for the end of the backward (amp_later.c); NULL: nowhere */
+  bool accumulates;             /* leaves' gradients are added to, all of them (amp__grad_to_add) */
 };
 /* one derivative per K and V row: int amp__bwd_NAME(amp_bwd *b) */
 

@@ -21,7 +21,7 @@
 #define AMP_FN(name) int amp__cpu_##name
 AMP_FN(optim_step)(int kind, const amp_hyper *h, const amp_hyper *there, amp_optim_chunk *chunks, int n, const float *const *found, int nfound) AMP_SLOTFN;
 AMP_FN(check_scale)(amp_tensor *t, const float *inv, float *found) AMP_SLOTFN;
-AMP_FN(scale_update)(const float *scale, const float *inv, float *scale_to, float *inv_to, double *tracker, double *hyst, const float *const *found, int nfound, const amp_scaler_options *o) AMP_SLOTFN;
+AMP_FN(scale_update)(const float *scale, const float *inv, float *scale_to, float *inv_to, double *tracker, double *hyst, const float *const *found, int nfound, amp_tensor *const *look, int nlook, const amp_scaler_options *o) AMP_SLOTFN;
 
 static int cpu_copy(amp_tensor *dst, const amp_tensor *src)
 {

@@ -292,7 +292,7 @@ __attribute__((noinline)) int amp__dispatch_op(int op, unsigned flags, amp_tenso
       given = flags & AMP_INPLACE ? c.in[0] : out[0];
       if (flags & AMP_OUT) seen |= given->flags & (AMP_T_REQUIRES_GRAD | AMP_T_HISTORY);
       /* an input that lies in the receiver's bytes is read from a copy, but where each element depends on its own place only */
-      bool own_place = (d->info.flags & AMP_F_ELEMENTWISE) != 0 || op == AMP_OP_copy;
+      bool own_place = (d->info.flags & AMP_F_ELEMENTWISE) != 0 || op == AMP_OP_copy || (op == AMP_OP_cross_entropy_backward && given->device == AMP_CUDA);
       for (int i = flags & AMP_INPLACE ? 1 : 0; i < nin; i++) {
         amp_tensor *t = c.in[i], *copy[AMP_MAX_OUT];
         if (t == NULL || t->storage != given->storage || !may_overlap(t, given) || (own_place && (t == given || same_view(t, given)))) continue;

@@ -411,17 +411,17 @@ static int run_native(engine *e, amp_node *n, amp_tensor **g)
   if ((e->flags & AMP_B_CREATE_GRAPH) && (amp__ops[n->op].info.flags & AMP_F_FIRST))
     return amp__fail(AMP_E_AUTOGRAD, "the derivative of %s can't be differentiated again: run this backward without create_graph", amp__node_name(n));
   if (n->nin > AMP_MAX_IN && (gin = calloc((size_t)n->nin, sizeof *gin)) == NULL) return amp__nomem(sizeof *gin * (size_t)n->nin);
-  amp_bwd b = { .node = n, .nin = n->nin, .nout = n->nout, .a = n->a, .gin = gin, .create_graph = (e->flags & AMP_B_CREATE_GRAPH) != 0 };
+  amp_bwd b = { .node = n, .nin = n->nin, .nout = n->nout, .a = n->a, .gin = gin, .create_graph = (e->flags & AMP_B_CREATE_GRAPH) != 0, .last = !(e->flags & AMP_B_RETAIN_GRAPH) };
   b.takes_part = !b.create_graph && n->edge[0].node;
   b.may_alias = b.takes_part && !e->only && !n->edge[0].node->hooks;
   b.any_dtype = b.may_alias && n->op == AMP_OP_cast && amp__shape_of(n, 0)->device != AMP_CPU && !n->edge[0].node->slices
                 && n->edge[0].node->op >= 0 && n->edge[0].node->op < AMP_OP_COUNT && (amp__ops[n->edge[0].node->op].info.flags & AMP_F_GRAD_ANY) && n->edge[0].index == 0;
-  if (!b.create_graph && !e->inner) b.later = &e->later;
+  if (!b.create_graph && !e->inner) { b.later = &e->later; b.accumulates = accumulates(e) && !e->only; }
   entry *to = b.takes_part && !amp_unlikely(amp__observing()) ? find(e, n->edge[0].node) : NULL;
   if (to && to->grad && (b.sum = to->grad[n->edge[0].index]) != NULL && b.sum->dtype != amp__shape_of(n, 0)->dtype) b.sum = NULL;
   for (int i = 0; i < n->nout && i < AMP_MAX_OUT; i++) b.g[i] = g[i];
   rc = amp__ops[n->op].bwd(&b);
-  e->again = rc == AMP_E_MEMORY && (e->flags & AMP_B_COLLECT) && !e->collected; /* nothing was sent on yet */
+  e->again = rc == AMP_E_MEMORY && (e->flags & AMP_B_COLLECT) && !e->collected && !b.spent; /* nothing was sent on yet */
   if (rc == 0 && b.part) rc = send_part(e, n, &b);
   if (rc == 0 && e->later) rc = amp__later_flush(e->later, false, give_leaf, e);
   int kept = 0; /* gradients we hold a count of */

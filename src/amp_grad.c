@@ -11,7 +11,7 @@
 */
 #include <pthread.h>
 #include <stdlib.h>
-#include "amp_compose.h"
+#include "amp_bwd.h"
 #include "amp_tape.h"
 
 /* -- Ids of what is gone ------------------------------------------------------ */
@@ -226,6 +226,17 @@ int amp__grad_accumulate(amp_tensor *leaf, amp_tensor *v, bool may_keep)
   return rc;
 }
 
+amp_tensor *amp__grad_to_add(amp_bwd *b, int i)
+{
+  amp_tensor *leaf = b->node->edge[i].leaf;
+  amp_grad *g = leaf && leaf->ag ? &leaf->ag->grad : NULL;
+  if (!b->accumulates || !g || !g->value || g->given || leaf->ag->hook || amp__S->grad_mode || (g->value->flags & AMP_T_HISTORY)) return NULL;
+  if (amp_unlikely(amp__observing()) || g->check) return NULL;
+  if (amp_unlikely(amp__capturing)) amp__capture_gradient(leaf, false);
+  if (amp__grad_materialize(leaf) < 0) return NULL; /* the usual way will say why */
+  return g->value;
+}
+
 int amp_grad_defined(const amp_ref *a)
 {
   return a && a->t && a->t->ag && a->t->ag->grad.value != NULL && !amp__grad_dropped(a->t, false);
@@ -379,14 +390,16 @@ int amp_function(amp_state *S, amp_tensor *const *in, int nin, amp_tensor *const
 
 /* -- Where a backward begins -------------------------------------------------------- */
 
-/* A gradient of one for a single value. A device's is kept, as to make one costs a launch: nobody may have changed it, or hold it. */
+/* A gradient of one for a single value. A device's is kept, as to make one costs a launch: nobody may have changed it, or hold it.
+** A captured step only reads what is there, and keeps that from then on. */
 amp_tensor *amp__seed(const amp_tensor *t)
 {
   struct amp_state_private *p = amp__S->priv;
   amp_tensor *one = p->one;
-  if (t->device == AMP_CPU || t->ndim > 0 || amp__capture_here()) return amp__xfull(1, t->dtype, t->device, t->device_index, t->ndim, t->size);
-  if (!one || one->dtype != t->dtype || one->device != t->device || one->device_index != t->device_index || one->refs != 1 || one->storage->refs != 1
-      || amp__version(one) != p->one_version || p->one_stream != amp__stream_here(t->device, t->device_index)) {
+  bool capture = amp__capture_here(), right = one && one->dtype == t->dtype && one->device == t->device && one->device_index == t->device_index && one->refs == 1
+      && (capture || one->storage->refs == 1) && amp__version(one) == p->one_version && p->one_stream == amp__stream_here(t->device, t->device_index);
+  if (t->device == AMP_CPU || t->ndim > 0 || (capture && !right)) return amp__xfull(1, t->dtype, t->device, t->device_index, t->ndim, t->size);
+  if (!right) {
     if ((one = amp__keep(amp__xfull(1, t->dtype, t->device, t->device_index, 0, NULL))) == NULL) return NULL;
     amp__free(p->one);
     p->one = one;

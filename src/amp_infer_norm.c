@@ -105,18 +105,45 @@ static int trailing(const amp_tensor *x, amp_slot *s, int *n, int64_t *shape, in
   return 0;
 }
 
+/* weight and bias stand from place `at` on; *lead: dimensions that a statistic has */
+static int layer_norm_rule(amp_call *c, int at, int *lead)
+{
+  int64_t shape[AMP_MAX_DIM];
+  int n, rc = trailing(c->in[0], c->a, &n, shape, lead);
+  if (rc < 0) return rc;
+  for (int i = at; i < at + 2 && i < c->nin; i++)
+    if (c->in[i] && (rc = amp__want_shape(c->in[i], i == at ? "weight" : "bias", n, shape)) < 0) return rc;
+  if (!(c->a[9].f >= 0)) return amp__fail(AMP_E_VALUE, "eps %g must not be negative", c->a[9].f);
+  return 0;
+}
+
 int amp__infer_layer_norm(amp_call *c)
 {
   const amp_tensor *x = c->in[0];
-  int64_t shape[AMP_MAX_DIM];
-  int n, lead, rc = trailing(x, c->a, &n, shape, &lead);
+  int lead, rc = layer_norm_rule(c, 1, &lead);
   if (rc < 0) return rc;
-  for (int i = 1; i < 3 && i < c->nin; i++)
-    if (c->in[i] && (rc = amp__want_shape(c->in[i], i == 1 ? "weight" : "bias", n, shape)) < 0) return rc;
-  if (!(c->a[9].f >= 0)) return amp__fail(AMP_E_VALUE, "eps %g must not be negative", c->a[9].f);
   amp__out(c, 0, x->dtype, x->ndim, x->size);
   amp__out(c, 1, amp__acc_dtype(x->dtype), lead, x->size);
   amp__out(c, 2, amp__acc_dtype(x->dtype), lead, x->size);
+  amp__want_twin(c);
+  return 0;
+}
+
+/* input residual weight? bias?; shape eps. Where a region has layer norms in float32, this one gives float32 too */
+int amp__infer_add_layer_norm(amp_call *c)
+{
+  const amp_state *S = amp__S;
+  const amp_tensor *x = c->in[0];
+  int lead, rc = layer_norm_rule(c, 2, &lead);
+  if (rc < 0 || (rc = amp__want_shape(c->in[1], "residual", x->ndim, x->size)) < 0) return rc;
+  int dtype = amp__promote(x->dtype, c->in[1]->dtype);
+  bool region = S->autocast_on && !c->flags && S->autocast[x->device].enabled && amp__policy_of(c->id, c->a) == AMP_SPECIAL
+                && amp__policy_of(AMP_OP_layer_norm, c->a) == AMP_FP32;
+  int64_t size[AMP_MAX_DIM] = { 2 }; /* means, then 1 / standard deviations */
+  for (int i = 0; i < lead; i++) size[1 + i] = x->size[i];
+  amp__out(c, 0, region && amp__is_half(dtype) ? AMP_FLOAT32 : dtype, x->ndim, x->size);
+  amp__out(c, 1, dtype, x->ndim, x->size);
+  amp__out(c, 2, amp__acc_dtype(dtype), lead + 1, size);
   amp__want_twin(c);
   return 0;
 }
@@ -130,7 +157,7 @@ static int addend(const amp_call *c, int i)
   return rc;
 }
 
-/* grad input mean rstd weight? sum? */
+/* grad input mean rstd weight? sum?; shape also */
 int amp__infer_layer_norm_backward(amp_call *c)
 {
   const amp_tensor *g = c->in[0], *x = c->in[1], *w = c->nin > 4 ? c->in[4] : NULL;
@@ -139,10 +166,12 @@ int amp__infer_layer_norm_backward(amp_call *c)
   if (rc < 0 || (rc = amp__want_shape(g, "grad", x->ndim, x->size)) < 0 || (rc = amp__want_shape(c->in[2], "mean", lead, x->size)) < 0
       || (rc = amp__want_shape(c->in[3], "rstd", lead, x->size)) < 0 || (rc = addend(c, 5)) < 0) return rc;
   if (w && (rc = amp__want_shape(w, "weight", n, shape)) < 0) return rc;
+  if (c->a[9].i != AMP_NONE && !amp__is_float((int)c->a[9].i)) return amp__fail(AMP_E_DTYPE, "a gradient can't be %s, a float dtype is expected", amp_dtype_name((int)c->a[9].i));
   int dtype = w ? w->dtype : c->in[2]->dtype;
   amp__out(c, 0, x->dtype, x->ndim, x->size);
   amp__out(c, 1, dtype, n, shape);
   amp__out(c, 2, dtype, n, shape);
+  if (c->a[9].i != AMP_NONE) amp__out(c, 3, (int)c->a[9].i, x->ndim, x->size);
   return 0;
 }
 

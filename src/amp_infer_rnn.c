@@ -9,6 +9,12 @@ enum { LSTM = 2, GRU = 3 }; /* of mode */
 
 static int gates_of(int64_t mode) { return mode == LSTM ? 4 : mode == GRU ? 3 : 1; }
 
+/* Values of a row of the reserve for each hidden one. A GPU keeps an LSTM's gates in 16 bits where its tensors are (kernels/rnn.cuh) */
+static int kept_of(const amp_tensor *w_hh, int64_t mode) {
+  if (mode == LSTM) return w_hh->device != AMP_CPU && amp__is_half(w_hh->dtype) ? 3 : 5;
+  return mode == GRU ? 4 : 1;
+}
+
 static int want(const amp_tensor *t, const char *what, int dtype, int ndim, const int64_t *size) {
   if (t == NULL) return 0;
   if (t->dtype != dtype) return amp__fail(AMP_E_DTYPE, "%s is %s, expected %s", what, amp_dtype_name(t->dtype), amp_dtype_name(dtype));
@@ -51,7 +57,7 @@ int amp__infer_rnn_layer(amp_call *c) {
       || (rc = want(in[5], "b_ih", d, 1, &g)) < 0 || (rc = want(in[6], "b_hh", d, 1, &g)) < 0) return rc;
   int64_t y[3] = { x->size[0], sizes ? h : n, h }, none = 0;
   rows = sizes ? x->size[0] : x->size[0] * n;
-  int64_t reserve, last, row = h * (mode == LSTM ? 5 : mode == GRU ? 4 : 1);
+  int64_t reserve, last, row = h * kept_of(w_hh, mode);
   if (__builtin_mul_overflow(rows, row, &reserve) || __builtin_mul_overflow(n, mode == LSTM ? h : 0, &last) || __builtin_add_overflow(reserve, last, &reserve))
     return amp__fail(AMP_E_SHAPE, "a sequence of %lld rows and %lld hidden values is too large", LL(rows), LL(h));
   amp__out(c, 0, d, nd, y);
@@ -76,7 +82,7 @@ int amp__infer_rnn_layer_backward(amp_call *c) {
   int64_t n = hx->size[0], rows = sizes ? y->size[0] : y->size[0] * n, shape[3] = { y->size[0], sizes ? h : n, h };
   int64_t state[2] = { n, w_hh->size[1] }, cell[2] = { n, h }, gates[2] = { rows, w_hh->size[0] };
   int64_t before[2] = { !sizes && y->size[0] == 1 ? 0 : rows, w_hh->size[1] }; /* of a single step that is hx */
-  int64_t reserve = rows * h * (mode == LSTM ? 5 : mode == GRU ? 4 : 1) + (mode == LSTM ? n * h : 0);
+  int64_t reserve = rows * h * kept_of(w_hh, mode) + (mode == LSTM ? n * h : 0);
   if ((rc = want(y, "result", d, nd, shape)) < 0 || (rc = want(hx, "hx", d, 2, state)) < 0 || (rc = want(in[3], "reserve", amp__acc_dtype(d), 1,
       &reserve)) < 0) return rc;
   for (int i = 0; i < 3; i++) {

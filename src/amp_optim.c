@@ -8,7 +8,8 @@
 ** the device changes nothing, and nobody waits to know. A gradient changed since
 ** its check is checked again here; one without a check just steps. A guard is a
 ** check that the next step looks at besides: of a loss whose overflow may lie in
-** another optimizer's gradients.
+** another optimizer's gradients. A check that is due (amp_check.c) is the device's,
+** in the same launch, where that can be; else it is settled before.
 **
 ** Who owns what: the optimizer counts its parameters and owns their state and
 ** step cells; memory may lie in an arena (amp_arena.c). Afterwards a stepped
@@ -395,8 +396,33 @@ static int collect_found(amp_optim *o, cells *c, amp_check **fresh)
   return rc;
 }
 
+/* The check that this step's gradients leave to it, counted; all others are settled. *due NULL: none. */
+static int find_due(amp_optim *o, amp_check **due)
+{
+  int rc = 0;
+  for (int g = 0; g < o->ngroup && !rc; g++)
+    for (int i = 0; i < o->group[g].n && !rc; i++) {
+      amp_check *c = has_grad(&o->group[g].p[i]) ? o->group[g].p[i].t->ag->grad.check : NULL;
+      if (!c || !c->due || c == *due) continue;
+      if (*due) rc = amp__check_settle(c);
+      else amp__check_retain(*due = c);
+    }
+  for (int i = 0; i < o->nguard && !rc; i++)
+    if (o->guard[i] != *due) rc = amp__check_settle(o->guard[i]);
+  return rc;
+}
+
+/* Does one launch step what is due, and nothing else? Else it is settled. */
+static int settle_unless_one(amp_check *due, const work *k, int n)
+{
+  bool one = n > 0;
+  for (int i = 0; i < n && one; i++)
+    one = amp__check_late(due, i, n, k[i].grad) && k[i].group == k[0].group && !k[i].p->shared;
+  return one ? 0 : amp__check_settle(due);
+}
+
 /* Step a group's n works, device by device; shared storages one at a time. */
-static int step_group(amp_optim *o, int group, const amp_hyper *h, work *k, int n, place *pl, int *npl, amp_tensor **found, int nfound, amp_optim_chunk *chunk)
+static int step_group(amp_optim *o, int group, const amp_hyper *h, work *k, int n, place *pl, int *npl, amp_tensor **found, int nfound, amp_optim_chunk *chunk, amp_check *due)
 {
   const amp_hyper *there = NULL;
   if (amp_unlikely(amp__capturing) && !(there = amp__capture_hyper(o, group, o->ngroup))) {
@@ -416,6 +442,13 @@ static int step_group(amp_optim *o, int group, const amp_hyper *h, work *k, int 
       fill_chunk(&chunk[m++], &k[i], need);
       if (k[i].p->shared) rc = amp__devices[pl[d].device].optim_step(o->kind, h, there, &chunk[--m], 1, pl[d].found, nfound);
     }
+    if (!rc && m && due && due->due) {
+      rc = amp__devices[pl[d].device].optim_step_look(o->kind, h, there, chunk, m, pl[d].found, nfound, AMP_DATA(float, due->place[due->late_place].found));
+      if (rc == 1) amp__check_looked(due);
+      if (rc < 0) return rc;
+      if (rc == 1) { rc = 0; continue; }
+      rc = amp__check_settle(due);
+    }
     if (!rc && m) rc = amp__devices[pl[d].device].optim_step(o->kind, h, there, chunk, m, pl[d].found, nfound);
     if (rc) return rc;
   }
@@ -428,12 +461,13 @@ static int step(amp_optim *o, const amp_hyper *hyper, int ngroup)
   if (ngroup != o->ngroup) return amp__fail(AMP_E_ARGUMENT, "%d groups of hyper-parameters for an optimizer of %d groups", ngroup, o->ngroup);
   amp__plain plain = amp__plain_begin();
   cells found = {0};
-  amp_check *fresh = NULL;
+  amp_check *fresh = NULL, *due = NULL;
   work *k = NULL;
   amp_optim_chunk *chunk = NULL;
   amp__param **joining = NULL;
   place pl[AMP_MAX_PLACES];
   int rc, n = 0, npl = 0, mark = amp__pool_mark();
+  if ((rc = find_due(o, &due))) goto out;
   for (int g = 0; g < ngroup; g++)
     if ((rc = check_hyper(o->kind, &hyper[g]))) goto out;
   if ((rc = collect_found(o, &found, &fresh))) goto out;
@@ -460,16 +494,22 @@ static int step(amp_optim *o, const amp_hyper *hyper, int ngroup)
     for (int i = first; i < at; i++)
       if ((rc = prepare(&k[i], need))) goto out;
   }
+  if (due && (rc = settle_unless_one(due, k, n))) goto out;
   for (int g = 0, at = 0; g < ngroup; g++) {
     int first = at;
     while (at < n && k[at].group == g) at++;
-    if ((rc = step_group(o, g, &hyper[g], k + first, at - first, pl, &npl, found.t, found.n, chunk))) goto out;
+    if ((rc = step_group(o, g, &hyper[g], k + first, at - first, pl, &npl, found.t, found.n, chunk, due))) goto out;
   }
   for (int i = 0; i < n; i++) {
     int r = finish(&k[i]);
     if (!rc) rc = r;
   }
 out:
+  if (due) {
+    int r = amp__check_settle(due);
+    if (!rc) rc = r;
+    amp_check_free(due);
+  }
   if (!rc) drop_guards(o); /* a step that failed may be tried again */
   for (int i = 0; k && i < n; i++) { amp__free(k[i].grad); amp__free(k[i].temp); }
   for (int i = 0; i < npl; i++) {

@@ -303,13 +303,32 @@ void amp_scaler_next(amp_scaler *s)
   s->epoch++;
 }
 
+/* In a captured step: the gradients behind k's found-inf cell, if the update may look at them beside the step that fills it,
+** after those n that it looks at anyway; how many. */
+static int look_at(const amp_check *k, int device, int index, amp_tensor **look, int n, int64_t *bytes)
+{
+  int64_t more = 0;
+  if (!amp__capture_here() || !amp__check_again_looks(k, device, index) || n + k->nlate > AMP_LOOK_MOST) return 0;
+  for (int i = 0; i < k->nlate; i++) more += k->late[i].t->numel * amp__dtype_size[k->late[i].t->dtype];
+  if (*bytes + more > AMP_LOOK_BYTES) return 0;
+  *bytes += more;
+  for (int i = 0; i < k->nlate; i++) {
+    look[n + i] = k->late[i].t;
+    amp__capture_note(look[n + i]);
+  }
+  return k->nlate;
+}
+
 int amp_scaler_update(amp_state *S, amp_scaler *s, amp_check *const *k, int n)
 {
   AMP_ENTER(S);
   const float **found = NULL;
-  amp_tensor **moved = NULL, *scale = NULL, *inv = NULL;
-  int rc = 0, nf = 0, nm = 0, total = 0, home_device = AMP_CPU, home_index = 0;
+  amp_tensor **moved = NULL, *scale = NULL, *inv = NULL, *look[AMP_LOOK_MOST];
+  int rc = 0, nf = 0, nm = 0, nl = 0, total = 0, home_device = AMP_CPU, home_index = 0;
+  int64_t bytes = 0;
   amp__plain p = amp__plain_begin();
+  for (int i = 0; i < n && !rc; i++) rc = amp__check_settle(k[i]);
+  if (rc) goto out;
   for (int i = 0; i < n; i++) {
     if (!total && k[i]->nplace) { home_device = k[i]->place[0].device; home_index = k[i]->place[0].index; }
     total += k[i]->nplace;
@@ -320,8 +339,10 @@ int amp_scaler_update(amp_state *S, amp_scaler *s, amp_check *const *k, int n)
   if (!found || !moved) { rc = amp__nomem(sizeof *found * (size_t)total); goto out; }
   home_device = s->scale->device;
   home_index = s->scale->device_index;
-  for (int i = 0; i < n; i++)
-    for (int j = 0; j < k[i]->nplace; j++) {
+  for (int i = 0; i < n; i++) {
+    int more = look_at(k[i], home_device, home_index, look, nl, &bytes);
+    nl += more;
+    for (int j = 0; j < k[i]->nplace && !more; j++) {
       amp_tensor *f = k[i]->place[j].found;
       if (f->device != home_device || f->device_index != home_index) {
         if (!(f = amp__cell_copy(f, home_device, home_index))) { rc = S->err.code; goto out; }
@@ -329,6 +350,7 @@ int amp_scaler_update(amp_state *S, amp_scaler *s, amp_check *const *k, int n)
       }
       found[nf++] = AMP_DATA(float, f);
     }
+  }
   if (amp_unlikely(amp__capturing)) {
     amp_tensor *all[] = { s->scale, s->inv, s->tracker, s->hyst };
     for (int i = 0; i < 4; i++) amp__capture_note(all[i]);
@@ -342,7 +364,7 @@ int amp_scaler_update(amp_state *S, amp_scaler *s, amp_check *const *k, int n)
     goto out;
   }
   rc = amp__devices[home_device].scale_update(AMP_DATA(float, s->scale), AMP_DATA(float, s->inv), AMP_DATA(float, scale ? scale : s->scale),
-                                              AMP_DATA(float, inv ? inv : s->inv), AMP_DATA(double, s->tracker), AMP_DATA(double, s->hyst), found, nf, &s->o);
+                                              AMP_DATA(float, inv ? inv : s->inv), AMP_DATA(double, s->tracker), AMP_DATA(double, s->hyst), found, nf, look, nl, &s->o);
   if (!rc && scale) {
     amp_tensor *a = s->scale, *b = s->inv;
     s->scale = scale;
@@ -353,6 +375,7 @@ int amp_scaler_update(amp_state *S, amp_scaler *s, amp_check *const *k, int n)
   if (!rc) {
     drop_copies(s);
     amp_scaler_next(s);
+    for (int i = 0; i < n; i++) amp__check_forget(k[i]);
   }
 out:
   for (int i = 0; i < nm; i++) amp__free(moved[i]);

@@ -29,13 +29,17 @@ struct amp_check {
   uint32_t epoch; /* of s when made */
   bool raw;       /* looked at gradients without unscaling them first */
   bool drop;      /* on overflow the user sees no gradients */
+  bool mixed;     /* something other than late's gradients was looked at */
+  bool due;       /* found does not tell of late's gradients yet: the step that comes looks by itself */
+  int nlate, late_place;
+  struct amp__late { amp_tensor *t; uint32_t version; } *late; /* counted; not due: that step has looked, and an update may look again */
   uint8_t told;   /* what a wait for other devices' cells said, until another gradient is looked at */
   int nplace;
   struct { uint8_t device, index; amp_tensor *inv, *found; } place[AMP_MAX_PLACES];
 };
 
 /* Bits of amp_check_grads' last argument, see amp.h. */
-enum { AMP_UNSCALE = 1, AMP_UNSCALE_HALF = 2, AMP_CHECK_DROP = 4, AMP_CHECK_RAW = 8 };
+enum { AMP_UNSCALE = 1, AMP_UNSCALE_HALF = 2, AMP_CHECK_DROP = 4, AMP_CHECK_RAW = 8, AMP_CHECK_SOON = 16 };
 
 /* Ops between begin and end neither record nor autocast. */
 typedef struct amp__plain { int32_t grad_mode, autocast_on; } amp__plain;
@@ -59,12 +63,19 @@ typedef struct amp__product { amp_tensor *a, *c, *ac; } amp__product;
 int amp__grad_pend(amp_grad *g, amp_tensor *c, amp__product *m);
 void amp__product_end(amp__product *m);
 void amp__scaler_forget(amp_scaler *s); /* the iteration is over: nothing is unscaled (amp_check.c) */
+/* A step looks at k's late gradients by itself: may it (the i-th of n has gradient g)? It has. It does not: they are looked at now. */
+bool amp__check_late(const amp_check *k, int i, int n, const amp_tensor *g);
+void amp__check_looked(amp_check *k);
+int amp__check_settle(amp_check *k);
+/* Would a look at the late gradients, on this device, still say what k's found-inf cell says? They are needed no more. */
+bool amp__check_again_looks(const amp_check *k, int device, int index);
+void amp__check_forget(amp_check *k);
 /* A checked gradient that changed since: check it anew under *fresh (made at need, counted). */
 int amp__check_again(amp_tensor *leaf, amp_check **fresh);
 
 int amp__cpu_optim_step(int kind, const amp_hyper *h, const amp_hyper *there, amp_optim_chunk *chunks, int n, const float *const *found, int nfound);
 int amp__cpu_check_scale(amp_tensor *t, const float *inv, float *found);
-int amp__cpu_scale_update(const float *scale, const float *inv, float *scale_to, float *inv_to, double *tracker, double *hyst, const float *const *found, int nfound, const amp_scaler_options *o);
+int amp__cpu_scale_update(const float *scale, const float *inv, float *scale_to, float *inv_to, double *tracker, double *hyst, const float *const *found, int nfound, amp_tensor *const *look, int nlook, const amp_scaler_options *o);
 double amp__cpu_norm_part(const amp_tensor *t, double p); /* sum of |t|^p; p infinite: the largest |t|; NaN if one is */
 
 #endif

@@ -14,7 +14,7 @@ static amp_storage *make(int device, int index, size_t bytes)
   s->device = (uint8_t)device;
   s->index = (uint8_t)index;
   s->flags = s->unused = 0;
-  s->version = s->unused2 = 0;
+  s->version = s->mark = 0;
   s->bytes = bytes;
   s->data = s->small;
   s->block = NULL;

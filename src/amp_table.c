@@ -112,6 +112,7 @@ static void parse_schema(amp_op_desc *d)
   if (d->save & 1024) d->info.nout = 3;
   if (strstr(d->info.name, "_norm_backward")) d->info.nout = strcmp(d->info.name, "rms_norm_backward") == 0 ? 2 : 3;
   if (strcmp(d->info.name, "unbind") == 0) d->info.nout = 3; /* or fewer */
+  if (strcmp(d->info.name, "add_layer_norm") == 0) d->info.nout = 2; /* its statistics are for backward alone */
 }
 
 /* The name of the attribute whose slots start at `slot`, for messages. */

@@ -87,7 +87,7 @@ void amp__edge_free(amp_edge *e)
   e->leaf = NULL;
 }
 
-static void saved_free(amp_saved *s)
+void amp__saved_free(amp_saved *s)
 {
   amp_tensor *t = s->t;
   if (t == NULL) return;
@@ -108,7 +108,7 @@ void amp__node_release_saved(amp_node *n)
 {
   n->flags |= AMP_N_FREED;
   hooks_free(n); /* they have run, and may hold what holds this node */
-  for (int i = 0; i < n->nsaved; i++) saved_free(&n->saved[i]);
+  for (int i = 0; i < n->nsaved; i++) amp__saved_free(&n->saved[i]);
   if (n->slices) amp__node_release_saved(n->slices->fn);
 }
 
@@ -126,7 +126,7 @@ void amp__node_free(amp_node *n)
   reaping = true;
   while ((n = dying) != NULL) {
     dying = (amp_node *)(intptr_t)n->seq;
-    for (int i = 0; i < n->nsaved; i++) saved_free(&n->saved[i]);
+    for (int i = 0; i < n->nsaved; i++) amp__saved_free(&n->saved[i]);
     for (int i = 0; i < n->nin; i++) amp__edge_free(&n->edge[i]);
     hooks_free(n);
     if (n->flags & AMP_N_LUA) amp__dead_push(n->id);

@@ -19,6 +19,7 @@ amp_node *amp__node_new(int op, int nin, int nout, int nslot, int nsaved, int nd
 int amp__node_edge(amp_node *n, int i, amp_tensor *t); /* edge i is t's; n stays newer than what it leads to */
 int amp__tie(amp_tensor *t, amp_node *n, int index);
 void amp__edge_free(amp_edge *e);
+void amp__saved_free(amp_saved *s);
 void amp__physical_order(const amp_tensor *t, int8_t *order);
 amp_tensor *amp__physical(amp_tensor *t);
 const char *amp__node_name(const amp_node *n);

@@ -98,6 +98,16 @@ function Tensor:add(other, alpha, options) end
 ---@return amp.Tensor
 function Tensor:add_(other, alpha, options) end
 
+---layer_norm(input + residual), and input + residual.
+---@param residual amp.Tensor
+---@param shape integer|integer[]
+---@param weight? amp.Tensor
+---@param bias? amp.Tensor
+---@param eps? number default 1e-5
+---@param options? table or by name: shape, weight, bias, eps
+---@return amp.Tensor, amp.Tensor
+function Tensor:add_layer_norm(residual, shape, weight, bias, eps, options) end
+
 ---beta * input + alpha * the sum of batch1[i] @ batch2[i].
 ---@param batch1 amp.Tensor
 ---@param batch2 amp.Tensor
@@ -3599,6 +3609,21 @@ function Class:reset_parameters() end
 end
 
 do
+---@class amp.nn.GroupNorm: amp.nn.Module
+local Class = {}
+
+---self(x + residual) and x + residual: what stands between two blocks of a network whose norms come first (pre-norm).
+---Values and gradients are those of the two ops. It is one op: on a GPU the sum isn't read again for the norm, and in
+---backward one pass makes the gradients of x and of the residual, each in its dtype.
+---@param x amp.Tensor ... x shape
+---@param residual amp.Tensor what is added to x, broadcast as in `+`
+---@return amp.Tensor # the sum, normalised
+---@return amp.Tensor # x + residual
+function Class:forward_add(x, residual) end
+
+end
+
+do
 ---@class amp.nn.Identity: amp.nn.Module
 local Class = {}
 
@@ -3724,11 +3749,41 @@ function Class:reset_parameters() end
 end
 
 do
+---@class amp.nn.LayerNorm: amp.nn.Module
+local Class = {}
+
+---self(x + residual) and x + residual: what stands between two blocks of a network whose norms come first (pre-norm).
+---Values and gradients are those of the two ops. It is one op: on a GPU the sum isn't read again for the norm, and in
+---backward one pass makes the gradients of x and of the residual, each in its dtype.
+---@param x amp.Tensor ... x shape
+---@param residual amp.Tensor what is added to x, broadcast as in `+`
+---@return amp.Tensor # the sum, normalised
+---@return amp.Tensor # x + residual
+function Class:forward_add(x, residual) end
+
+end
+
+do
 ---@class amp.nn.Linear: amp.nn.Module
 local Class = {}
 
 ---Draw the parameters anew, as PyTorch does: uniform within 1 / sqrt(in_features).
 function Class:reset_parameters() end
+
+end
+
+do
+---@class amp.nn.LocalResponseNorm: amp.nn.Module
+local Class = {}
+
+---self(x + residual) and x + residual: what stands between two blocks of a network whose norms come first (pre-norm).
+---Values and gradients are those of the two ops. It is one op: on a GPU the sum isn't read again for the norm, and in
+---backward one pass makes the gradients of x and of the residual, each in its dtype.
+---@param x amp.Tensor ... x shape
+---@param residual amp.Tensor what is added to x, broadcast as in `+`
+---@return amp.Tensor # the sum, normalised
+---@return amp.Tensor # x + residual
+function Class:forward_add(x, residual) end
 
 end
 
@@ -3869,6 +3924,21 @@ local Class = {}
 
 ---Draw the parameters anew, as PyTorch does: Glorot's uniform filling for projections, biases zero.
 function Class:reset_parameters() end
+
+end
+
+do
+---@class amp.nn.RMSNorm: amp.nn.Module
+local Class = {}
+
+---self(x + residual) and x + residual: what stands between two blocks of a network whose norms come first (pre-norm).
+---Values and gradients are those of the two ops. It is one op: on a GPU the sum isn't read again for the norm, and in
+---backward one pass makes the gradients of x and of the residual, each in its dtype.
+---@param x amp.Tensor ... x shape
+---@param residual amp.Tensor what is added to x, broadcast as in `+`
+---@return amp.Tensor # the sum, normalised
+---@return amp.Tensor # x + residual
+function Class:forward_add(x, residual) end
 
 end
 
@@ -4076,6 +4146,17 @@ function amp.add(input, other, alpha, options) end
 ---@param options? table or by name: alpha
 ---@return amp.Tensor
 function amp.add_(input, other, alpha, options) end
+
+---layer_norm(input + residual), and input + residual.
+---@param input amp.Tensor
+---@param residual amp.Tensor
+---@param shape integer|integer[]
+---@param weight? amp.Tensor
+---@param bias? amp.Tensor
+---@param eps? number default 1e-5
+---@param options? table or by name: shape, weight, bias, eps
+---@return amp.Tensor, amp.Tensor
+function amp.add_layer_norm(input, residual, shape, weight, bias, eps, options) end
 
 ---beta * input + alpha * the sum of batch1[i] @ batch2[i].
 ---@param input amp.Tensor
@@ -8533,7 +8614,7 @@ function amp.nn.GaussianNLLLoss(options) end
 ---@param num_channels any
 ---@param eps? number
 ---@param affine? boolean
----@return amp.nn.Module
+---@return amp.nn.GroupNorm
 function amp.nn.GroupNorm(num_groups, num_channels, eps, affine) end
 
 ---Activations as modules: each calls the function of its name.
@@ -8715,7 +8796,7 @@ function amp.nn.LSTMCell(input_size, hidden_size, bias) end
 ---Normalisation within a sample: LayerNorm, RMSNorm, GroupNorm, LocalResponseNorm.
 ---nn.LayerNorm(shape, {eps = 1e-5, elementwise_affine = true, bias = true})
 ---@param shape number|table sizes of the last dimensions to normalise over
----@return amp.nn.Module
+---@return amp.nn.LayerNorm
 function amp.nn.LayerNorm(shape) end
 
 ---Activations as modules: each calls the function of its name.
@@ -8737,7 +8818,7 @@ function amp.nn.Linear(in_features, out_features, bias) end
 ---@param alpha? number
 ---@param beta? number
 ---@param k? number
----@return amp.nn.Module
+---@return amp.nn.LocalResponseNorm
 function amp.nn.LocalResponseNorm(size, alpha, beta, k) end
 
 ---Activations as modules: each calls the function of its name.
@@ -8937,7 +9018,7 @@ function amp.nn.PoissonNLLLoss(options) end
 ---Normalisation within a sample: LayerNorm, RMSNorm, GroupNorm, LocalResponseNorm.
 ---nn.RMSNorm(shape, {eps = the dtype's last place, elementwise_affine = true})
 ---@param shape number|table sizes of the last dimensions to normalise over
----@return amp.nn.Module
+---@return amp.nn.RMSNorm
 function amp.nn.RMSNorm(shape) end
 
 ---Recurrent nets: nn.RNN, nn.LSTM, nn.GRU. Parameters have PyTorch's names, shapes and order

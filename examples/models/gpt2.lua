@@ -15,14 +15,20 @@ function Block:init(size, heads)
   self.mlp = nn.Sequential(nn.Linear(size, 4 * size), nn.GELU { approximate = 'tanh' }, nn.Linear(4 * size, size))
 end
 
-function Block:forward(x)
+-- `h`: ln_1(x), if it is there already. `next`: the layer norm that follows; given, the result is its value, then x.
+-- A layer norm goes with the residual's sum before it (forward_add): one pass over both.
+local function layer(self, x, h, next)
   local n, t, size = x:size(1), x:size(2), x:size(3)
-  local qkv = self.qkv(self.ln_1(x)):view(n, t, 3, self.heads, size / self.heads):unbind(3)
+  local qkv = self.qkv(h or self.ln_1(x)):view(n, t, 3, self.heads, size / self.heads):unbind(3)
   for i = 1, 3 do qkv[i] = qkv[i]:transpose(2, 3) end -- n x heads x t x ..., without a copy
   local y = F.scaled_dot_product_attention(qkv[1], qkv[2], qkv[3], { is_causal = true })
-  x = x + self.proj(y:transpose(2, 3):reshape(n, t, size))
-  return x + self.mlp(self.ln_2(x))
+  h, x = self.ln_2:forward_add(x, self.proj(y:transpose(2, 3):reshape(n, t, size)))
+  if next then return next:forward_add(x, self.mlp(h)) end
+  return x + self.mlp(h)
 end
+
+-- What backward does not need, such as scores that its loss can overwrite, is given back at once, not when garbage is collected.
+function Block:forward(...) return amp.scope(layer, self, ...) end
 
 local GPT2 = nn.Module:extend 'GPT2'
 
@@ -43,13 +49,18 @@ function GPT2:init(options)
   end)
 end
 
-function GPT2:forward(tokens, targets)
+local function forward(self, tokens, targets)
   local places = amp.arange(1, tokens:size(2) + 1, { dtype = 'int64', device = tokens.device })
-  local x = self.wte(tokens) + self.wpe(places)
-  for _, block in self.h:ipairs() do x = block(x) end
-  local logits = F.linear(self.ln_f(x), self.wte.weight)
+  local x, h = self.wte(tokens) + self.wpe(places), nil
+  for i, block in self.h:ipairs() do
+    local following = self.h[i + 1]
+    h, x = block(x, h, following and following.ln_1 or self.ln_f)
+  end
+  local logits = F.linear(h or self.ln_f(x), self.wte.weight)
   if not targets then return logits end
   return F.cross_entropy(logits:view(-1, logits:size(3)), targets:view(-1))
 end
+
+function GPT2:forward(...) return amp.scope(forward, self, ...) end
 
 return GPT2

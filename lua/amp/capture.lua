@@ -16,6 +16,7 @@ local C, S, ref_t = core.C, core.S, core.ref_t
 local istype = ffi.istype
 
 local CUDA, WARM = 1, 2
+local pointers = ffi.typeof 'amp_tensor *[?]'
 
 local function callable(f)
   if type(f) == 'function' then return true end
@@ -77,7 +78,7 @@ local Graph = {}
 Graph.__index = Graph
 
 local function record(fn, args, index, scalers)
-  local g = setmetatable({ inputs = { n = args.n }, optimizers = {} }, Graph)
+  local g = setmetatable({ inputs = { n = args.n }, optimizers = {}, own = pointers(args.n), given = pointers(args.n) }, Graph)
   for i = 1, args.n do
     local v = args[i]
     if on_gpu(v) then
@@ -106,18 +107,19 @@ end
 
 function Graph:run(args, index)
   call.check(C.amp_stream_follow(S, CUDA, index, -1, 0), 'capture') -- replays that other streams asked for still read what is sent now
-  plain(function()
-    for i = 1, args.n do
-      local own = self.inputs[i]
-      if on_gpu(own) and own.ptr_ ~= args[i].ptr_ then own:detach():copy_(args[i]) end
+  local count = 0
+  for i = 1, args.n do
+    if on_gpu(self.inputs[i]) then
+      self.own[count], self.given[count] = self.inputs[i].ptr_, args[i].ptr_
+      count = count + 1
     end
-  end)
+  end
   for i = 1, #self.optimizers do
     local opt = self.optimizers[i]
     local h, n = opt:_hyper_parameters('capture')
     call.check(C.amp_capture_hyper(S, self.handle, opt._handle, h, n), 'capture')
   end
-  call.check(C.amp_capture_replay(S, self.handle), 'capture')
+  call.check(C.amp_capture_replay(S, self.handle, self.own, self.given, count), 'capture')
   local out = { n = self.results.n }
   plain(function()
     for i = 1, out.n do

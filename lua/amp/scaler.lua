@@ -24,7 +24,7 @@ local istype = ffi.istype
 
 local buffer_t = ffi.typeof 'amp_tensor *[?]'
 local checks_t = ffi.typeof 'amp_check *[?]'
-local UNSCALE, ANY_HALF, DROP, RAW = 1, 2, 4, 8 -- bits of amp_check_grads
+local UNSCALE, ANY_HALF, DROP, RAW, SOON = 1, 2, 4, 8, 16 -- bits of amp_check_grads
 local WARN_AFTER = 20
 
 local M = {}
@@ -329,12 +329,19 @@ function Scaler:step(opt, o)
   if s.stage == 'unscaled' and C.amp_check_holds(k, buffer, n) ~= s.held then
     s.before, k = k, new_check(self) -- the user changed gradients since: what is there now steps, or does not
   end
-  run_check(self, op, k, buffer, n, flags)
+  local soon = optimizer.steps_at_once(opt)
+  run_check(self, op, k, buffer, n, soon and flags + SOON or flags)
   s.check, self._last[opt] = k, k
   if self._skipped >= WARN_AFTER - 1 and not self._culprit and known(k) and found(k) then
     self._culprit = culprit(self, opt, buffer, n)
   end
-  if optimizer.is(opt) then
+  if soon then
+    local ok, e = pcall(opt.step, opt)
+    if not ok then
+      C.amp_check_grads(S, k, buffer, 0, 0) -- if the step did not come so far, the check did not either
+      error(e, 0)
+    end
+  elseif optimizer.is(opt) then
     opt:step()
   elseif supports then -- it unscales and skips by itself
     local p = buffer[0]

@@ -307,12 +307,12 @@ static void run_update(work *w)
 {
   update *u = (update *)w;
   last = "scale_update";
-  table[AMP_CPU].scale_update(u->scale, u->inv, u->scale_to, u->inv_to, u->tracker, u->hyst, u->found, u->n, &u->o);
+  table[AMP_CPU].scale_update(u->scale, u->inv, u->scale_to, u->inv_to, u->tracker, u->hyst, u->found, u->n, NULL, 0, &u->o);
   free(u->found);
 }
 
 static int mock_scale_update(const float *scale, const float *inv, float *scale_to, float *inv_to, double *tracker, double *hyst, const float *const *found, int n,
-                             const amp_scaler_options *o)
+                             amp_tensor *const *look, int nlook, const amp_scaler_options *o)
 {
   update *u = calloc(1, sizeof *u);
   *u = (update){ { NULL, run_update, NULL }, scale, inv, scale_to, inv_to, tracker, hyst, copy_of(found, sizeof *found * (size_t)n), n, *o };

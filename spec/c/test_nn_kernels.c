@@ -381,8 +381,18 @@ static void layer_norms(void) {
     what = "layer_norm_backward";
     amp_tensor *add = draw(0, 1) ? some(dt, draw(0, 3), 3, size) : NULL;
     for (int64_t i = 0; add && i < x->numel; i++) res[1][i] += get(add, i);
+    int also = draw(0, 1) ? draw_dtype() : -1;
+    a[9].i = also < 0 ? AMP_NONE : also;
     OK(call(AMP_OP_layer_norm_backward, a, 6, g, x, mean, rstd, w, add));
     near_all(out[0], res[1], 8 * rounding[dt]);
+    CHECK((out[3] != NULL) == (also >= 0));
+    if (also >= 0) {
+      double *rounded = doubles(x->numel);
+      for (int64_t i = 0; i < x->numel; i++) rounded[i] = get(out[0], i);
+      CHECK(out[3]->dtype == also);
+      near_all(out[3], rounded, rounding[also]);
+      free(rounded);
+    }
     near_all(out[1], res[2], 20 * rounding[sd]);
     near_all(out[2], res[3], 20 * rounding[sd]);
     for (int i = 0; i < 4; i++) free(res[i]);

@@ -89,10 +89,10 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t s, enum cudaStreamCaptureMode mo
 cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t *g);
 cudaError_t cudaStreamGetCaptureInfo(cudaStream_t s, enum cudaStreamCaptureStatus *status, unsigned long long *id, cudaGraph_t *graph, const cudaGraphNode_t **nodes, const cudaGraphEdgeData **edges, size_t *n);
 cudaError_t cudaStreamUpdateCaptureDependencies(cudaStream_t s, cudaGraphNode_t *nodes, const cudaGraphEdgeData *edges, size_t n, unsigned flags);
-cudaError_t cudaGraphAddEmptyNode(cudaGraphNode_t *node, cudaGraph_t graph, const cudaGraphNode_t *nodes, size_t n);
 cudaError_t cudaStreamIsCapturing(cudaStream_t s, enum cudaStreamCaptureStatus *status);
 cudaError_t cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode *mode);
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t *e, cudaGraph_t g, unsigned long long flags);
+cudaError_t cudaGraphNodeSetEnabled(cudaGraphExec_t e, cudaGraphNode_t node, unsigned on);
 cudaError_t cudaGraphLaunch(cudaGraphExec_t e, cudaStream_t s);
 cudaError_t cudaGraphDestroy(cudaGraph_t g);
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t e);
@@ -146,6 +146,7 @@ extern "C" void emu_async_commit(void);
 extern "C" void emu_async_wait(int left);
 void emu_name(const char *kernel); /* of the launch that follows: a line on standard error if AMP_EMULATOR_TRACE is set */
 void emu_launch(const std::function<void()> &body, dim3 grid, dim3 block, size_t shared, cudaStream_t s);
+cudaError_t emu_relaunch(cudaGraphExec_t graph, cudaGraphNode_t node, const std::function<void()> &body, dim3 grid, dim3 block, size_t shared); /* what a node does in launches to come */
 
 static inline void __syncthreads() { int sum; emu_barrier(0, &sum); }
 static inline int __syncthreads_or(int p) { int sum; emu_barrier(p != 0, &sum); return sum != 0; }

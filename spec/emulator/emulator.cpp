@@ -239,7 +239,7 @@ extern "C" void emu_async_wait(int left)
 
 /* -- Streams, graphs ------------------------------------------------------------- */
 
-struct emu_node { std::function<void()> f; std::vector<emu_node *> after; int place; };
+struct emu_node { std::function<void()> f; std::vector<emu_node *> after; int place; bool off; };
 struct emu_graph { std::vector<emu_node *> node; int refs; };
 struct emu_stream { bool capturing, broken; emu_graph *noted; std::vector<emu_node *> *now; std::deque<std::function<void()>> queue; };
 struct emu_mark { emu_stream *s; bool done; std::chrono::steady_clock::time_point at; };
@@ -295,7 +295,7 @@ static bool is_pinned(const void *p)
 /* One node more, after what the stream depends on */
 static void note(cudaStream_t s, const std::function<void()> &f)
 {
-  emu_node *k = new emu_node{ f, *s->now, (int)s->noted->node.size() };
+  emu_node *k = new emu_node{ f, *s->now, (int)s->noted->node.size(), false };
   s->noted->node.push_back(k);
   *s->now = { k };
 }
@@ -308,8 +308,16 @@ static void drop(emu_graph *g)
   }
 }
 
+/* What its nodes do now; they may do something else in a later launch */
+static std::vector<std::function<void()>> work_of(const emu_graph *g)
+{
+  std::vector<std::function<void()>> w;
+  for (const emu_node *k : g->node) w.push_back(k->off ? nullptr : k->f);
+  return w;
+}
+
 /* Every node after those it depends on, otherwise by chance */
-static void run_graph(const emu_graph *g)
+static void run_graph(const emu_graph *g, const std::vector<std::function<void()>> &work)
 {
   static uint64_t state = 88172645463325252u;
   static const bool shuffled = getenv("AMP_EMULATOR_IN_ORDER") == nullptr;
@@ -326,7 +334,7 @@ static void run_graph(const emu_graph *g)
     size_t at = shuffled ? state % ready.size() : 0;
     int i = ready[at];
     ready.erase(ready.begin() + (long)at);
-    if (g->node[(size_t)i]->f) g->node[(size_t)i]->f();
+    if (work[(size_t)i]) work[(size_t)i]();
     for (int j : next[(size_t)i]) if (--open[(size_t)j] == 0) ready.push_back(j);
   }
 }
@@ -364,6 +372,12 @@ void emu_launch(const std::function<void()> &f, dim3 grid, dim3 block, size_t sh
   if (s && s->capturing) note(s, [=] { launch_now(f, grid, block, shared); });
   else if (lazy()) later(s, [=] { launch_now(f, grid, block, shared); });
   else launch_now(f, grid, block, shared);
+}
+
+cudaError_t emu_relaunch(cudaGraphExec_t, cudaGraphNode_t node, const std::function<void()> &f, dim3 grid, dim3 block, size_t shared)
+{
+  node->f = [=] { launch_now(f, grid, block, shared); };
+  return cudaSuccess;
 }
 
 void emu_name(const char *kernel)
@@ -566,17 +580,13 @@ cudaError_t cudaStreamUpdateCaptureDependencies(cudaStream_t s, cudaGraphNode_t 
   }
   return cudaSuccess;
 }
-cudaError_t cudaGraphAddEmptyNode(cudaGraphNode_t *node, cudaGraph_t graph, const cudaGraphNode_t *nodes, size_t n)
-{
-  *node = new emu_node{ nullptr, std::vector<emu_node *>(nodes, nodes + n), (int)graph->node.size() };
-  graph->node.push_back(*node);
-  return cudaSuccess;
-}
 cudaError_t cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode *) { return cudaSuccess; }
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t *e, cudaGraph_t g, unsigned long long) { g->refs++; *e = g; return cudaSuccess; }
+cudaError_t cudaGraphNodeSetEnabled(cudaGraphExec_t, cudaGraphNode_t node, unsigned on) { node->off = !on; return cudaSuccess; }
 cudaError_t cudaGraphLaunch(cudaGraphExec_t e, cudaStream_t s)
 {
-  return perform(s, [=] { run_graph(e); });
+  std::vector<std::function<void()>> work = work_of(e);
+  return perform(s, [=] { run_graph(e, work); });
 }
 cudaError_t cudaGraphDestroy(cudaGraph_t g) { drop(g); return cudaSuccess; }
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t e) { return cudaGraphDestroy(e); }

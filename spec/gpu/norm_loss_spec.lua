@@ -49,6 +49,31 @@ if here then
       end)
     end)
 
+    it('are added and normalised at once, with the values of the two ops to the bit', function()
+      each(card and { 8, 264, 520, 768, 771, 1024, 1280, 4096, 8200, 16384 } or { 24, 768, 7 }, function(n, dtype, what)
+        local rows = n <= 1024 and card and 9 or 2
+        for _, other in ipairs { 'float32', 'bfloat16' } do
+          local x, r, w = amp.randn(rows, n):to(dtype):cuda(), amp.randn(rows, n):to(other):cuda(), amp.rand(n):cuda()
+          local s = x + r
+          local y, gy, gs = F.layer_norm(s, { n }, w, w), amp.randn(rows, n):to(s.dtype):cuda(), amp.randn(rows, n):to(s.dtype):cuda()
+          local function gradients(joined)
+            local a, b = x:detach():requires_grad_(), r:detach():requires_grad_()
+            local v, u
+            if joined then v, u = amp.add_layer_norm(a, b, { n }, w, w) else u = a + b v = F.layer_norm(u, { n }, w, w) end
+            assert.is_true(v:detach():equal(y))
+            assert.is_true(u:detach():equal(s))
+            return amp.grad({ v, u }, { a, b }, { grad_outputs = { gy, gs } })
+          end
+          local got, want = gradients(true), gradients(false)
+          for i = 1, 2 do
+            assert.equal(want[i].dtype, got[i].dtype)
+            local d = far(got[i], want[i]:cpu())
+            if d > most[want[i].dtype] then error(('%s and %s, gradient %d: %g'):format(what, other, i, d), 0) end
+          end
+        end
+      end)
+    end)
+
     it('go through softmax', function()
       each(card and { 8, 260, 1000, 1024, 1283, 4096, 9216, 32000 } or { 8, 260, 1283 }, function(n, dtype, what)
         local x, g = amp.randn(3, n):mul(4):to(dtype), amp.randn(3, n):to(dtype)

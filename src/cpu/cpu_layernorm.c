@@ -1,11 +1,12 @@
 /*
-** cpu_layernorm.c: rows layer_norm and rms_norm, and their backward rows. A row
+** cpu_layernorm.c: rows layer_norm, add_layer_norm, rms_norm, backward rows. A row
 ** of data (the last dimensions) is contiguous, or the data is copied to C order;
 ** threads take rows. rms_norm is layer_norm with a mean of 0 that no gradient
 ** goes through. The gradients of weight and bias are summed by blocks of rows,
 ** joined in order, so they don't depend on the number of threads.
 */
 #include <float.h>
+#include "cpu_iter.h"
 #include "cpu_norm.h"
 
 enum { BLOCKS = 64 };                 /* of rows, at most; each has its own sums of weight and bias */
@@ -159,6 +160,18 @@ int amp__cpu_layer_norm(amp_call *c) { /* input weight? bias?; shape eps */
   return forward(&k, c, amp__nn_arg(c, 1), amp__nn_arg(c, 2), c->out[1], c->out[2]);
 }
 
+/* input residual weight? bias?; shape eps -> result sum statistics: made of the kernels of add and layer_norm */
+int amp__cpu_add_layer_norm(amp_call *c) {
+  amp_tensor *sum = c->out[1], *at = c->out[2], *out[3] = { c->out[0], NULL, NULL };
+  amp_tensor *in[3] = { sum, amp__nn_arg(c, 2), amp__nn_arg(c, 3) };
+  int rc = AMP_E_MEMORY;
+  for (int i = 0; i < 2; i++) out[1 + i] = amp__tensor_view(at, at->ndim - 1, at->size + 1, at->stride + 1, at->offset + i * at->stride[0]);
+  if (out[1] && out[2] && (rc = amp__cpu_row(AMP_OP_add, 2, c->in, 1, &sum, NULL)) == 0) rc = amp__cpu_row(AMP_OP_layer_norm, 3, in, 3, out, c->a);
+  amp__free(out[1]);
+  amp__free(out[2]);
+  return rc;
+}
+
 int amp__cpu_rms_norm(amp_call *c) { /* input weight?; shape eps: absent, the computing type's last place */
   double last = c->in[0]->dtype == AMP_FLOAT64 ? DBL_EPSILON : FLT_EPSILON;
   ln k = {.rms = true, .eps = c->a[9].i == AMP_NONE ? last : c->a[9].f};
@@ -212,9 +225,10 @@ out:
   return rc;
 }
 
-int amp__cpu_layer_norm_backward(amp_call *c) { /* grad input mean rstd weight? sum? */
+int amp__cpu_layer_norm_backward(amp_call *c) { /* grad input mean rstd weight? sum?; shape also */
   ln k = {.rms = false};
-  return backward(&k, c, c->in[2], c->in[3], amp__nn_arg(c, 4), amp__nn_arg(c, 5));
+  int rc = backward(&k, c, c->in[2], c->in[3], amp__nn_arg(c, 4), amp__nn_arg(c, 5));
+  return rc == 0 && c->out[3] ? amp__cpu_row(AMP_OP_cast, 1, &c->out[0], 1, &c->out[3], c->a + 9) : rc;
 }
 
 int amp__cpu_rms_norm_backward(amp_call *c) { /* grad input rstd weight? sum? */

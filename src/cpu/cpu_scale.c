@@ -244,7 +244,7 @@ double amp__cpu_norm_part(const amp_tensor *t, double p)
 
 /* Overflow: back off once the hysteresis is spent. Clean: grow after growth_interval updates in a row. */
 int amp__cpu_scale_update(const float *scale, const float *inv, float *scale_to, float *inv_to, double *tracker, double *hyst,
-                          const float *const *found, int nfound, const amp_scaler_options *o)
+                          const float *const *found, int nfound, amp_tensor *const *look, int nlook, const amp_scaler_options *o)
 {
   bool any = false;
   for (int i = 0; i < nfound; i++) any |= *found[i] != 0;

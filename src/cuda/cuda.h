@@ -45,6 +45,7 @@ typedef struct amp_cuda_device {
   bool capture;                /* a step is being captured, by this thread: */
   pthread_t capturer;
   int outer;                   /* the stream it uses otherwise */
+  cudaGraphNode_t first;       /* the node that fetches arguments (cuda_capture.c) */
   const uint64_t *random;      /* its cell of random numbers, */
   uint64_t draws;              /* of which it draws so many */
   struct amp_branches *branches; /* and what of it waits for what (cuda_branches.c), or NULL */
@@ -88,8 +89,11 @@ int amp__cuda_reached(int index, void *mark);
 /* -- Captured steps (cuda_capture.c) ------------------------------------------- */
 int amp__cuda_capture_begin(int index, void *cell);
 int amp__cuda_capture_end(int index, void **graph, uint64_t *random);
-int amp__cuda_capture_replay(int index, void *graph);
+int amp__cuda_capture_replay(int index, void *graph, const amp_start *start);
 void amp__cuda_capture_free(int index, void *graph);
+/* The first node of every graph (kernels/start.cu): launched with nothing to do, then given what a replay begins with */
+void amp__cuda_start(void);
+int amp__cuda_start_with(cudaGraphExec_t graph, cudaGraphNode_t node, const amp_start *start);
 /* n bytes of the host's to the device, as a launch's argument (at most AMP_CUDA_UPLOAD): no memory must stay */
 int amp__cuda_upload(void *dst, const void *src, size_t n);
 /* A scratch tensor (uint8) of the device, to be freed when the launches are queued */
@@ -108,10 +112,11 @@ int amp__cuda_check_cast(const amp_tensor *t, int dtype);
 int amp__cuda_optim_step(int kind, const amp_hyper *h, amp_optim_chunk *chunks, int n, const float *const *found, int nfound);
 /* hyper-parameters from device memory (there NULL: h); h still says which kernel (kind, amsgrad) */
 int amp__cuda_optim_step_at(int kind, const amp_hyper *h, const amp_hyper *there, amp_optim_chunk *chunks, int n, const float *const *found, int nfound);
+int amp__cuda_optim_step_look(int kind, const amp_hyper *h, const amp_hyper *there, amp_optim_chunk *chunks, int n, const float *const *found, int nfound, float *mark);
 int amp__cuda_check_many(amp_tensor *const *t, int n, float *found);
 int amp__cuda_norm_many(amp_tensor *const *t, const float *const *factor, int n, double p, double *out); /* kernels/clip.cu */
 int amp__cuda_check_scale(amp_tensor *t, const float *inv, float *found);
-int amp__cuda_scale_update(const float *scale, const float *inv, float *scale_to, float *inv_to, double *tracker, double *hyst, const float *const *found, int nfound, const amp_scaler_options *o);
+int amp__cuda_scale_update(const float *scale, const float *inv, float *scale_to, float *inv_to, double *tracker, double *hyst, const float *const *found, int nfound, amp_tensor *const *look, int nlook, const amp_scaler_options *o);
 
 /* -- Random numbers: Philox; a launch draws `n` counters -------------------------- */
 /* The first counter; in a captured step cell[0] is the seed and cell[1] is added to the counter (NULL: neither). */

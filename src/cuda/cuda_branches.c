@@ -7,10 +7,11 @@
 ** reads after they wrote it, or writes after they used it; memory is known by its
 ** addresses, so a block that is freed and used again is in order, too. Units that
 ** others of the set wait for anyway are left out (a set of bits for each unit says
-** what is above it). Between rows the stream depends on all units that nobody
-** waits for yet: whatever is launched there without being a row (an optimizer's
-** step, a copy) waits for everything, is seen by the next row, and everything
-** later waits for it.
+** what is above it). A check of gradients, an optimizer's step and an update of the
+** scale are units, too, which tell what they use by addresses (parts). Otherwise
+** the stream depends on all units that nobody waits for yet: whatever else is
+** launched there (a copy, a norm) waits for everything, is seen by the next unit,
+** and everything later waits for it.
 */
 #include <stdlib.h>
 #include <string.h>
@@ -49,8 +50,7 @@ static void *more(void *list, int n, int *cap, size_t size)
 
 /* -- The stream --------------------------------------------------------------- */
 
-/* The nodes it depends on now */
-static int depends(const amp_cuda_device *d, const cudaGraphNode_t **nodes)
+int amp__branches_depends(const amp_cuda_device *d, const cudaGraphNode_t **nodes)
 {
   enum cudaStreamCaptureStatus status;
   size_t n = 0;
@@ -74,21 +74,6 @@ static bool tell(const amp_branches *b, cudaGraphNode_t *nodes, int n, bool add)
 #endif
   if (e != cudaSuccess) cudaGetLastError();
   return e == cudaSuccess;
-}
-
-/* A node that does nothing, before all others: what depends on nothing has something to depend on */
-static bool make_root(const amp_branches *b, cudaGraphNode_t *root)
-{
-  enum cudaStreamCaptureStatus status;
-  cudaGraph_t graph = NULL;
-#if CUDART_VERSION >= 13000
-  cudaError_t e = cudaStreamGetCaptureInfo(b->d->stream, &status, NULL, &graph, NULL, NULL, NULL);
-#else
-  cudaError_t e = cudaStreamGetCaptureInfo(b->d->stream, &status, NULL, &graph, NULL, NULL);
-#endif
-  if (e == cudaSuccess) e = cudaGraphAddEmptyNode(root, graph, NULL, 0);
-  if (e != cudaSuccess) cudaGetLastError();
-  return e == cudaSuccess && tell(b, root, 1, false);
 }
 
 /* Is it what it was told? */
@@ -196,21 +181,24 @@ static void touch_call(amp_branches *b, const amp_call *c)
   for (int i = 0; i < c->nout; i++) touch_tensor(b, c->out[i], true);
 }
 
-/* -- Rows ----------------------------------------------------------------------------- */
+/* -- Rows and parts ------------------------------------------------------------------- */
 
-void amp__branches_enter(amp_branches *b, const amp_call *c)
+/* What is touched until `start` it waits for. Units call each other: the outermost counts. */
+static void open_unit(amp_branches *b)
 {
   const cudaGraphNode_t *nodes;
-  if (b->lost) return;
-  if (b->depth++) { touch_call(b, c); return; }
-  int n = depends(b->d, &nodes);
+  if (b->lost || b->depth++) return;
+  int n = amp__branches_depends(b->d, &nodes);
   if (n < 0) { b->lost = true; return; }
   if (!as_told(b, nodes, n) || b->n == UNITS) rebase(b, nodes, n);
   memset(b->need, 0, sizeof b->need);
   b->nmine = b->ndirect = 0;
   b->inside = b->alone = false;
-  touch_call(b, c);
-  if (b->lost) return;
+}
+
+static void start(amp_branches *b)
+{
+  if (b->lost || b->inside) return;
   b->ngiven = 0;
   if (b->ndirect == 0) wait_for(b, 0);
   for (int i = 0; i < b->ndirect; i++) { /* those that no other of them waits for */
@@ -222,12 +210,20 @@ void amp__branches_enter(amp_branches *b, const amp_call *c)
   b->inside = true;
 }
 
+void amp__branches_enter(amp_branches *b, const amp_call *c)
+{
+  open_unit(b);
+  touch_call(b, c);
+  start(b);
+}
+
 void amp__branches_leave(amp_branches *b)
 {
   const cudaGraphNode_t *nodes;
   if (b->lost || --b->depth) return;
+  start(b); /* a part that failed before its first launch */
   b->inside = false;
-  int n = depends(b->d, &nodes);
+  int n = amp__branches_depends(b->d, &nodes);
   if (n < 0) { b->lost = true; return; }
   if (as_told(b, nodes, n)) { gather(b); return; } /* it launched nothing */
   int u = b->n;
@@ -272,7 +268,7 @@ bool amp__cuda_chains(void)
   if (d->capture) { /* after one kernel, and nothing else */
     const cudaGraphNode_t *nodes;
     enum cudaGraphNodeType type;
-    return depends(d, &nodes) == 1 && cudaGraphNodeGetType(nodes[0], &type) == cudaSuccess && type == cudaGraphNodeTypeKernel;
+    return amp__branches_depends(d, &nodes) == 1 && cudaGraphNodeGetType(nodes[0], &type) == cudaSuccess && type == cudaGraphNodeTypeKernel;
   }
 #endif
   return true;
@@ -282,6 +278,30 @@ static amp_branches *current(void)
 {
   amp_cuda_device *d = amp__cuda_here();
   return d && d->capture ? d->branches : NULL;
+}
+
+void amp__cuda_part_begin(void)
+{
+  amp_branches *b = current();
+  if (b) open_unit(b);
+}
+
+void amp__cuda_part_start(void)
+{
+  amp_branches *b = current();
+  if (b && b->depth == 1) start(b);
+}
+
+void amp__cuda_part_end(void)
+{
+  amp_branches *b = current();
+  if (b) amp__branches_leave(b);
+}
+
+void amp__cuda_touch_bytes(const void *p, size_t n, bool write)
+{
+  amp_branches *b = current();
+  if (b && b->depth && p) touch(b, (uintptr_t)p, (uintptr_t)p + n, write);
 }
 
 void amp__cuda_touch(const amp_tensor *t, bool write)
@@ -324,17 +344,15 @@ void amp__branches_changed(amp_branches *b, const amp_storage *s)
 
 amp_branches *amp__branches_new(amp_cuda_device *d)
 {
-  cudaGraphNode_t root;
-  if (!amp__cuda_branches) return NULL;
+  if (!amp__cuda_branches || d->first == NULL) return NULL;
   amp_branches *b = calloc(1, sizeof *b);
   if (b == NULL) return NULL;
   b->d = d;
-  if ((b->unit = calloc(UNITS, sizeof *b->unit)) == NULL || !make_root(b, &root)) {
-    free(b->unit);
+  if ((b->unit = calloc(UNITS, sizeof *b->unit)) == NULL) {
     free(b);
     return NULL;
   }
-  rebase(b, &root, 1);
+  rebase(b, &d->first, 1); /* what depends on nothing else depends on it */
   gather(b);
   return b;
 }

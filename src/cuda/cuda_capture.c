@@ -7,10 +7,24 @@
 ** uses; that one waits before and after. Only the thread that began may launch
 ** meanwhile: launches of others would be part of the graph (cuda_device.c refuses
 ** them).
+**
+** A graph begins with one node that fetches the step's arguments and random numbers.
+** What it fetches, and whether it runs at all, is set before a launch and holds
+** for that one: launches that are still waiting have their own.
 */
 #include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
 #include "cuda_branches.h"
 #include "cuda_core.h"
+
+typedef struct step {
+  cudaGraph_t graph;      /* what nodes are named in */
+  cudaGraphExec_t run;
+  cudaGraphNode_t first;
+  amp_start start;        /* as it was set last */
+  bool idle;              /* the first node does not run */
+} step;
 
 int amp__cuda_capture_begin(int index, void *cell)
 {
@@ -24,6 +38,9 @@ int amp__cuda_capture_begin(int index, void *cell)
   d->random = cell;
   d->draws = 0;
   d->capture = true;
+  amp__cuda_start();
+  const cudaGraphNode_t *first;
+  d->first = amp__branches_depends(d, &first) == 1 ? first[0] : NULL;
   d->branches = amp__branches_new(d);
   return 0;
 }
@@ -32,7 +49,7 @@ int amp__cuda_capture_end(int index, void **graph, uint64_t *random)
 {
   amp_cuda_device *d = amp__cuda_enter(index);
   cudaGraph_t g = NULL;
-  cudaGraphExec_t e = NULL;
+  step *k = NULL;
   if (d == NULL) return AMP_E_DEVICE;
   d->capture = false;
   amp__cuda_choose(index, d->outer);
@@ -43,9 +60,19 @@ int amp__cuda_capture_end(int index, void **graph, uint64_t *random)
   if (graph == NULL) {
     cudaGetLastError();
     rc = 0;
-  } else if (rc == 0 && (rc = amp__cuda_check(err, "capturing a step")) == 0 && (rc = amp__cuda_check(cudaGraphInstantiate(&e, g, 0), "making a graph of a step")) == 0) *graph = e;
+  } else if (rc == 0 && (rc = amp__cuda_check(err, "capturing a step")) == 0) {
+    if ((k = calloc(1, sizeof *k)) == NULL) rc = amp__fail(AMP_E_MEMORY, "no memory for a captured step");
+    else if ((rc = amp__cuda_check(cudaGraphInstantiate(&k->run, g, 0), "making a graph of a step")) == 0) {
+      k->graph = g;
+      k->first = d->first;
+      *graph = k;
+    }
+  }
   if (err != cudaSuccess) cudaGetLastError(); /* told, or no matter */
-  if (g) cudaGraphDestroy(g);
+  if (rc < 0 || graph == NULL) {
+    free(k);
+    if (g) cudaGraphDestroy(g);
+  }
   return rc;
 }
 
@@ -62,17 +89,39 @@ static int follow(cudaStream_t next, cudaStream_t first)
   return rc;
 }
 
-int amp__cuda_capture_replay(int index, void *graph)
+static int prepare(step *k, const amp_start *start)
+{
+  bool idle = start->n == 0 && start->cell == NULL;
+  if (k->first == NULL) return idle ? 0 : amp__fail(AMP_E_INTERNAL, "the captured step has no place for its arguments");
+  if (idle != k->idle) {
+    int rc = amp__cuda_check(cudaGraphNodeSetEnabled(k->run, k->first, !idle), "a captured step's arguments");
+    if (rc < 0) return rc;
+    k->idle = idle;
+  }
+  if (idle || memcmp(start, &k->start, sizeof *start) == 0) return 0;
+  int rc = amp__cuda_start_with(k->run, k->first, start);
+  if (rc == 0) k->start = *start;
+  return rc;
+}
+
+int amp__cuda_capture_replay(int index, void *graph, const amp_start *start)
 {
   amp_cuda_device *d = amp__cuda_enter(index);
   if (d == NULL) return AMP_E_DEVICE;
   cudaStream_t s = amp__cuda_stream();
-  int rc = follow(d->stream, s);
-  if (rc == 0) rc = amp__cuda_check(cudaGraphLaunch(graph, d->stream), "replaying a step");
+  step *k = graph;
+  int rc = prepare(k, start);
+  if (rc == 0) rc = follow(d->stream, s);
+  if (rc == 0) rc = amp__cuda_check(cudaGraphLaunch(k->run, d->stream), "replaying a step");
   return rc < 0 ? rc : follow(s, d->stream);
 }
 
 void amp__cuda_capture_free(int index, void *graph)
 {
-  if (!amp__cuda_forked() && amp__cuda_enter(index)) cudaGraphExecDestroy(graph);
+  step *k = graph;
+  if (!amp__cuda_forked() && amp__cuda_enter(index)) {
+    cudaGraphExecDestroy(k->run);
+    cudaGraphDestroy(k->graph);
+  }
+  free(k);
 }

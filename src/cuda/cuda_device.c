@@ -282,6 +282,7 @@ const char *amp_plugin_init(uint64_t hash, amp_device_ops *devices)
   g->copy = amp__cuda_transfer;
   g->sync = amp__cuda_sync;
   g->optim_step = amp__cuda_optim_step_at;
+  g->optim_step_look = amp__cuda_optim_step_look;
   g->check_scale = amp__cuda_check_scale;
   g->check_many = amp__cuda_check_many;
   g->norm_many = amp__cuda_norm_many;

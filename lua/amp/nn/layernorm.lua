@@ -3,8 +3,11 @@ local amp = require 'amp'
 local options = require 'amp.options'
 local Module = require 'amp.nn.module'
 local raise = require('amp.error').throw
+local ref_t = require('amp.ffi').ref_t
+local istype = require('ffi').istype
 
-local layer_norm, rms_norm, group_norm, local_response_norm = amp.layer_norm, amp.rms_norm, amp.group_norm, amp.local_response_norm
+local layer_norm, add_layer_norm, rms_norm = amp.layer_norm, amp.add_layer_norm, amp.rms_norm
+local group_norm, local_response_norm = amp.group_norm, amp.local_response_norm
 
 -- sizes of the last dimensions, as a list
 local function sizes(op, shape)
@@ -36,6 +39,31 @@ end
 --- @tparam Tensor x ... x shape
 function LayerNorm:forward(x) return (layer_norm(x, self.shape, self.weight, self.bias, self.eps)) end
 LayerNorm.transient = LayerNorm.forward
+
+-- May x and the residual go through the one op? Without broadcasting, and where nothing of the module's call is changed.
+local function joins(self, x, residual)
+  if self.transient ~= self.forward or rawget(self, '.hooks') or not istype(ref_t, x) or not istype(ref_t, residual) then return false end
+  local a, b = x.ptr_, residual.ptr_
+  if a == nil or b == nil or a.device ~= b.device or a.device_index ~= b.device_index or a.ndim ~= b.ndim then return false end
+  for d = 0, a.ndim - 1 do
+    if a.size[d] ~= b.size[d] then return false end
+  end
+  return true
+end
+
+--- self(x + residual) and x + residual: what stands between two blocks of a network whose norms come first (pre-norm).
+-- Values and gradients are those of the two ops. It is one op: on a GPU the sum isn't read again for the norm, and in
+-- backward one pass makes the gradients of x and of the residual, each in its dtype.
+-- @tparam Tensor x ... x shape
+-- @tparam Tensor residual what is added to x, broadcast as in `+`
+-- @treturn Tensor the sum, normalised
+-- @treturn Tensor x + residual
+-- @usage local y, x = self.norm:forward_add(x, self.attention(y))
+function LayerNorm:forward_add(x, residual)
+  if joins(self, x, residual) then return add_layer_norm(x, residual, self.shape, self.weight, self.bias, self.eps) end
+  local sum = x + residual
+  return self(sum), sum
+end
 
 function LayerNorm:extra_repr() return table.concat(self.shape, 'x') end
 

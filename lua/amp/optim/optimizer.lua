@@ -318,6 +318,11 @@ end
 --- Whether a value is one of these optimizers.
 function M.is(v) return type(v) == 'table' and rawget(v, '_handle') ~= nil and rawget(v, 'class') ~= nil end
 
+local step = Optimizer.step
+
+--- Whether nothing of the user's runs between a call of an optimizer's step and the library's.
+function M.steps_at_once(v) return M.is(v) and v.step == step and not v._side end
+
 --- Make a class.
 -- @tparam table class {name, kind, defaults, aliases}
 -- @treturn table callable: class(params, options)
