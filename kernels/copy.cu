@@ -192,7 +192,7 @@ extern "C" {
 
 int amp__cuda_copy_to(amp_tensor *dst, const amp_tensor *src) { return copy_for(dst, src, AMP_OP_copy); }
 int amp__cuda_clone(amp_call *c) { return copy_for(c->out[0], c->in[0], AMP_OP_clone); }
-int amp__cuda_cast(amp_call *c) { return copy_for(c->out[0], c->in[0], AMP_OP_cast); }
+int amp__cuda_cast(amp_call *c) { return amp__cuda_start_casts(c->in[0], c->out[0]) ? 0 : copy_for(c->out[0], c->in[0], AMP_OP_cast); }
 
 int amp__cuda_fill_value(amp_tensor *t, double v)
 {

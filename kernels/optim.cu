@@ -267,38 +267,43 @@ template <class T, int WHAT, int MOST> __global__ void __launch_bounds__(THREADS
 enum { KEEP = 64 }; /* a block of more parameters is for the other kernel */
 
 /* Whether this thread's share of all gradients of the launch has one that is not finite */
-template <int MOST> __device__ __forceinline__ int bad_gradients(const list<MOST> &l)
+enum { TURNS = 8 }; /* asked for at once */
+typedef struct glance { amp_raw x[TURNS]; int32_t dtype[TURNS], i; } glance; /* i: the parameter that the last one was of */
+
+/* Ask for what this thread looks at from unit u on; what must be read one by one is looked at */
+template <int MOST> __device__ __forceinline__ int ask_gradients(const list<MOST> &l, uint32_t u, glance &t)
 {
-  enum { TURNS = 4 };
   const header &o = l.head;
-  int bad = 0, i = 0;
-  for (uint32_t u = threadIdx.x; u < o.total; u += TURNS * THREADS) {
-    amp_raw x[TURNS];
-    int dtype[TURNS];
+  int bad = 0;
 #pragma unroll
-    for (int j = 0; j < TURNS; j++) {
-      const uint32_t v = u + j * THREADS;
-      x[j].a = x[j].b = make_uint4(0, 0, 0, 0);
-      dtype[j] = AMP_FLOAT32;
-      if (v < o.total) {
-        while (i + 1 < o.n && l.c[i + 1].at <= v) i++;
-        const chunk &k = l.c[i];
-        const int64_t e = (int64_t)(v - k.at) * N;
-        dtype[j] = k.grad_dtype;
-        if (e + N <= k.n) amp_ask(x[j], k.grad, k.grad_dtype, e);
-        else
-          for (int64_t q = e; q < k.n; q++) bad |= amp_bad_value(amp_load<float>(k.grad, k.grad_dtype, q));
-      }
+  for (int j = 0; j < TURNS; j++) {
+    const uint32_t v = u + j * THREADS;
+    t.x[j].a = t.x[j].b = make_uint4(0, 0, 0, 0);
+    t.dtype[j] = AMP_FLOAT32;
+    if (v < o.total) {
+      while (t.i + 1 < o.n && l.c[t.i + 1].at <= v) t.i++;
+      const chunk &k = l.c[t.i];
+      const int64_t e = (int64_t)(v - k.at) * N;
+      t.dtype[j] = k.grad_dtype;
+      if (e + N <= k.n) amp_ask(t.x[j], k.grad, k.grad_dtype, e);
+      else
+        for (int64_t q = e; q < k.n; q++) bad |= amp_bad_value(amp_load<float>(k.grad, k.grad_dtype, q));
     }
-#pragma unroll
-    for (int j = 0; j < TURNS; j++) bad |= amp_bad_quad(x[j].a, dtype[j]) | amp_bad_quad(x[j].b, dtype[j]);
   }
+  return bad;
+}
+
+__device__ __forceinline__ int bad_of(const glance &t)
+{
+  int bad = 0;
+#pragma unroll
+  for (int j = 0; j < TURNS; j++) bad |= amp_bad_quad(t.x[j].a, t.dtype[j]) | amp_bad_quad(t.x[j].b, t.dtype[j]);
   return bad;
 }
 
 template <int WHAT> __device__ __forceinline__ int kind_of(const header &o) { return WHAT == ADAM ? o.kind : (int)AMP_SGD; }
 
-template <int WHAT, int MOST, bool LOOK> __global__ void __launch_bounds__(THREADS, LOOK ? 2 : WHAT == SGD ? 5 : WHAT == MOMENTUM ? 4 : 3) quick_kernel(const __grid_constant__ list<MOST> l)
+template <int WHAT, int MOST, bool LOOK> __global__ void __launch_bounds__(THREADS, LOOK ? 1 : WHAT == SGD ? 5 : WHAT == MOMENTUM ? 4 : 3) quick_kernel(const __grid_constant__ list<MOST> l)
 {
   __shared__ consts<float> shared[KEEP];
   const header &o = l.head;
@@ -337,8 +342,17 @@ template <int WHAT, int MOST, bool LOOK> __global__ void __launch_bounds__(THREA
     }
     if (!begun) {
       const int q = lo + (int)threadIdx.x;
+      glance t;
+      t.i = 0;
+      if constexpr (LOOK) { bad |= ask_gradients(l, threadIdx.x, t); }
       if (threadIdx.x < KEEP && q < o.n && l.c[q].at < to) prepare(shared[threadIdx.x], kind, o.there ? *o.there : o.h, l.c[q]);
-      if constexpr (LOOK) { bad |= bad_gradients(l); }
+      if constexpr (LOOK) {
+        bad |= bad_of(t);
+        for (uint32_t v = threadIdx.x + TURNS * THREADS; v < o.total; v += TURNS * THREADS) {
+          bad |= ask_gradients(l, v, t);
+          bad |= bad_of(t);
+        }
+      }
       if (__syncthreads_or(bad)) {
         if (LOOK && blockIdx.x == 0 && threadIdx.x == 0) *o.mark = 1.f;
         return;

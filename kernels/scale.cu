@@ -112,24 +112,28 @@ __global__ void any_of(const amp_found_list f, float *cell)
 /* The scaler's cells in an update */
 typedef struct cells { const float *scale, *inv; float *scale_to, *inv_to; double *tracker, *hyst; } cells;
 
+typedef struct values { float scale, inv; double tracker, hyst; } values;
+__device__ __forceinline__ values read(const cells &c) { return { *c.scale, *c.inv, *c.tracker, *c.hyst }; } /* at once */
+
 /* As amp__cpu_scale_update, which says why */
-__device__ __forceinline__ void advance(const cells &c, bool any, const amp_scaler_options &o)
+__device__ __forceinline__ void advance(const cells &c, values v, bool any, const amp_scaler_options &o)
 {
-  double s = *c.scale;
-  *c.scale_to = (float)s;
-  *c.inv_to = *c.inv;
+  double s = v.scale;
+  *c.scale_to = v.scale;
+  *c.inv_to = v.inv;
   if (o.growth_interval == 0) return;
   if (any) {
     *c.tracker = 0;
-    if (*c.hyst > (double)o.hysteresis) *c.hyst = (double)o.hysteresis;
-    if (*c.hyst > 0) *c.hyst -= 1;
-    if (*c.hyst > 0) return;
+    if (v.hyst > (double)o.hysteresis) v.hyst = (double)o.hysteresis;
+    if (v.hyst > 0) v.hyst -= 1;
+    *c.hyst = v.hyst;
+    if (v.hyst > 0) return;
     s *= o.backoff_factor;
-    if (s < o.min_scale) s = fmin((double)*c.scale_to, o.min_scale);
+    if (s < o.min_scale) s = fmin((double)v.scale, o.min_scale);
     if (1 / s > (double)FLT_MAX) return;
   } else {
-    *c.tracker += 1;
-    if (*c.tracker < (double)o.growth_interval) return;
+    *c.tracker = v.tracker + 1;
+    if (v.tracker + 1 < (double)o.growth_interval) return;
     *c.tracker = 0;
     *c.hyst = (double)o.hysteresis;
     s *= o.growth_factor;
@@ -137,23 +141,26 @@ __device__ __forceinline__ void advance(const cells &c, bool any, const amp_scal
     if (s > (double)FLT_MAX) return;
   }
   *c.scale_to = (float)s;
-  *c.inv_to = (float)(1 / (double)*c.scale_to);
+  *c.inv_to = (float)(1 / (double)(float)s);
 }
 
 __global__ void update(const cells c, const amp_found_list f, const amp_scaler_options o)
 {
   bool any = false;
+  const values v = read(c);
   for (int i = 0; i < f.n; i++) any |= *f.cell[i] != 0;
-  advance(c, any, o);
+  advance(c, v, any, o);
 }
 
 /* The same where gradients lie as they were checked: a look at them takes less than the wait for the step that checks them */
-__global__ void __launch_bounds__(1024) update_looking(const cells c, const amp_found_list f, const amp_scaler_options o, const __grid_constant__ many<AMP_LOOK_MOST> m)
+__global__ void __launch_bounds__(1024, 1) update_looking(const cells c, const amp_found_list f, const amp_scaler_options o, const __grid_constant__ many<AMP_LOOK_MOST> m)
 {
   int bad = (int)threadIdx.x < f.n ? *f.cell[threadIdx.x] != 0 : 0;
+  values v = {};
+  if (threadIdx.x == 0) v = read(c);
   bad |= bad_tiles(m, threadIdx.x / 256, blockDim.x / 256);
   bad = __syncthreads_or(bad);
-  if (threadIdx.x == 0) advance(c, bad != 0, o);
+  if (threadIdx.x == 0) advance(c, v, bad != 0, o);
 }
 
 } // namespace

@@ -539,9 +539,9 @@ AMP_API int amp_optim_set_steps(amp_state *S, amp_optim *o, int group, int param
 ** the calls were made again. The host's part (Lua, C) does not repeat. Nothing in between may wait for the device. */
 
 typedef struct amp_capture amp_capture;
-/* Begins to capture what S gives a device (index from 0). The capture is the caller's; NULL: error, such as a device
-** that has no graphs. */
-AMP_API amp_capture *amp_capture_begin(amp_state *S, int device, int index);
+/* Begins to capture what S gives a device (index from 0). own: n tensors, counted, that replays put arguments into; NULL: an
+** argument that stays. The capture is the caller's; NULL: error, such as a device that has no graphs. */
+AMP_API amp_capture *amp_capture_begin(amp_state *S, int device, int index, amp_tensor *const *own, int n);
 /* Ends it; keep 0: what was captured failed, its gradients become nil. <0: error, as where something in between
 ** waited. */
 AMP_API int amp_capture_end(amp_state *S, amp_capture *c, int keep);
@@ -550,10 +550,10 @@ AMP_API int amp_capture_end(amp_state *S, amp_capture *c, int keep);
 AMP_API int amp_scaler_keep(amp_state *S, amp_scaler *s);
 /* Hyper-parameters of an optimizer's captured step in the next replays, one amp_hyper for each group. */
 AMP_API int amp_capture_hyper(amp_state *S, amp_capture *c, const amp_optim *o, const amp_hyper *h, int n);
-/* Runs all that was captured once more, with the values of given[i] in own[i], n tensors of the device that the step was
-** captured with: same shapes; a given one of the same dtype and strides is copied by the graph itself, if it changed since
-** the last time. NULLs and pairs of one tensor are skipped. Does not wait. */
-AMP_API int amp_capture_replay(amp_state *S, amp_capture *c, amp_tensor *const *own, amp_tensor *const *given, int n);
+/* Runs all that was captured once more, with the values of given[i] in own[i]: same shapes; a given one of the same dtype and
+** strides is copied by the graph itself, if it changed since the last time. NULLs and the step's own tensor are skipped.
+** Does not wait. */
+AMP_API int amp_capture_replay(amp_state *S, amp_capture *c, amp_tensor *const *given, int n);
 /* Frees the capture and its graph. NULL is harmless. */
 AMP_API void amp_capture_free(amp_capture *c);
 

@@ -38,7 +38,7 @@ enum {
   HUGE_PAGE = 2 << 20, HUGE_MIN = 1 << 20,
   CHUNK = 32 << 20, CHUNK_AFTER = 1 << 20, CHUNK_MAX = 8 << 20,
   INDICES = 16, BATCH = 64 << 10, TROUGH_MIN = 32 << 20,
-  FALLOW_MAX = 64 << 10, FALLOW = 16, OLDEST_MAX = 4 << 20  /* of captured steps */
+  FALLOW_MAX = 2 << 20, FALLOW = 16, OLDEST_MAX = 4 << 20  /* of captured steps */
 };
 #define BLOCK_MAX ((size_t)1 << 47)
 #define PACE_DEFAULT ((int64_t)4 << 20)
@@ -609,7 +609,7 @@ static piece *take_oldest(piece **at, int cls)
     n++;
   }
   piece *p = *at;
-  if (p == NULL || (class_bytes(cls) <= FALLOW_MAX && n < FALLOW)) return NULL;
+  if (p == NULL || (n < FALLOW && (size_t)n * class_bytes(cls) < FALLOW_MAX)) return NULL;
   *at = NULL;
   return p;
 }

@@ -22,7 +22,7 @@ enum { RANDOM_BYTES = 16 };
 typedef struct noted { amp_storage *s; void *data; amp_tensor *leaf; int32_t bumps; } noted; /* data NULL: only changed; leaf: a parameter that lies there, counted */
 typedef struct hyper { const amp_optim *o; int n; amp_tensor *cell; amp_hyper *sent; bool fresh; } hyper;
 typedef struct gradient { amp_tensor *leaf, *was; } gradient; /* was: borrowed, compared only */
-typedef struct argument { const amp_storage *from; const void *data; uint32_t mark, version, own; } argument; /* what lies in the step's own tensor, at its version */
+typedef struct argument { amp_tensor *to; const amp_storage *from; const void *data; uint32_t mark, version, own; } argument; /* what lies in the step's own tensor `to` (counted), at its version */
 typedef struct shadow { amp_tensor *leaf, *copy; bool right; } shadow; /* right: when the step ends, too */
 
 struct amp_capture {
@@ -172,6 +172,7 @@ void amp_capture_free(amp_capture *c)
     amp__free(c->note[i].leaf);
   }
   for (int i = 0; i < c->nh; i++) { amp__free(c->h[i].cell); free(c->h[i].sent); }
+  for (int i = 0; i < c->narg; i++) amp__free(c->arg[i].to);
   for (int i = 0; i < c->ng; i++) amp__free(c->g[i].leaf);
   for (int i = 0; i < c->nsh; i++) { amp__free(c->sh[i].leaf); amp__free(c->sh[i].copy); }
   amp__free(c->random);
@@ -181,7 +182,7 @@ void amp_capture_free(amp_capture *c)
   (void)S;
 }
 
-amp_capture *amp_capture_begin(amp_state *S, int device, int index)
+amp_capture *amp_capture_begin(amp_state *S, int device, int index, amp_tensor *const *own, int n)
 {
   AMP_ENTER(S);
   int64_t two = 2;
@@ -197,8 +198,15 @@ amp_capture *amp_capture_begin(amp_state *S, int device, int index)
   c->index = index;
   c->casts = S->casts;
   c->cached_casts = S->cached_casts;
+  if (n > 0 && (c->arg = calloc((size_t)n, sizeof *c->arg)) == NULL) {
+    amp__nomem(sizeof *c->arg * (size_t)n);
+    free(c);
+    return NULL;
+  }
+  for (; c->narg < n; c->narg++)
+    if ((c->arg[c->narg].to = own[c->narg]) != NULL) amp__retain(own[c->narg]);
   if ((c->random = amp__tensor_make(AMP_INT64, device, index, 1, &two)) == NULL || (c->pool = amp__private_open(device, index)) == NULL
-      || amp__devices[device].capture_begin(index, amp__data(c->random)) < 0) {
+      || amp__devices[device].capture_begin(index, amp__data(c->random), own, n) < 0) {
     amp_capture_free(c);
     return NULL;
   }
@@ -297,10 +305,11 @@ static int copy(amp_tensor *own, amp_tensor *given)
 }
 
 /* Let the next replay find what is given in its own tensor */
-static int take(amp_capture *c, amp_start *start, argument *k, amp_tensor *own, amp_tensor *given)
+static int take(amp_capture *c, amp_start *start, argument *k, amp_tensor *given)
 {
   static _Atomic uint32_t last;
   amp_storage *from = given->storage;
+  amp_tensor *own = k->to;
   if (own == given || own->numel == 0) return 0;
   if (own->device != c->device || !amp__same_size(own, given)) return amp__fail(AMP_E_SHAPE, "an argument of the captured step is %s, it was captured with %s", amp__tensor_str(given), amp__tensor_str(own));
   bool there = given->device == c->device && own->device_index == c->index && same_place(own, given), seen = from->mark != 0;
@@ -311,28 +320,30 @@ static int take(amp_capture *c, amp_start *start, argument *k, amp_tensor *own, 
     k->from = NULL;
     return rc;
   }
+  start->copy[start->n].argument = (int)(k - c->arg);
   start->copy[start->n].to = amp__data(own);
   start->copy[start->n].from = amp__data(given);
   start->copy[start->n++].bytes = (size_t)own->numel * amp__dtype_size[own->dtype];
   amp__touch(given);
   amp__bump(own);
   if (!seen && (from->mark = ++last) == 0) from->mark = ++last;
-  *k = (argument){ from, amp__data(given), from->mark, from->version, amp__version(own) };
+  *k = (argument){ own, from, amp__data(given), from->mark, from->version, amp__version(own) };
   return 0;
 }
 
-int amp_capture_replay(amp_state *S, amp_capture *c, amp_tensor *const *own, amp_tensor *const *given, int n)
+/* What was to be copied was not */
+static void forget(amp_capture *c)
+{
+  for (int i = 0; i < c->narg; i++) c->arg[i].from = NULL;
+}
+
+int amp_capture_replay(amp_state *S, amp_capture *c, amp_tensor *const *given, int n)
 {
   AMP_ENTER(S);
-  amp_start start = { .n = 0 };
+  amp_start start;
   if (c->graph == NULL) return amp__fail(AMP_E_STATE, "nothing was captured");
-  if (n > c->narg) {
-    argument *more = realloc(c->arg, sizeof *more * (size_t)n);
-    if (more == NULL) return amp__nomem(sizeof *more * (size_t)n);
-    memset(more + c->narg, 0, sizeof *more * (size_t)(n - c->narg));
-    c->arg = more;
-    c->narg = n;
-  }
+  if (n != c->narg) return amp__fail(AMP_E_ARGUMENT, "a replay gets %d arguments, the step was captured with %d", n, c->narg);
+  memset(&start, 0, sizeof start); /* compared by its bytes */
   for (int i = 0; i < c->cap; i++)
     if ((c->note[i].data && c->note[i].s->data != c->note[i].data) || (c->note[i].leaf && c->note[i].leaf->storage != c->note[i].s))
       return amp__fail(AMP_E_STATE, "a tensor of the captured step has moved (an optimizer took a parameter in, or the model went to another device or dtype): capture the step anew");
@@ -342,8 +353,8 @@ int amp_capture_replay(amp_state *S, amp_capture *c, amp_tensor *const *own, amp
     if (ag == NULL || ag->shadow != c->sh[i].copy) return amp__fail(AMP_E_STATE, "a parameter's low-precision copy is no longer the captured step's: capture the step anew");
   }
   for (int i = 0; i < n; i++) {
-    int rc = own[i] && given[i] ? take(c, &start, &c->arg[i], own[i], given[i]) : 0;
-    if (rc < 0) { memset(c->arg, 0, sizeof *c->arg * (size_t)c->narg); return rc; }
+    int rc = c->arg[i].to && given[i] ? take(c, &start, &c->arg[i], given[i]) : 0;
+    if (rc < 0) { forget(c); return rc; }
   }
   if (c->draws) {
     start.cell = AMP_DATA(uint64_t, c->random);
@@ -351,10 +362,7 @@ int amp_capture_replay(amp_state *S, amp_capture *c, amp_tensor *const *own, amp
     start.random[1] = S->rng_offset;
   }
   int rc = amp__devices[c->device].capture_replay(c->index, c->graph, &start);
-  if (rc < 0) {
-    if (c->narg) memset(c->arg, 0, sizeof *c->arg * (size_t)c->narg);
-    return rc;
-  }
+  if (rc < 0) { forget(c); return rc; }
   S->rng_offset += c->draws;
   for (int i = 0; i < c->cap; i++)
     if (c->note[i].s) c->note[i].s->version += (uint32_t)c->note[i].bumps;

@@ -289,7 +289,7 @@ typedef struct amp_core_api {
 /* What a replay begins with: bytes copied on the device, and random numbers' seed and place for the cell */
 enum { AMP_START_MOST = 16 };
 typedef struct amp_start {
-  struct { void *to; const void *from; size_t bytes; } copy[AMP_START_MOST];
+  struct { void *to; const void *from; size_t bytes; int argument; } copy[AMP_START_MOST];
   int n;
   uint64_t *cell, random[2]; /* cell NULL: none are drawn */
 } amp_start;
@@ -336,7 +336,7 @@ typedef struct amp_device_ops {
   /* *out = sum of |t * factor|^p over n tensors without gaps on one device (p infinite: the largest); a factor may be NULL. The slot, too */
   int (*norm_many)(amp_tensor *const *t, const float *const *factor, int n, double p, double *out);
   /* Captured steps: what is queued between begin and end becomes a graph; replay queues it. NULL: can't be captured */
-  int (*capture_begin)(int index, void *cell);   /* cell: uint64[2], where random numbers find seed and place */
+  int (*capture_begin)(int index, void *cell, amp_tensor *const *own, int n); /* cell: uint64[2], where random numbers find seed and place; own: as in amp_capture_begin */
   int (*capture_end)(int index, void **graph, uint64_t *random); /* graph NULL: thrown away; random: counters that one replay draws */
   int (*capture_replay)(int index, void *graph, const amp_start *start);
   void (*capture_free)(int index, void *graph);

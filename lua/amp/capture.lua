@@ -78,7 +78,7 @@ local Graph = {}
 Graph.__index = Graph
 
 local function record(fn, args, index, scalers)
-  local g = setmetatable({ inputs = { n = args.n }, optimizers = {}, own = pointers(args.n), given = pointers(args.n) }, Graph)
+  local g = setmetatable({ inputs = { n = args.n }, optimizers = {}, given = pointers(args.n) }, Graph)
   for i = 1, args.n do
     local v = args[i]
     if on_gpu(v) then
@@ -92,7 +92,11 @@ local function record(fn, args, index, scalers)
   for scaler in pairs(scalers) do call.check(C.amp_scaler_keep(S, scaler._handle), 'capture') end
   collectgarbage() -- the warm steps' tensors; the graph has memory of its own
   collectgarbage()
-  local handle = C.amp_capture_begin(S, CUDA, index)
+  local own = pointers(args.n)
+  for i = 1, args.n do
+    if on_gpu(g.inputs[i]) then own[i - 1] = g.inputs[i].ptr_ end
+  end
+  local handle = C.amp_capture_begin(S, CUDA, index, own, args.n)
   if handle == nil then err.raise('capture') end
   g.handle = ffi.gc(handle, C.amp_capture_free)
   capturing.current = g.optimizers
@@ -107,19 +111,15 @@ end
 
 function Graph:run(args, index)
   call.check(C.amp_stream_follow(S, CUDA, index, -1, 0), 'capture') -- replays that other streams asked for still read what is sent now
-  local count = 0
   for i = 1, args.n do
-    if on_gpu(self.inputs[i]) then
-      self.own[count], self.given[count] = self.inputs[i].ptr_, args[i].ptr_
-      count = count + 1
-    end
+    if on_gpu(self.inputs[i]) then self.given[i - 1] = args[i].ptr_ end
   end
   for i = 1, #self.optimizers do
     local opt = self.optimizers[i]
     local h, n = opt:_hyper_parameters('capture')
     call.check(C.amp_capture_hyper(S, self.handle, opt._handle, h, n), 'capture')
   end
-  call.check(C.amp_capture_replay(S, self.handle, self.own, self.given, count), 'capture')
+  call.check(C.amp_capture_replay(S, self.handle, self.given, args.n), 'capture')
   local out = { n = self.results.n }
   plain(function()
     for i = 1, out.n do

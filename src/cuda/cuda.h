@@ -45,7 +45,8 @@ typedef struct amp_cuda_device {
   bool capture;                /* a step is being captured, by this thread: */
   pthread_t capturer;
   int outer;                   /* the stream it uses otherwise */
-  cudaGraphNode_t first;       /* the node that fetches arguments (cuda_capture.c) */
+  struct amp_step *step;       /* what it becomes (cuda_capture.c), */
+  cudaGraphNode_t first;       /* with the node that fetches arguments */
   const uint64_t *random;      /* its cell of random numbers, */
   uint64_t draws;              /* of which it draws so many */
   struct amp_branches *branches; /* and what of it waits for what (cuda_branches.c), or NULL */
@@ -87,13 +88,17 @@ extern const amp_stream_ops amp__cuda_stream_ops;
 void *amp__cuda_mark(int index, uint32_t streams);
 int amp__cuda_reached(int index, void *mark);
 /* -- Captured steps (cuda_capture.c) ------------------------------------------- */
-int amp__cuda_capture_begin(int index, void *cell);
+int amp__cuda_capture_begin(int index, void *cell, amp_tensor *const *own, int n);
 int amp__cuda_capture_end(int index, void **graph, uint64_t *random);
 int amp__cuda_capture_replay(int index, void *graph, const amp_start *start);
 void amp__cuda_capture_free(int index, void *graph);
-/* The first node of every graph (kernels/start.cu): launched with nothing to do, then given what a replay begins with */
-void amp__cuda_start(void);
-int amp__cuda_start_with(cudaGraphExec_t graph, cudaGraphNode_t node, const amp_start *start);
+/* What the first node of a graph does (kernels/start.cu): copies bytes, of float32 also into 16 bits, and sets the cell of random numbers */
+typedef struct amp_fetch { void *to; const void *from; size_t bytes; void *low; int32_t dtype; } amp_fetch; /* to, low: NULL or where; dtype: low's */
+typedef struct amp_beginning { amp_fetch fetch[AMP_START_MOST]; int n; uint64_t *cell, random[2]; } amp_beginning;
+void amp__cuda_start(void); /* launched with nothing to do, then told for each replay: */
+int amp__cuda_start_with(cudaGraphExec_t graph, cudaGraphNode_t node, const amp_beginning *b);
+/* May a captured step's cast of t into out be left to the first node? Then it is. t: an argument */
+bool amp__cuda_start_casts(const amp_tensor *t, const amp_tensor *out);
 /* n bytes of the host's to the device, as a launch's argument (at most AMP_CUDA_UPLOAD): no memory must stay */
 int amp__cuda_upload(void *dst, const void *src, size_t n);
 /* A scratch tensor (uint8) of the device, to be freed when the launches are queued */

@@ -34,6 +34,7 @@ struct amp_branches {
   int direct[UNITS], ndirect;            /* those it depends on by itself */
   int depth;                             /* rows call rows */
   unsigned turns;
+  bool rebased;                          /* what was before base is not known in detail */
   bool inside, alone, lost, late;        /* late: a change was not announced; lost: no memory, the graph is of no use */
 };
 
@@ -120,6 +121,7 @@ static void rebase(amp_branches *b, const cudaGraphNode_t *nodes, int n)
   }
   if (n) memcpy(b->base, nodes, sizeof *nodes * (size_t)n);
   b->nbase = n;
+  b->rebased = true;
   b->n = 1;
   memset(&b->unit[0], 0, sizeof b->unit[0]);
   b->nlog = 0;
@@ -215,6 +217,18 @@ void amp__branches_enter(amp_branches *b, const amp_call *c)
   open_unit(b);
   touch_call(b, c);
   start(b);
+}
+
+bool amp__branches_first(const amp_branches *b, const amp_tensor *t, const amp_tensor *out)
+{
+  if (b == NULL || b->lost || b->rebased || b->depth != 1) return false;
+  uintptr_t t0 = (uintptr_t)amp__data(t), t1 = t0 + (uintptr_t)t->numel * amp__dtype_size[t->dtype];
+  uintptr_t o0 = (uintptr_t)amp__data(out), o1 = o0 + (uintptr_t)out->numel * amp__dtype_size[out->dtype];
+  for (int i = 0; i < b->nlog; i++) {
+    const access *a = &b->log[i];
+    if ((a->lo < o1 && o0 < a->hi) || (a->write && a->lo < t1 && t0 < a->hi)) return false;
+  }
+  return true;
 }
 
 void amp__branches_leave(amp_branches *b)
@@ -353,6 +367,7 @@ amp_branches *amp__branches_new(amp_cuda_device *d)
     return NULL;
   }
   rebase(b, &d->first, 1); /* what depends on nothing else depends on it */
+  b->rebased = false;
   gather(b);
   return b;
 }

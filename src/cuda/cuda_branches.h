@@ -17,6 +17,8 @@ extern int amp__cuda_chain;    /* launches of a row may begin before the one bef
 int amp__branches_depends(const amp_cuda_device *d, const cudaGraphNode_t **nodes); /* how many nodes the captured stream depends on now; <0: none is captured */
 amp_branches *amp__branches_new(amp_cuda_device *d); /* when a capture has begun; NULL: none, the step is one line */
 int amp__branches_free(amp_branches *b);             /* before it ends; an error if a kernel changed what it had not announced */
+/* Could the row that runs now, which reads t and writes out, be the first thing of all that the step does? */
+bool amp__branches_first(const amp_branches *b, const amp_tensor *t, const amp_tensor *out);
 void amp__branches_enter(amp_branches *b, const amp_call *c);
 void amp__branches_leave(amp_branches *b);
 void amp__branches_changed(amp_branches *b, const amp_storage *s); /* a storage's version has gone on: was that announced? */
