@@ -10,17 +10,15 @@
 ** other strides are read element by element. In the same launch: bias, ReLU or GELU
 ** (its argument goes to aux), or the sums of A's rows. A mask for A (backward of a
 ** ReLU before the product) arrives beside it; each thread clears what it fetched
-** itself, so nobody waits for that. From compute capability 8.0 on.
+** itself, so nobody waits for that. Two products that are there at the same time can
+** share a launch. What is as layers' matrices mostly are (`quick`) has kernels of few
+** instructions, with the same bits. From compute capability 8.0 on.
 */
 #include "math.cuh"
-#include "mma.cuh"
+#include "gemm_quick.cuh"
 #include "../src/cuda/cuda_gemm.h"
 
 namespace {
-
-enum { TILE = 32, MOST_K = 256, MOST_SHARED = 48 << 10, THREADS = 128 };
-enum { ONE, ALONG, ACROSS };  /* how an operand is read: element by element, 8 of a row, 8 of a column */
-enum { TURNED = (TILE + 8) * 2 }; /* bytes from k to k of a tile that lies across */
 
 typedef struct job {
   const char *a, *b, *bias, *mask;
@@ -29,6 +27,8 @@ typedef struct job {
   int32_t m, n, k, pitch;     /* bytes from row to row of a tile in shared memory */
   int32_t ahow, bhow, epilogue, abytes, bbytes, pairs; /* pairs: two of a row of c are stored at once */
 } job;
+
+typedef struct job_pair { job j[2]; int32_t first; } job_pair; /* first: rows of blocks of the first one */
 
 #if AMP_MMA
 /* rows from.. (of `rows`, else 0) of a matrix with k columns into shared memory, columns behind k being 0: row by row, or
@@ -58,22 +58,10 @@ __device__ __forceinline__ void fetch(char *tile, int pitch, const char *p, int 
     }
 }
 
-/* Ones in the halves of a word whose 16-bit float is above 0 or NaN */
-template <bool BF> __device__ __forceinline__ unsigned above(unsigned y)
-{
-  const unsigned worst = 0x8000u | (BF ? 0x7f80u : 0x7c00u), lo = y & 0xffffu, hi = y >> 16; /* minus infinity; NaN lie behind it */
-  return (lo - 1 < 0x7fffu || lo > worst ? 0xffffu : 0) | (hi - 1 < 0x7fffu || hi > worst ? 0xffff0000u : 0);
-}
-
 /* The 16 bytes at `at` of a tile, where the mask's tile says so */
 template <bool BF> __device__ __forceinline__ void clear16(char *tile, const char *mask, int at)
 {
-  uint4 v = *(uint4 *)(tile + at), y = *(const uint4 *)(mask + at);
-  v.x &= above<BF>(y.x);
-  v.y &= above<BF>(y.y);
-  v.z &= above<BF>(y.z);
-  v.w &= above<BF>(y.w);
-  *(uint4 *)(tile + at) = v;
+  *(uint4 *)(tile + at) = let<BF>(*(uint4 *)(tile + at), *(const uint4 *)(mask + at));
 }
 
 /* All that this thread fetched, so its own copies need not be waited for by others */
@@ -98,13 +86,12 @@ template <bool BF> __device__ __forceinline__ void put(const job &j, char *to, i
   amp_store<float>(to, BF ? AMP_BFLOAT16 : AMP_FLOAT16, at, v0);
   if (l + 1 < j.n) amp_store<float>(to, BF ? AMP_BFLOAT16 : AMP_FLOAT16, at + j.ccs, v1);
 }
-#endif
 
-template <bool BF> __global__ void __launch_bounds__(THREADS) small(const job j)
+/* 32 x 32 of c, from row i0 on */
+template <bool BF> __device__ __forceinline__ void make(const job &j, int i0)
 {
-#if AMP_MMA
   const int dtype = BF ? AMP_BFLOAT16 : AMP_FLOAT16;
-  const int i0 = (int)blockIdx.y * TILE, j0 = (int)blockIdx.x * TILE;
+  const int j0 = (int)blockIdx.x * TILE;
   const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, rows = (warp >> 1) * 16, columns = (warp & 1) * 16;
   AMP_SHARED(char, shared);
   char *as = shared, *bs = shared + j.abytes;
@@ -158,17 +145,51 @@ template <bool BF> __global__ void __launch_bounds__(THREADS) small(const job j)
       put<BF>(j, j.c, i, l, v[0], v[1]);
     }
   }
-  if (j.epilogue == AMP_EPI_SUMS && j0 == 0) { /* four threads a row */
+  if (j.epilogue == AMP_EPI_SUMS) {
     const int r = threadIdx.x >> 2, first = aturned ? r : r * j.pitch / 2, step = aturned ? TURNED / 2 : 1;
     float s = 0;
 #pragma unroll 4
     for (int k = threadIdx.x & 3; k < j.k; k += 4) s += amp_load<float>(as, dtype, first + k * step);
-    s += __shfl_xor_sync(0xffffffffu, s, 1);
-    s += __shfl_xor_sync(0xffffffffu, s, 2);
-    if ((threadIdx.x & 3) == 0 && i0 + r < j.m) amp_store<float>(j.sums, dtype, i0 + r, s);
+    put_sum<BF>(s, j.m, i0, j.sums);
   }
+}
+
+#endif
+
+/* -- Kernels ---------------------------------------------------------------------------- */
+
+template <bool BF> __global__ void __launch_bounds__(THREADS) small(const __grid_constant__ job j)
+{
+#if AMP_MMA
+  make<BF>(j, (int)blockIdx.y * TILE);
 #endif
 }
+
+template <bool BF> __global__ void __launch_bounds__(THREADS) small_pair(const __grid_constant__ job_pair p)
+{
+#if AMP_MMA
+  const bool second = (int)blockIdx.y >= p.first;
+  make<BF>(p.j[second], ((int)blockIdx.y - (second ? p.first : 0)) * TILE);
+#endif
+}
+
+template <bool BF, int A, int B, bool SUMS> __global__ void __launch_bounds__(THREADS, 4) small_quick(const __grid_constant__ quick_job j)
+{
+#if AMP_MMA
+  quick<BF, A, B, SUMS>(j, (int)blockIdx.y * TILE);
+#endif
+}
+
+/* A layer's two: gradients of its input and of its weight */
+template <bool BF> __global__ void __launch_bounds__(THREADS, 4) small_quick_pair(const __grid_constant__ quick_pair p)
+{
+#if AMP_MMA
+  if ((int)blockIdx.y < p.rows) quick<BF, ALONG, ACROSS, false>(p.first, (int)blockIdx.y * TILE);
+  else quick<BF, ACROSS, ACROSS, true>(p.second, ((int)blockIdx.y - p.rows) * TILE);
+#endif
+}
+
+/* -- What is launched --------------------------------------------------------------------- */
 
 /* rows x k, strides rs and cs */
 int how(const char *p, int64_t rows, int64_t k, int64_t rs, int64_t cs)
@@ -202,11 +223,15 @@ bool amp_mma_here(void)
   return is == 2;
 }
 
-extern "C" int amp__cuda_gemm_small(const amp_product *p)
+namespace {
+
+typedef struct plan { job j; unsigned rows, columns; size_t shared; } plan; /* of blocks */
+
+bool plan_of(const amp_product *p, plan &l)
 {
   bool half = p->dtype == AMP_FLOAT16 || p->dtype == AMP_BFLOAT16;
-  if (!half || p->nbatch > 0 || p->k == 0 || p->k > MOST_K || p->m > 4096 || p->n > 4096 || p->m * p->n * p->k > 1 << 21 || !amp_mma_here()) return 1;
-  job j;
+  if (!half || p->nbatch > 0 || p->k == 0 || p->k > MOST_K || p->m > 4096 || p->n > 4096 || p->m * p->n * p->k > 1 << 21 || !amp_mma_here()) return false;
+  job &j = l.j;
   memset((void *)&j, 0, sizeof j);
   j.a = p->a; j.b = p->b; j.bias = p->bias; j.c = p->c; j.aux = p->aux; j.sums = p->sums;
   j.ars = p->ars; j.acs = p->acs; j.brs = p->brs; j.bcs = p->bcs; j.crs = p->crs; j.ccs = p->ccs;
@@ -222,10 +247,82 @@ extern "C" int amp__cuda_gemm_small(const amp_product *p)
   j.abytes = bytes(j, j.ahow);
   j.bbytes = bytes(j, j.bhow);
   j.pairs = p->ccs == 1 && p->crs % 2 == 0 && p->n % 2 == 0 && (((uintptr_t)p->c | (uintptr_t)p->aux) & 3) == 0;
-  dim3 grid((unsigned)((p->n + TILE - 1) / TILE), (unsigned)((p->m + TILE - 1) / TILE));
-  size_t shared = (size_t)(j.abytes + j.bbytes + (p->mask ? j.abytes : 0));
-  if (shared > MOST_SHARED) return 1;
-  if (p->dtype == AMP_BFLOAT16) AMP_LAUNCH((small<true>), grid, THREADS, shared, j);
-  else AMP_LAUNCH((small<false>), grid, THREADS, shared, j);
+  l.columns = (unsigned)((p->n + TILE - 1) / TILE);
+  l.rows = (unsigned)((p->m + TILE - 1) / TILE);
+  l.shared = (size_t)(j.abytes + j.bbytes + (p->mask ? j.abytes : 0));
+  return l.shared <= MOST_SHARED;
+}
+
+/* Bytes from line to line of an operand, if 32 bits hold all its offsets, else 0 */
+int line(int how, int64_t rs, int64_t cs)
+{
+  int64_t n = how == ALONG ? rs : cs;
+  return n > 0 && n < 1 << 17 ? (int)n * 2 : 0;
+}
+
+bool quick_of(const plan &l, quick_job &q)
+{
+  const job &j = l.j;
+  q.a = j.a; q.b = j.b; q.mask = j.mask; q.bias = j.bias; q.c = j.c; q.sums = j.sums;
+  q.m = j.m; q.n = j.n; q.k = j.k;
+  q.relu = j.epilogue == AMP_EPI_RELU;
+  q.aline = line(j.ahow, j.ars, j.acs);
+  q.bline = line(j.bhow, j.bcs, j.brs);
+  q.mline = j.mask ? line(j.ahow, j.mrs, j.mcs) : 0;
+  q.cline = line(ALONG, j.crs, 1);
+  return j.ahow != ONE && j.bhow != ONE && j.pairs && j.k % 16 == 0 && j.k <= QUICK_K && j.epilogue != AMP_EPI_GELU && ((uintptr_t)j.bias & 3) == 0 &&
+         q.aline && q.bline && q.cline && (!j.mask || q.mline);
+}
+
+size_t quick_shared(const quick_job &q) { return (size_t)QUICK_TILE * (q.mask ? 3 : 2); }
+
+template <bool BF> void launch(const plan &l)
+{
+  const dim3 grid(l.columns, l.rows);
+  quick_job q;
+  if (quick_of(l, q)) {
+    const int as = l.j.ahow, bs = l.j.bhow;
+    const bool sums = l.j.epilogue == AMP_EPI_SUMS;
+    if (as == ALONG && bs == ALONG && !sums) { AMP_LAUNCH((small_quick<BF, ALONG, ALONG, false>), grid, THREADS, quick_shared(q), q); return; }
+    if (as == ALONG && bs == ACROSS && !sums) { AMP_LAUNCH((small_quick<BF, ALONG, ACROSS, false>), grid, THREADS, quick_shared(q), q); return; }
+    if (as == ACROSS && bs == ACROSS && sums) { AMP_LAUNCH((small_quick<BF, ACROSS, ACROSS, true>), grid, THREADS, quick_shared(q), q); return; }
+  }
+  AMP_LAUNCH(small<BF>, grid, THREADS, l.shared, l.j);
+}
+
+template <bool BF> void launch_pair(const plan &a, const plan &b)
+{
+  const dim3 grid(a.columns, a.rows + b.rows);
+  quick_pair q;
+  if (a.j.ahow == ALONG && a.j.bhow == ACROSS && b.j.ahow == ACROSS && b.j.bhow == ACROSS && a.j.epilogue == AMP_EPI_NONE && b.j.epilogue == AMP_EPI_SUMS &&
+      quick_of(a, q.first) && quick_of(b, q.second)) {
+    q.rows = (int32_t)a.rows;
+    AMP_LAUNCH(small_quick_pair<BF>, grid, THREADS, quick_shared(q.first), q);
+    return;
+  }
+  job_pair p;
+  p.j[0] = a.j;
+  p.j[1] = b.j;
+  p.first = (int32_t)a.rows;
+  AMP_LAUNCH(small_pair<BF>, grid, THREADS, a.shared > b.shared ? a.shared : b.shared, p);
+}
+
+} // namespace
+
+extern "C" int amp__cuda_gemm_small(const amp_product *p)
+{
+  plan l;
+  if (!plan_of(p, l)) return 1;
+  if (p->dtype == AMP_BFLOAT16) launch<true>(l);
+  else launch<false>(l);
+  return 0;
+}
+
+extern "C" int amp__cuda_gemm_pair(const amp_product *p, const amp_product *q)
+{
+  plan a, b;
+  if (p->dtype != q->dtype || p->n != q->n || !plan_of(p, a) || !plan_of(q, b)) return 1; /* as many columns: no block is idle */
+  if (p->dtype == AMP_BFLOAT16) launch_pair<true>(a, b);
+  else launch_pair<false>(a, b);
   return 0;
 }

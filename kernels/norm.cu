@@ -8,6 +8,7 @@
 */
 #include "elementwise.cuh"
 #include "norm.cuh"
+#include "norm_ring.cuh"
 
 namespace {
 
@@ -92,8 +93,13 @@ template <class T> __global__ void __launch_bounds__(1024) add_blocks(const T *p
   int side = blockIdx.y;
   T s = 0;
   if (c < n) {
-#pragma unroll 8
-    for (int b = threadIdx.y; b < blocks; b += 32) s += p[((int64_t)b * 2 + side) * n + c];
+    for (int b = threadIdx.y; b < blocks; b += 8 * 32) { /* 8 loads at once, also the last ones */
+      T v[8];
+#pragma unroll
+      for (int i = 0; i < 8; i++) v[i] = b + i * 32 < blocks ? p[((int64_t)(b + i * 32) * 2 + side) * n + c] : (T)0;
+#pragma unroll
+      for (int i = 0; i < 8; i++) s += v[i];
+    }
   }
   part[threadIdx.y][threadIdx.x] = s;
   __syncthreads();
@@ -126,10 +132,12 @@ static void shape(job *k, const amp_slot *a, const amp_tensor *x)
   k->rows = k->n ? x->numel / k->n : 0;
 }
 
-/* May a row stay in registers? */
-static bool fast(const job *k, bool f64, int64_t most)
+static bool half(int dtype) { return dtype == AMP_FLOAT16 || dtype == AMP_BFLOAT16; }
+
+/* May a row stay in registers? ydt: the result's dtype */
+static bool fast(const job *k, bool f64, int64_t most, int ydt)
 {
-  return !f64 && k->wide && k->sdt == AMP_FLOAT32 && k->xdt == k->ydt && k->n % (k->xdt == AMP_FLOAT32 ? 4 : 8) == 0 && k->n <= most;
+  return !f64 && k->wide && k->sdt == AMP_FLOAT32 && k->xdt == ydt && k->n % (k->xdt == AMP_FLOAT32 ? 4 : 8) == 0 && k->n <= most;
 }
 
 /* Threads that have `each` elements of a row of n */
@@ -148,11 +156,18 @@ template <int XB, int WB, int RB> static void forward_rows(const job &k)
 }
 
 /* Elements that a thread has backward, threads of a block, blocks: all on the card at once, with equal numbers of rows */
-typedef struct plan { int each; unsigned threads, blocks; } plan;
+typedef struct plan { int each; unsigned threads, blocks; bool ring; } plan;
 static plan backward_plan(const job *k)
 {
   plan p;
   int64_t sms = amp__cuda_here()->sms, items = k->rows, most;
+  p.ring = ringed(k, amp__cuda_here());
+  if (p.ring) {
+    p.each = 0;
+    p.threads = RING_WARPS * 32;
+    p.blocks = amp_grid(k->rows, RING_WARPS, 1);
+    return p;
+  }
   if (k->n <= 1024) {
     p.each = (int)((k->n + 255) / 256) * 8;
     p.threads = p.each <= 16 ? +room<16, true>::THREADS : p.each <= 24 ? +room<24, true>::THREADS : +room<32, true>::THREADS;
@@ -167,9 +182,20 @@ static plan backward_plan(const job *k)
   p.blocks = (unsigned)((items + per - 1) / per);
   return p;
 }
+template <int XB, int GB, int K> static int backward_ringed(const job &k, const plan &p)
+{
+  enum { E = K * 16 / XB };
+  const size_t shared = E * 32 * sizeof(float) + (size_t)RING_WARPS * ring<E>::DEPTH * ring_row<XB, GB>(k);
+  int rc = amp__cuda_check(cudaFuncSetAttribute(backward_ring<XB, GB, K>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared), "shared memory of layer_norm");
+  if (rc < 0) return rc;
+  AMP_LAUNCH((backward_ring<XB, GB, K>), p.blocks, p.threads, shared, k);
+  return 0;
+}
+
 template <int XB, int GB> static int backward_rows(const job &k, const plan &p)
 {
   enum { U = XB / 2 };
+  if (p.ring) return k.n <= 512 ? backward_ringed<XB, GB, 2 * U>(k, p) : k.n <= 768 ? backward_ringed<XB, GB, 3 * U>(k, p) : backward_ringed<XB, GB, 4 * U>(k, p);
   const size_t shared = (size_t)p.each * (k.n <= 1024 ? 32 : p.threads) * sizeof(float);
   if (k.n <= 1024)
     switch (p.each) {
@@ -190,7 +216,6 @@ template <int XB, int GB> static int backward_rows(const job &k, const plan &p)
   return 0;
 }
 
-static bool half(int dtype) { return dtype == AMP_FLOAT16 || dtype == AMP_BFLOAT16; }
 static bool narrows(const amp_tensor *t) { return half(t->dtype) && amp__cuda_plain(t) && amp_wide(amp__data(t)); }
 
 /* sum = x + r, by the row add */
@@ -214,7 +239,7 @@ static int add(amp_tensor *sum, amp_tensor *x, amp_tensor *r)
 static int forward(amp_call *c, bool rms, amp_tensor *r, amp_tensor *w, amp_tensor *b, amp_tensor *mean, amp_tensor *rstd, double eps)
 {
   amp_tensor *x = c->in[0], *y = c->out[0], *sum = r ? c->out[1] : x, *twin = c->twin ? c->out[AMP_TWIN] : NULL, *out = NULL, *m = NULL, *scale = NULL;
-  bool f64 = y->dtype == AMP_FLOAT64 || sum->dtype == AMP_FLOAT64, narrow = false;
+  bool f64 = y->dtype == AMP_FLOAT64 || sum->dtype == AMP_FLOAT64, narrow = false, thin = false;
   job k;
   hold h = { { NULL }, 0, 0 };
   memset((void *)&k, 0, sizeof k);
@@ -223,9 +248,10 @@ static int forward(amp_call *c, bool rms, amp_tensor *r, amp_tensor *w, amp_tens
   auto quick = [&]() {
     k.wide = amp_wide(k.x) && amp_wide(k.r) && amp_wide(k.sum) && amp_wide(k.y) && amp_wide(k.w) && amp_wide(k.b);
     narrow = (!k.w || k.wdt == k.xdt) && (!k.b || k.bdt == k.xdt) && k.xdt != AMP_FLOAT32; /* weights as the input, or float32 */
-    return fast(&k, f64, ROW_FORWARD) && (eps == 0 || eps > 1e-30) && (narrow || ((!k.w || k.wdt == AMP_FLOAT32) && (!k.b || k.bdt == AMP_FLOAT32)));
+    thin = k.xdt == AMP_FLOAT32 && half(k.ydt); /* the result of float32 in 16 bits alone */
+    return fast(&k, f64, ROW_FORWARD, thin ? k.xdt : k.ydt) && (eps == 0 || eps > 1e-30) && (narrow || ((!k.w || k.wdt == AMP_FLOAT32) && (!k.b || k.bdt == AMP_FLOAT32)));
   };
-  auto weight = [&](amp_tensor *t, int32_t *dtype) { return dense(&h, t, dtype, t && y->dtype == AMP_FLOAT32 && half(t->dtype) ? (int)AMP_FLOAT32 : -1); };
+  auto weight = [&](amp_tensor *t, int32_t *dtype) { return dense(&h, t, dtype, t && (y->dtype == AMP_FLOAT32 || sum->dtype == AMP_FLOAT32) && half(t->dtype) ? (int)AMP_FLOAT32 : -1); };
   k.w = weight(w, &k.wdt);
   k.b = weight(b, &k.bdt);
   out = amp_take(y, y->dtype);
@@ -254,10 +280,14 @@ static int forward(amp_call *c, bool rms, amp_tensor *r, amp_tensor *w, amp_tens
       }
     }
   }
-  if (!r && h.rc == 0) k.x = dense(&h, sum, &k.xdt, half(sum->dtype) ? y->dtype : -1);
+  if (!r && h.rc == 0) k.x = dense(&h, sum, &k.xdt, half(sum->dtype) && y->dtype == AMP_FLOAT32 ? (int)AMP_FLOAT32 : -1);
   if (h.rc == 0) {
     if (quick()) {
-      if (twin && k.xdt == AMP_FLOAT32 && out == y && narrows(twin)) {
+      if (thin) {
+        k.twin = k.y;
+        k.tdt = k.ydt;
+        k.y = NULL;
+      } else if (twin && k.xdt == AMP_FLOAT32 && out == y && narrows(twin)) {
         k.twin = (char *)amp__data(twin);
         k.tdt = twin->dtype;
       }
@@ -307,8 +337,8 @@ static int backward(amp_call *c, bool rms, amp_tensor *mean, amp_tensor *rstd, a
   k.rms = rms;
   k.wide = out && amp_wide(k.x) && amp_wide(k.g) && amp_wide(k.more) && amp_wide(amp__data(out));
   k.ydt = y->dtype;
-  bool quick = fast(&k, f64, ROW_BACK) && (k.xdt == AMP_FLOAT32 ? k.gdt != AMP_FLOAT64 : k.gdt == k.xdt);
-  plan p = { 0, 0, 0 };
+  bool quick = fast(&k, f64, ROW_BACK, k.ydt) && (k.xdt == AMP_FLOAT32 ? k.gdt != AMP_FLOAT64 : k.gdt == k.xdt);
+  plan p = { 0, 0, 0, false };
   if (quick) p = backward_plan(&k);
   if (quick && also && k.xdt == AMP_FLOAT32 && out == y && narrows(also)) { k.twin = (char *)amp__data(also); k.tdt = also->dtype; }
   int64_t blocks = quick ? p.blocks : k.rows < CHUNKS * 8 ? (k.rows + 7) / 8 : (int64_t)CHUNKS;

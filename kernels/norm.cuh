@@ -17,7 +17,7 @@ namespace {
 
 typedef struct job {
   const char *x, *r, *g, *w, *b, *more; /* r: to be added to x; w, b may be NULL; more: to be added to y (backward), or NULL */
-  char *y, *sum, *mean, *rstd, *twin; /* sum: x + r; mean NULL: about 0; twin: y in 16 bits as well, or NULL */
+  char *y, *sum, *mean, *rstd, *twin; /* sum: x + r; mean NULL: about 0; twin: y in 16 bits as well or, y NULL, instead; or NULL */
   int32_t tdt, xdt, rdt, gdt, wdt, bdt, ydt, sdt, wide, rms; /* sdt: of mean and rstd */
   int64_t rows, n;
   double eps;
@@ -95,7 +95,7 @@ template <int XB, int WB, int RB, int K, bool WARP> __global__ void __launch_bou
         if (k.b) y += b[0][q];
         v[j][q] = y;
       }
-      put<XB, V>(k.y, base + at, v[j], k.ydt);
+      if (XB == 2 || k.y) put<XB, V>(k.y, base + at, v[j], k.ydt);
       if (XB == 4 && k.twin) put_narrow(k.twin, base + at, v[j], k.tdt);
     }
     if (!WARP && k.rms) __syncthreads(); /* its one sum a row has one buffer */

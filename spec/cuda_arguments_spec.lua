@@ -140,6 +140,60 @@ end, function(step)
 end)
 ]])
 
+    case('may be what another captured step computes, or left behind', [[
+local p, state = randn(8):detach():requires_grad_(), {}
+local first = amp.capture(function(x)
+  p.grad = nil
+  local y = p * x
+  state.y = y:detach() * 1
+  y:sum():backward()
+end)
+local second = amp.capture(function(g, y) return g * 1, y * 1 end)
+for i = 1, 7 do
+  local x = amp.full({ 8 }, i, { device = 'cuda' })
+  first(x)
+  local g, y = second(p.grad, state.y)
+  equal(g, x, 'the gradient of call ' .. i)
+  equal(y, p:detach() * x, 'what it kept in call ' .. i)
+end
+]])
+
+    case('may be those of the call before, or each other', [[
+local function calls(captured)
+  local kept, out = {}, {}
+  local function step(x, y)
+    kept.x, kept.y = x, y
+    return x + 10 * y
+  end
+  if captured then step = amp.capture(step) end
+  local function full(v) return amp.full({ 8 }, v, { device = 'cuda' }) end
+  local function add(...) out[#out + 1] = step(...):sum():item() end
+  for i = 1, 4 do add(full(i), full(i + 1)) end
+  for i = 5, 7 do add(full(i), kept.x) end
+  add(kept.y, kept.x)
+  add(kept.y, kept.y)
+  add(amp.stack { full(20), full(30) }:t():select(2, 1), kept.x)
+  add(kept.x, full(40))
+  return out
+end
+local a, b = calls(false), calls(true)
+for i = 1, #a do same(a[i], b[i], 'call ' .. i) end
+]])
+
+    case('may be cast for nothing, and another cast lies there then', [[
+local N = 2 ^ 20 + 512
+for k = 1, 2 do
+  local step = amp.capture(function(...)
+    select(k, ...):half():free()
+    return select(3 - k, ...):half():float()
+  end)
+  for i = 1, 4 do
+    local x, y = amp.full({ N }, i, { device = 'cuda' }), amp.full({ N }, 100 + i, { device = 'cuda' })
+    equal(step(x, y), k == 1 and y or x, 'call ' .. i)
+  end
+end
+]])
+
     case('and random numbers go on from call to call', [[
 local a = alike(function(net, x, y) return mse(net, F.dropout(x, 0.5, true), y) end, function(step)
   local x, y = randn(8, 6), randn(8, 4)
@@ -168,6 +222,46 @@ for _ = 1, 4 do same(step(amp.full({ 7 }, 1, { device = 'cuda' })):item(), 7, 's
 end
 
 local case = E.cases(it, pending, head)
+
+describe('a captured step', function()
+  case('has the values of small tensors of the CPU that it is given, as of numbers', [[
+local calls = 0
+local step = amp.capture(function(x, c, n)
+  calls = calls + 1
+  return x * 2 + c:to 'cuda' * n
+end)
+local x, c = amp.ones(4, { device = 'cuda' }), amp.zeros(4)
+for i = 1, 12 do
+  c:fill_(i % 3)
+  same(4 * (2 + i % 3 * 2), step(x, c, 2):sum():item(), 'call ' .. i)
+  same(4 * (2 + i % 3), step(x, amp.full({ 8 }, i % 3):narrow(1, 3, 4), 1):sum():item(), 'of a part, call ' .. i)
+end
+same(2 * 3 * 3, calls, 'calls')
+local wide = amp.capture(function(x, c) return x * 2 + c:to 'cuda' end)
+for _ = 1, 2 do wide(amp.ones(1000, { device = 'cuda' }), amp.ones(1000)) end
+fails(function() wide(amp.ones(1000, { device = 'cuda' }), amp.ones(1000)) end, "can't be captured")
+]])
+
+  case('on two GPUs is refused', [[
+local function full(i, v) return amp.full({ 4 }, v, { device = 'cuda:' .. i }) end
+local w = full(2, 3)
+for k, f in ipairs {
+  function(x, y) return x * 2, y * 2 end, function(x) return x * 2, w * 2 end, function(x) return x:to 'cuda:2' end,
+  function(x) return x + amp.ones(4, { device = 'cuda:2' }):to 'cuda:1' end,
+} do
+  local step = amp.capture(f)
+  for i = 1, 2 do step(full(1, i), full(2, i)) end
+  fails(function() step(full(1, 3), full(2, 3)) end, 'cuda:1', 'cuda:2')
+  same(8, (full(1, 1) * 2):sum():item(), 'after step ' .. k)
+end
+-- each by itself
+local step = amp.capture(function(x) return x * 2 end)
+for i = 1, 5 do
+  same(8 * i, step(full(1, i)):sum():item(), 'first')
+  same(8 * i, step(full(2, i)):sum():item(), 'second')
+end
+]], 'AMP_EMULATED_GPUS=2')
+end)
 
 -- the names of what is launched, and how long the graph's line is
 local function graph(code)

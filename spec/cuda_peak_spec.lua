@@ -81,6 +81,63 @@ local loss = forward()
 below((8 + 2 + 2) * values * 9 / 8 + MB / 32, most(function() loss:backward() end), 'backward')
 ]])
 
+  case('begins its products again after a collection where memory is short', [[
+local C = require 'amp.ffi'.C
+local function failures() return tonumber(C.amp_memory(C.AMP_CPU, 0).failures) end
+for _, kind in ipairs { 'LSTM', 'GRU' } do
+  for _, dtype in ipairs { 'float32', 'float16' } do
+    amp.manual_seed(1)
+    local net = nn[kind](4, 6):to 'cuda':to(dtype)
+    local x, list = randn(3, 2, 4):to(dtype):detach():requires_grad_(), net:parameters()
+    list[#list + 1] = x
+    local function gradients(n)
+      local loss = amp.scope(function() return (net(x)):float():pow(2):sum() end)
+      for _, p in ipairs(list) do p.grad = nil end
+      C.amp_fail_allocation(n)
+      local ok, e = pcall(loss.backward, loss)
+      C.amp_fail_allocation(-1)
+      if not ok then return nil, e end
+      local out = {}
+      for i, p in ipairs(list) do out[i] = p.grad:clone() end
+      return out
+    end
+    local want, n, given_up, last = gradients(-1), 0, 0, nil
+    repeat
+      n = n + 1
+      local before = failures()
+      local got, e = gradients(n)
+      if not got then given_up, last = given_up + 1, e end
+      for i, g in ipairs(got or {}) do equal(want[i], g, ('%s %s, gradient %d, allocation %d'):format(kind, dtype, i, n)) end
+    until failures() == before
+    assert(n > 40, n)
+    assert(given_up <= 3, ('%s %s, %d times: %s'):format(kind, dtype, given_up, tostring(last))) -- its ops outside of the layer
+  end
+end
+-- a backward that is given up in between left nothing that another could take for its own
+local net, x = nn.LSTM(4, 6):to 'cuda', randn(3, 2, 4)
+local y = net(x)
+local ones, zeros = amp.ones_like(y), amp.zeros_like(y)
+local before, collect = failures(), collectgarbage
+local gone
+for n = 1, 200 do
+  y = net(x)
+  C.amp_fail_allocation(n)
+  collectgarbage = function() collectgarbage = collect error 'given up' end
+  local ok, e = pcall(y.backward, y, ones)
+  C.amp_fail_allocation(-1)
+  collectgarbage = collect
+  if ok then break end
+  ok, e = pcall(y.backward, y, zeros)
+  if ok then same(0, net:parameters()[1].grad:abs():sum():item(), 'allocation ' .. n)
+  else
+    gone = tostring(e):find('was freed', 1, true)
+    assert(gone, e)
+  end
+  for _, p in ipairs(net:parameters()) do p.grad = nil end
+end
+assert(gone and before < failures())
+]])
+
   case('keeps gates that are almost shut, or open, as exactly as others', [[
 for _, dtype in ipairs { 'float16', 'bfloat16' } do
   local list = {}

@@ -308,6 +308,34 @@ describe('forward_add of a LayerNorm', function()
       end
     end)
 
+    it('gives the normalised in the dtype asked for, float32 values rounded once, whose gradient has it: ' .. device, function()
+      for _, n in ipairs { 8, 7 } do
+        for _, d in ipairs(pairs_of) do
+          for _, low in ipairs { 'float16', 'bfloat16', 'float32', 'float64' } do
+            local norm, x, r = nn.LayerNorm(n):to(device), leaf(amp.randn(3, n):to(d[1]):to(device)), leaf(amp.randn(3, n):to(d[2]):to(device))
+            amp.no_grad(function() norm.weight:uniform_(0.5, 1.5) norm.bias:normal_() end)
+            if d[1] == 'float64' then norm:to 'float64' end
+            local y, s = norm:forward_add(x, r, low)
+            assert.equal(low, y.dtype)
+            H.same(s, x + r)
+            local wide = amp.layer_norm(s:detach():to(d[1] == 'float64' and d[1] or 'float32'), { n }, norm.weight, norm.bias)
+            if s.dtype == 'float32' and low ~= 'float64' then H.same(y, wide:to(low))
+            else H.close(y, H.values(wide), low == 'bfloat16' and { rtol = 8e-3, atol = 1e-4 } or { rtol = 1e-3, atol = 1e-4 }) end
+            local g = amp.randn(3, n):to(device):to(low)
+            local got = amp.grad({ y }, { x, norm.weight, norm.bias }, { grad_outputs = { g } })
+            local z = leaf(s:to(d[1] == 'float64' and d[1] or 'float32'))
+            local u = amp.layer_norm(z, { n }, norm.weight, norm.bias)
+            local want = amp.grad({ u }, { z, norm.weight, norm.bias }, { grad_outputs = { g:to(u.dtype) } })
+            assert.equal(x.dtype, got[1].dtype)
+            local half = x.dtype:find '16' or s.dtype:find '16'
+            for i = 1, 3 do H.close(got[i], H.values(want[i]), half and { rtol = 1e-2, atol = 1e-2 } or { rtol = 1e-4, atol = 1e-4 }) end
+          end
+        end
+      end
+      local x = amp.ones(2, 4, { device = device })
+      H.fails(function() amp.add_layer_norm(x, x, { 4 }, nil, nil, 1e-5, 'int64') end, 'int64', 'float dtype')
+    end)
+
     it('gives no gradient to what asks for none, and takes any strides and no elements: ' .. device, function()
       local norm = nn.LayerNorm(4):to(device)
       local x, r = amp.randn(4, 6):to(device):t(), amp.randn(6, 8):to(device):narrow(2, 3, 4)
@@ -359,7 +387,7 @@ describe('forward_add of a LayerNorm', function()
     assert.equal('4x3', tostring(y:size()))
     local calls = 0
     norm:register_forward_hook(function() calls = calls + 1 end)
-    norm:forward_add(x, x)
+    assert.equal('float16', norm:forward_add(x, x, 'float16').dtype)
     assert.equal(1, calls)
     local Twice = nn.LayerNorm:extend 'Twice'
     function Twice:forward(t) return nn.LayerNorm.forward(self, t) * 2 end

@@ -1,6 +1,7 @@
 --- Runs specs that need no more than describe, it and luassert without busted, for tools under which its process
 -- handling does not work (compute-sanitizer): luajit spec/plain.lua [--filter=PATTERN] FILES
--- Ends as spec/run.lua does, with a line `N passed, N failed`; its status is 1 if something failed.
+-- Ends as spec/run.lua does, with a line `N passed, N failed`; its status is 1 if something failed. With AMP_SPEC_PROGRESS
+-- it says how far it is every so many cases, for runs whose time is limited.
 local here = arg[0]:match('^(.*)/[^/]*$') or '.'
 local root = here .. '/..'
 package.path = ('%s/lua/?.lua;%s/lua/?/init.lua;%s/?.lua;%s'):format(root, root, root, package.path)
@@ -16,6 +17,7 @@ end
 
 io.stdout:setvbuf 'no'
 local names, passed, failed = {}, 0, 0
+local progress = tonumber(os.getenv 'AMP_SPEC_PROGRESS')
 local environment = setmetatable({ assert = require 'luassert' }, { __index = _G })
 
 function environment.describe(name, f)
@@ -28,8 +30,9 @@ function environment.it(name, f)
   local full = table.concat(names, ' ') .. ' ' .. name
   if not full:find(filter) then return end
   local ok, e = xpcall(f, function(e) return type(e) == 'table' and tostring(e.message or e) or debug.traceback(tostring(e), 2) end)
-  if ok then passed = passed + 1 return end
-  failed = failed + 1
+  if ok then passed = passed + 1 else failed = failed + 1 end
+  if progress and (passed + failed) % progress == 0 then print(('%d passed, %d failed so far'):format(passed, failed)) end
+  if ok then return end
   print(('FAILED: %s\n    %s'):format(full, (e:gsub('\n', '\n    '))))
   io.flush()
 end

@@ -248,6 +248,7 @@ void amp__private_drop(amp_pool *p)
 }
 
 bool amp__private_has(const amp_pool *p, const amp_block *b) { return b && !b->foreign && ((const piece *)b)->owner == p; }
+bool amp__private_any(const amp_block *b) { return b && !b->foreign && ((const piece *)b)->owner != NULL; }
 
 static void give_back(tcache *c)
 {

@@ -39,6 +39,7 @@ static amp_tensor *spent(amp_bwd *b) {
   const amp_node *n = b->node;
   amp_tensor *x = n->saved[0].t;
   if (!b->last || !x || x->device != AMP_CUDA || x->refs != 1 || x->storage->refs != 1 || (n->flags & AMP_N_FREED) || n->saved[0].version != amp__version(x)) return NULL;
+  if (x->storage->block && x->storage->block->streams & ~((uint32_t)1 << amp__stream_here(x->device, x->device_index))) return NULL; /* another stream may be reading them yet */
   if (!(x->flags & AMP_T_DENSE) && !(x->ndim == 2 && x->stride[1] == 1 && x->stride[0] >= x->size[1])) return NULL; /* rows may lie apart, not on each other */
   return x->storage->flags & (AMP_S_EXPOSED | AMP_S_ARENA | AMP_S_FOREIGN) ? NULL : x;
 }

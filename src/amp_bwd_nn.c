@@ -47,10 +47,30 @@ int amp__bwd_matmul(amp_bwd *b) {
   return rc;
 }
 
+/* Are both products of linear's backward from g (with y: behind a ReLU, which gave y) so small that a device takes each in
+** one launch? (Where it does not, it makes ReLU's derivative twice, of little.) */
+static bool small_back(amp_bwd *b, const amp_tensor *g, const amp_tensor *y) {
+  enum { MOST_SUM = 256, MOST_MASKED = 192, MOST = 4096, MOST_WORK = 1 << 21 };
+  if (!g || g->device == AMP_CPU || amp__dtype_size[g->dtype] != 2 || b->create_graph || (y && g->dtype != y->dtype)) return false;
+  const amp_shape *x = SHAPE(b, 0), *w = SHAPE(b, 1);
+  int64_t rows = amp__count(x->ndim - 1, x->size), most = y ? MOST_MASKED : MOST_SUM;
+  return x->ndim > 1 && rows <= most && w->size[0] <= most && w->size[1] <= MOST && rows * w->size[0] * w->size[1] <= MOST_WORK;
+}
+
+/* Gradients in input, weight and bias (here it is known: bias) from small products, in one launch */
+static int both_back(amp_bwd *b, amp_tensor *g, amp_tensor *y, amp_tensor *bias) {
+  amp_tensor *in[4] = { g, IN(b, 0), IN(b, 1), y }, *out[AMP_MAX_OUT] = { NULL };
+  int rc = amp__xs(AMP_OP_linear_both, NULL, 4, in, out);
+  if (rc == 0) rc = GIN(b, 0, amp__xto(b, 0, out[0]));
+  if (rc == 0) rc = GIN(b, 1, amp__xto(b, 1, out[1]));
+  return rc < 0 || !NEED(b, 2) ? rc : GIN(b, 2, amp__xto(b, 2, bias ? bias : out[2]));
+}
+
 /* Gradients of linear in its arguments from that of its result; bias: its gradient, if it is known (NULL: not). On a
 ** device the weight's product leaves the bias's sums as well; recorded, all are ops. */
 static int linear_back(amp_bwd *b, amp_tensor *g, amp_tensor *bias) {
   int rc = 0;
+  if (NEED(b, 0) && NEED(b, 1) && small_back(b, g, NULL)) return both_back(b, g, NULL, bias);
   if (NEED(b, 0)) rc = GIN(b, 0, amp__xto(b, 0, X2(matmul, g, IN(b, 1))));
   if (rc == 0 && NEED(b, 1)) {
     if (!b->create_graph && NEED(b, 2) && !bias && g && g->device != AMP_CPU && IN(b, 0)->ndim > 1) {
@@ -64,23 +84,11 @@ static int linear_back(amp_bwd *b, amp_tensor *g, amp_tensor *bias) {
   return rc;
 }
 
-/* Is what linear_act with ReLU did so small that a device takes each of the products of its backward in one launch, ReLU's
-** derivative with it? (Where it does not, it makes that derivative twice, of little.) */
-static bool small_back(amp_bwd *b, const amp_tensor *g, const amp_tensor *y) {
-  enum { MOST_SUM = 192, MOST = 4096, MOST_WORK = 1 << 21 };
-  if (!y || g->device == AMP_CPU || amp__dtype_size[g->dtype] != 2 || g->dtype != y->dtype || !NEED(b, 1) || !NEED(b, 2)) return false;
-  const amp_shape *x = SHAPE(b, 0), *w = SHAPE(b, 1);
-  int64_t rows = amp__count(x->ndim - 1, x->size);
-  return x->ndim > 1 && rows <= MOST_SUM && w->size[0] <= MOST_SUM && w->size[1] <= MOST && rows * w->size[0] * w->size[1] <= MOST_WORK;
-}
-
 static int relu_back(amp_bwd *b, amp_tensor *g, amp_tensor *y) {
-  int rc = 0;
-  amp_tensor *in[3] = { g, IN(b, 1), y }, *out[AMP_MAX_OUT] = { NULL };
-  if (NEED(b, 0)) rc = GIN(b, 0, amp__xto(b, 0, amp__x(AMP_OP_linear_input, NULL, 3, in)));
-  in[1] = IN(b, 0);
-  if (rc < 0 || (rc = amp__xs(AMP_OP_linear_weight, NULL, 3, in, out)) < 0) return rc;
-  rc = GIN(b, 1, amp__xto(b, 1, out[0]));
+  amp_tensor *in[3] = { g, IN(b, 0), y }, *out[AMP_MAX_OUT] = { NULL };
+  if (NEED(b, 0)) return both_back(b, g, y, NULL);
+  int rc = amp__xs(AMP_OP_linear_weight, NULL, 3, in, out);
+  if (rc == 0) rc = GIN(b, 1, amp__xto(b, 1, out[0]));
   return rc < 0 ? rc : GIN(b, 2, amp__xto(b, 2, out[1]));
 }
 
@@ -93,7 +101,7 @@ int amp__bwd_linear_act(amp_bwd *b) {
   if (!g) return 0;
   if (!b->create_graph) {
     amp_tensor *out[AMP_MAX_OUT] = { NULL }, *from[2] = { g, OUT(b, act ? 1 : 0) };
-    if (act == 0 && small_back(b, g, from[1])) return relu_back(b, g, from[1]);
+    if (act == 0 && NEED(b, 1) && (NEED(b, 0) || NEED(b, 2)) && from[1] && small_back(b, g, from[1])) return relu_back(b, g, from[1]);
     amp__sl_i(&s, act);
     int rc = amp__xs(AMP_OP_act_backward, &s, 2, from, out);
     return rc < 0 ? rc : linear_back(b, out[0], out[1]);

@@ -207,7 +207,7 @@ static amp_tensor *part(amp_tensor *t, int i) {
   return t ? amp__x(AMP_OP_select, &s, 1, &t) : NULL;
 }
 
-/* input residual weight? bias?; shape eps -> result sum statistics. The sum's gradient is the two inputs', which one pass
+/* input residual weight? bias?; shape eps dtype -> result sum statistics. The sum's gradient is the two inputs', which one pass
 ** gives in float32 for one and in 16 bits for the other */
 int amp__bwd_add_layer_norm(amp_bwd *b) {
   const amp_shape *h = SHAPE(b, b->nin + 1);

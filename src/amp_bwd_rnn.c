@@ -173,19 +173,27 @@ out:
 
 /* -- The derivative -------------------------------------------------------------------- */
 
-/* The reserve is most of what a layer holds: it goes before the products, which need memory themselves. */
+/* The reserve is most of what a layer holds: it goes before the products, which need memory themselves. In the places of the results
+** then lies what was made of them: where memory is short still, it goes on from there. */
 static int fused(amp_bwd *b, amp_tensor *const *in, back *k) {
-  amp_saved *reserve = &b->node->saved[b->nin + 3];
-  const bool last = b->last && reserve->t && reserve->t->device != AMP_CPU;
-  amp_tensor *out[AMP_MAX_OUT], *arg[8] = { b->g[0], b->g[1], NULL, last ? reserve->t : OUT(b, 3), in[IN_U], OUT(b, 0), in[IN_H], in[IN_SIZES] };
-  amp_sl s = amp__sl();
-  amp__sl_copy(&s, b->a, 2);
-  if (b->a[0].i == LSTM) arg[2] = b->g[2];
-  int rc = amp__xs(AMP_OP_rnn_layer_backward, &s, 8, arg, out);
-  if (rc < 0) return rc;
-  if (last) {
-    amp__saved_free(reserve);
-    b->spent = true;
+  amp_node *n = b->node;
+  amp_saved *kept = &n->saved[b->nin];
+  amp_tensor *out[AMP_MAX_OUT];
+  if (n->flags & AMP_N_SPENT)
+    for (int i = 0; i < n->nout; i++) out[i] = kept[i].t;
+  else {
+    const bool last = b->last && kept[3].t && kept[3].t->device != AMP_CPU;
+    amp_tensor *arg[8] = { b->g[0], b->g[1], NULL, last ? kept[3].t : OUT(b, 3), in[IN_U], OUT(b, 0), in[IN_H], in[IN_SIZES] };
+    amp_sl s = amp__sl();
+    amp__sl_copy(&s, b->a, 2);
+    if (b->a[0].i == LSTM) arg[2] = b->g[2];
+    int rc = amp__xs(AMP_OP_rnn_layer_backward, &s, 8, arg, out);
+    if (rc < 0) return rc;
+    for (int i = 0; last && i < n->nout; i++) {
+      amp__saved_free(&kept[i]);
+      if ((kept[i].t = out[i])) amp__retain(out[i]);
+    }
+    if (last) n->flags |= AMP_N_SPENT;
   }
   k->dg = out[0];
   k->du = b->a[0].i == GRU ? out[2] : out[0];

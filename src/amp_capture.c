@@ -39,6 +39,7 @@ struct amp_capture {
   argument *arg; int narg;
   int64_t casts, cached_casts;
   bool failed;                    /* something could not be noted */
+  int other;                      /* something lies on another device of the type, counted from 1, which no replay works on; 0: nothing */
   bool ended;
 };
 
@@ -97,6 +98,7 @@ void amp__capture_note(const amp_tensor *t)
 {
   amp_capture *c = amp__S->priv->capture;
   if (c == NULL || t == NULL || t->device != c->device || amp__private_has(c->pool, t->storage->block)) return;
+  if (t->device_index != c->index) c->other = t->device_index + 1;
   noted *k = note(c, t->storage);
   if (k == NULL) return;
   if (k->data == NULL) k->data = t->storage->data;
@@ -217,7 +219,10 @@ amp_capture *amp_capture_begin(amp_state *S, int device, int index, amp_tensor *
 
 static int settle(amp_capture *c)
 {
+  const char *name = amp_device_name(c->device);
   if (c->failed) return amp__nomem(sizeof(noted));
+  if (c->other)
+    return amp__fail(AMP_E_DEVICE, "the captured step works on %s:%d, and on %s:%d, of which replays would not: capture a step of one device only", name, c->index + 1, name, c->other);
   for (int i = 0; i < c->ng; i++) {
     amp_tensor *now = c->g[i].leaf->ag ? c->g[i].leaf->ag->grad.value : NULL;
     if (c->g[i].was && now && now != c->g[i].was)
@@ -294,6 +299,12 @@ static bool same_place(const amp_tensor *a, const amp_tensor *b)
   return true;
 }
 
+/* What lies in memory of a captured step changes at its replays, and nobody counts that */
+static bool told_apart(const amp_storage *s)
+{
+  return s->mark != 0 && !(s->flags & (AMP_S_EXPOSED | AMP_S_FOREIGN)) && !amp__private_any(s->block);
+}
+
 static int copy(amp_tensor *own, amp_tensor *given)
 {
   amp__plain p = amp__plain_begin();
@@ -312,8 +323,8 @@ static int take(amp_capture *c, amp_start *start, argument *k, amp_tensor *given
   amp_tensor *own = k->to;
   if (own == given || own->numel == 0) return 0;
   if (own->device != c->device || !amp__same_size(own, given)) return amp__fail(AMP_E_SHAPE, "an argument of the captured step is %s, it was captured with %s", amp__tensor_str(given), amp__tensor_str(own));
-  bool there = given->device == c->device && own->device_index == c->index && same_place(own, given), seen = from->mark != 0;
-  if (there && seen && !(from->flags & (AMP_S_EXPOSED | AMP_S_FOREIGN)) && k->from == from && k->mark == from->mark && k->version == from->version
+  bool there = given->device == c->device && own->device_index == c->index && same_place(own, given);
+  if (there && told_apart(from) && k->from == from && k->mark == from->mark && k->version == from->version
       && k->data == amp__data(given) && k->own == amp__version(own)) return 0;
   if (!there || start->n == AMP_START_MOST) {
     int rc = copy(own, given);
@@ -326,9 +337,18 @@ static int take(amp_capture *c, amp_start *start, argument *k, amp_tensor *given
   start->copy[start->n++].bytes = (size_t)own->numel * amp__dtype_size[own->dtype];
   amp__touch(given);
   amp__bump(own);
-  if (!seen && (from->mark = ++last) == 0) from->mark = ++last;
+  if (from->mark == 0 && (from->mark = ++last) == 0) from->mark = ++last;
   *k = (argument){ own, from, amp__data(given), from->mark, from->version, amp__version(own) };
   return 0;
+}
+
+/* *given, or a copy of it if it lies in a tensor that the arguments before it, or beside it, are put into. Counted. NULL: error */
+static amp_tensor *apart(const amp_capture *c, int i, amp_tensor *given)
+{
+  for (int j = 0; j < c->narg && given != c->arg[i].to; j++)
+    if (c->arg[j].to && c->arg[j].to->storage == given->storage) return amp__raw_clone(given);
+  amp__retain(given);
+  return given;
 }
 
 /* What was to be copied was not */
@@ -352,16 +372,22 @@ int amp_capture_replay(amp_state *S, amp_capture *c, amp_tensor *const *given, i
     if (ag && ag->shadow == c->sh[i].copy && ag->shadow_version != amp__version(c->sh[i].leaf) && !amp__shadow(c->sh[i].leaf, c->sh[i].copy->dtype)) return S->err.code;
     if (ag == NULL || ag->shadow != c->sh[i].copy) return amp__fail(AMP_E_STATE, "a parameter's low-precision copy is no longer the captured step's: capture the step anew");
   }
-  for (int i = 0; i < n; i++) {
-    int rc = c->arg[i].to && given[i] ? take(c, &start, &c->arg[i], given[i]) : 0;
-    if (rc < 0) { forget(c); return rc; }
+  amp_tensor *few[AMP_START_MOST], **from = n <= AMP_START_MOST ? few : malloc(sizeof *from * (size_t)n);
+  int rc = from ? 0 : amp__nomem(sizeof *from * (size_t)n), nfrom = 0;
+  for (; nfrom < n && rc == 0; nfrom++) {
+    from[nfrom] = NULL;
+    if (c->arg[nfrom].to && given[nfrom] && (from[nfrom] = apart(c, nfrom, given[nfrom])) == NULL) rc = S->err.code;
   }
+  for (int i = 0; i < n && rc == 0; i++)
+    if (from[i]) rc = take(c, &start, &c->arg[i], from[i]);
   if (c->draws) {
     start.cell = AMP_DATA(uint64_t, c->random);
     start.random[0] = S->seed;
     start.random[1] = S->rng_offset;
   }
-  int rc = amp__devices[c->device].capture_replay(c->index, c->graph, &start);
+  if (rc == 0) rc = amp__devices[c->device].capture_replay(c->index, c->graph, &start);
+  for (int i = 0; i < nfrom; i++) amp__free(from[i]); /* behind the launch that reads them */
+  if (from != few) free(from);
   if (rc < 0) { forget(c); return rc; }
   S->rng_offset += c->draws;
   for (int i = 0; i < c->cap; i++)

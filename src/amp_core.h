@@ -114,6 +114,7 @@ amp_pool *amp__private_open(int device, int index);  /* blocks of this device co
 void amp__private_shut(amp_pool *p);
 void amp__private_drop(amp_pool *p);                 /* its blocks are everybody's */
 bool amp__private_has(const amp_pool *p, const amp_block *b);
+bool amp__private_any(const amp_block *b);           /* a block of some captured step */
 amp_block *amp__block_foreign(int device, int index, void *data, size_t bytes); /* borrowed memory */
 amp_block *amp__block_pinned(size_t bytes);  /* of the host, pinned by the GPUs' plug-in; sets the error */
 void amp__block_free(amp_block *b);  /* drops one count */
@@ -396,7 +397,8 @@ typedef struct amp_saved {    /* a tensor backward needs */
 /* As short as the node's most dimensions allow: size[] holds ndim values. */
 typedef struct amp_shape { uint8_t dtype, ndim, device, device_index; int64_t size[AMP_MAX_DIM]; } amp_shape;
 
-enum { AMP_N_FREED = 1, AMP_N_LUA = 2, AMP_N_SLICES = 4, AMP_N_CAST = 8, AMP_N_SHADOW = 16 /* saves its leaf, for the version */ };
+enum { AMP_N_FREED = 1, AMP_N_LUA = 2, AMP_N_SLICES = 4, AMP_N_CAST = 8, AMP_N_SHADOW = 16 /* saves its leaf, for the version */,
+  AMP_N_SPENT = 32 /* what it saved gave way to what this backward makes of it, and no other can have it */ };
 enum { AMP_MAX_LIST = 1000000 }; /* arguments of an op that takes a list, or of a function of Lua */
 enum { AMP_NODE_LUA = 0x7fff }; /* op of a node whose function lives in Lua */
 
@@ -511,7 +513,6 @@ struct amp_bwd {
   amp_tensor *sum;              /* what came for input 0 so far, in its shape and dtype, or NULL; a derivative that adds it to gin[0] as it */
   bool summed;                  /* goes along sets this, and leaves sum itself as it is */
   bool last;                    /* the node's saved tensors are freed after this */
-  bool spent;                   /* some were freed, or overwritten, already: it can't be tried again */
   struct amp_later **later;     /* where products may be left for the end of the backward (amp_later.c); NULL: nowhere */
   bool accumulates;             /* leaves' gradients are added to, all of them (amp__grad_to_add) */
 };

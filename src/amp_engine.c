@@ -421,7 +421,7 @@ static int run_native(engine *e, amp_node *n, amp_tensor **g)
   if (to && to->grad && (b.sum = to->grad[n->edge[0].index]) != NULL && b.sum->dtype != amp__shape_of(n, 0)->dtype) b.sum = NULL;
   for (int i = 0; i < n->nout && i < AMP_MAX_OUT; i++) b.g[i] = g[i];
   rc = amp__ops[n->op].bwd(&b);
-  e->again = rc == AMP_E_MEMORY && (e->flags & AMP_B_COLLECT) && !e->collected && !b.spent; /* nothing was sent on yet */
+  e->again = rc == AMP_E_MEMORY && (e->flags & AMP_B_COLLECT) && !e->collected; /* nothing was sent on yet */
   if (rc == 0 && b.part) rc = send_part(e, n, &b);
   if (rc == 0 && e->later) rc = amp__later_flush(e->later, false, give_leaf, e);
   int kept = 0; /* gradients we hold a count of */
@@ -770,6 +770,7 @@ void amp_backward_end(amp_state *S, amp_engine *head)
   engine *e = (engine *)head;
   AMP_ENTER(S);
   stop_done(e);
+  if (e->node && (e->node->flags & AMP_N_SPENT)) amp__node_release_saved(e->node); /* it was given up in between */
   for (int i = 0; i < e->cap; i++) {
     entry *x = &e->map[i];
     if (x->key == NULL) continue;

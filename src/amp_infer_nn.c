@@ -116,3 +116,21 @@ int amp__infer_linear_weight(amp_call *c)
   amp__out(c, 1, x->dtype, 1, size);
   return 0;
 }
+
+/* grad input weight result */
+int amp__infer_linear_both(amp_call *c)
+{
+  const amp_tensor *g = c->in[0], *x = c->in[1], *w = c->in[2];
+  int n = g->ndim, rc = amp__equal_dtypes(c, 4);
+  if (rc == 0 && c->nin > 3 && c->in[3]) rc = want_result(c, 3);
+  if (rc < 0) return rc;
+  bool fit = n > 0 && n == x->ndim;
+  for (int d = 0; fit && d + 1 < n; d++) fit = g->size[d] == x->size[d];
+  if (!fit) return amp__fail(AMP_E_SHAPE, "grad %s and input %s differ before their last dimensions", SHAPE_OF(g), SHAPE_OF(x));
+  if (w->ndim != 2 || w->size[0] != g->size[n - 1] || w->size[1] != x->size[n - 1])
+    return amp__fail_arg(AMP_E_SHAPE, 3, "weight has shape %s, expected %lldx%lld (the last dimensions of grad and input)", SHAPE_OF(w), LL(g->size[n - 1]), LL(x->size[n - 1]));
+  amp__out(c, 0, x->dtype, n, x->size);
+  amp__out(c, 1, x->dtype, 2, w->size);
+  amp__out(c, 2, x->dtype, 1, w->size);
+  return 0;
+}

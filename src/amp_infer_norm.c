@@ -129,19 +129,22 @@ int amp__infer_layer_norm(amp_call *c)
   return 0;
 }
 
-/* input residual weight? bias?; shape eps. Where a region has layer norms in float32, this one gives float32 too */
+/* input residual weight? bias?; shape eps dtype. Where a region has layer norms in float32, this one gives float32 too, unless told */
 int amp__infer_add_layer_norm(amp_call *c)
 {
   const amp_state *S = amp__S;
   const amp_tensor *x = c->in[0];
   int lead, rc = layer_norm_rule(c, 2, &lead);
   if (rc < 0 || (rc = amp__want_shape(c->in[1], "residual", x->ndim, x->size)) < 0) return rc;
-  int dtype = amp__promote(x->dtype, c->in[1]->dtype);
+  int dtype = amp__promote(x->dtype, c->in[1]->dtype), result = dtype;
   bool region = S->autocast_on && !c->flags && S->autocast[x->device].enabled && amp__policy_of(c->id, c->a) == AMP_SPECIAL
                 && amp__policy_of(AMP_OP_layer_norm, c->a) == AMP_FP32;
+  if (c->a[10].i != AMP_NONE && !amp__is_float((int)c->a[10].i)) return amp__fail(AMP_E_DTYPE, "dtype is %s, a float dtype is expected", amp_dtype_name((int)c->a[10].i));
   int64_t size[AMP_MAX_DIM] = { 2 }; /* means, then 1 / standard deviations */
   for (int i = 0; i < lead; i++) size[1 + i] = x->size[i];
-  amp__out(c, 0, region && amp__is_half(dtype) ? AMP_FLOAT32 : dtype, x->ndim, x->size);
+  if (c->a[10].i != AMP_NONE) result = (int)c->a[10].i;
+  else if (region && amp__is_half(dtype)) result = AMP_FLOAT32;
+  amp__out(c, 0, result, x->ndim, x->size);
   amp__out(c, 1, dtype, x->ndim, x->size);
   amp__out(c, 2, amp__acc_dtype(dtype), lead + 1, size);
   amp__want_twin(c);

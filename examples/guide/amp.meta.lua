@@ -98,15 +98,16 @@ function Tensor:add(other, alpha, options) end
 ---@return amp.Tensor
 function Tensor:add_(other, alpha, options) end
 
----layer_norm(input + residual), and input + residual.
+---layer_norm(input + residual), in dtype where it is given, and input + residual.
 ---@param residual amp.Tensor
 ---@param shape integer|integer[]
 ---@param weight? amp.Tensor
 ---@param bias? amp.Tensor
 ---@param eps? number default 1e-5
----@param options? table or by name: shape, weight, bias, eps
+---@param dtype? amp.dtype
+---@param options? table or by name: shape, weight, bias, eps, dtype
 ---@return amp.Tensor, amp.Tensor
-function Tensor:add_layer_norm(residual, shape, weight, bias, eps, options) end
+function Tensor:add_layer_norm(residual, shape, weight, bias, eps, dtype, options) end
 
 ---beta * input + alpha * the sum of batch1[i] @ batch2[i].
 ---@param batch1 amp.Tensor
@@ -3617,9 +3618,10 @@ local Class = {}
 ---backward one pass makes the gradients of x and of the residual, each in its dtype.
 ---@param x amp.Tensor ... x shape
 ---@param residual amp.Tensor what is added to x, broadcast as in `+`
+---@param dtype? string of the first result, whose gradient then has it too: where a region's product alone uses that one, the region's dtype saves the float32 values. Rounded once, as a cast's result is.
 ---@return amp.Tensor # the sum, normalised
 ---@return amp.Tensor # x + residual
-function Class:forward_add(x, residual) end
+function Class:forward_add(x, residual, dtype) end
 
 end
 
@@ -3757,9 +3759,10 @@ local Class = {}
 ---backward one pass makes the gradients of x and of the residual, each in its dtype.
 ---@param x amp.Tensor ... x shape
 ---@param residual amp.Tensor what is added to x, broadcast as in `+`
+---@param dtype? string of the first result, whose gradient then has it too: where a region's product alone uses that one, the region's dtype saves the float32 values. Rounded once, as a cast's result is.
 ---@return amp.Tensor # the sum, normalised
 ---@return amp.Tensor # x + residual
-function Class:forward_add(x, residual) end
+function Class:forward_add(x, residual, dtype) end
 
 end
 
@@ -3781,9 +3784,10 @@ local Class = {}
 ---backward one pass makes the gradients of x and of the residual, each in its dtype.
 ---@param x amp.Tensor ... x shape
 ---@param residual amp.Tensor what is added to x, broadcast as in `+`
+---@param dtype? string of the first result, whose gradient then has it too: where a region's product alone uses that one, the region's dtype saves the float32 values. Rounded once, as a cast's result is.
 ---@return amp.Tensor # the sum, normalised
 ---@return amp.Tensor # x + residual
-function Class:forward_add(x, residual) end
+function Class:forward_add(x, residual, dtype) end
 
 end
 
@@ -3936,9 +3940,10 @@ local Class = {}
 ---backward one pass makes the gradients of x and of the residual, each in its dtype.
 ---@param x amp.Tensor ... x shape
 ---@param residual amp.Tensor what is added to x, broadcast as in `+`
+---@param dtype? string of the first result, whose gradient then has it too: where a region's product alone uses that one, the region's dtype saves the float32 values. Rounded once, as a cast's result is.
 ---@return amp.Tensor # the sum, normalised
 ---@return amp.Tensor # x + residual
-function Class:forward_add(x, residual) end
+function Class:forward_add(x, residual, dtype) end
 
 end
 
@@ -4147,16 +4152,17 @@ function amp.add(input, other, alpha, options) end
 ---@return amp.Tensor
 function amp.add_(input, other, alpha, options) end
 
----layer_norm(input + residual), and input + residual.
+---layer_norm(input + residual), in dtype where it is given, and input + residual.
 ---@param input amp.Tensor
 ---@param residual amp.Tensor
 ---@param shape integer|integer[]
 ---@param weight? amp.Tensor
 ---@param bias? amp.Tensor
 ---@param eps? number default 1e-5
----@param options? table or by name: shape, weight, bias, eps
+---@param dtype? amp.dtype
+---@param options? table or by name: shape, weight, bias, eps, dtype
 ---@return amp.Tensor, amp.Tensor
-function amp.add_layer_norm(input, residual, shape, weight, bias, eps, options) end
+function amp.add_layer_norm(input, residual, shape, weight, bias, eps, dtype, options) end
 
 ---beta * input + alpha * the sum of batch1[i] @ batch2[i].
 ---@param input amp.Tensor

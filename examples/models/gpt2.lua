@@ -16,14 +16,16 @@ function Block:init(size, heads)
 end
 
 -- `h`: ln_1(x), if it is there already. `next`: the layer norm that follows; given, the result is its value, then x.
--- A layer norm goes with the residual's sum before it (forward_add): one pass over both.
+-- A layer norm goes with the residual's sum before it (forward_add): one pass over both. A region's products use its values in
+-- the region's dtype, and nothing else uses them: they are made in that.
 local function layer(self, x, h, next)
   local n, t, size = x:size(1), x:size(2), x:size(3)
   local qkv = self.qkv(h or self.ln_1(x)):view(n, t, 3, self.heads, size / self.heads):unbind(3)
   for i = 1, 3 do qkv[i] = qkv[i]:transpose(2, 3) end -- n x heads x t x ..., without a copy
   local y = F.scaled_dot_product_attention(qkv[1], qkv[2], qkv[3], { is_causal = true })
-  h, x = self.ln_2:forward_add(x, self.proj(y:transpose(2, 3):reshape(n, t, size)))
-  if next then return next:forward_add(x, self.mlp(h)) end
+  local dtype = amp.is_autocast_enabled(x.device) and amp.get_autocast_dtype(x.device) or nil
+  h, x = self.ln_2:forward_add(x, self.proj(y:transpose(2, 3):reshape(n, t, size)), dtype)
+  if next then return next:forward_add(x, self.mlp(h), dtype) end
   return x + self.mlp(h)
 end
 

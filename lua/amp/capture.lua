@@ -2,8 +2,8 @@
 --
 -- On a GPU two calls run as they are, the third is captured as a graph while fn runs once more, and from then on a call
 -- sends what may differ (arguments, hyper-parameters, random numbers) and replays the graph: fn itself is not called.
--- Other shapes or values of arguments are other graphs. C keeps the graph (amp_capture.c); this file decides what is
--- captured and when, and holds on to what the graph uses.
+-- Other shapes or values of arguments, those of small tensors of the CPU too, are other graphs. C keeps the graph
+-- (amp_capture.c); this file decides what is captured and when, and holds on to what the graph uses.
 -- @module amp.capture
 local ffi = require 'ffi'
 local core = require 'amp.ffi'
@@ -15,7 +15,7 @@ local util = require 'amp.util'
 local C, S, ref_t = core.C, core.S, core.ref_t
 local istype = ffi.istype
 
-local CUDA, WARM = 1, 2
+local CPU, CUDA, WARM = 0, 1, 2
 local pointers = ffi.typeof 'amp_tensor *[?]'
 
 local function callable(f)
@@ -39,6 +39,13 @@ local function place(args)
   return C.amp_device_available(CUDA) > 0 and 0 or nil
 end
 
+local SMALL = 1024 -- bytes of a tensor of the CPU, which a step may send to the GPU: they become part of the graph
+
+local function values(v)
+  v = v:detach():clone()
+  return ffi.string(v:data_ptr(), v:numel() * v:element_size())
+end
+
 -- What tells one graph from another.
 local function key(args)
   local parts = { tostring(S.grad_mode), tostring(S.autocast_on) }
@@ -46,6 +53,7 @@ local function key(args)
     local v = args[i]
     if is_tensor(v) then
       parts[#parts + 1] = ('%s %s %s %s'):format(util.shape(v.shape), v.dtype, v.device, tostring(v.requires_grad))
+      if v.ptr_.device == CPU and v:numel() * v:element_size() <= SMALL then parts[#parts + 1] = values(v) end
     else
       parts[#parts + 1] = type(v) .. ' ' .. tostring(v)
     end

@@ -55,6 +55,12 @@ if here then
         for _, other in ipairs { 'float32', 'bfloat16' } do
           local x, r, w = amp.randn(rows, n):to(dtype):cuda(), amp.randn(rows, n):to(other):cuda(), amp.rand(n):cuda()
           local s = x + r
+          for _, low in ipairs(s.dtype == 'float32' and { 'bfloat16', 'float16' } or {}) do -- the same values rounded
+            local v, u = amp.add_layer_norm(x, r, { n }, w, w, 1e-5, low)
+            assert.equal(low, v.dtype)
+            assert.is_true(v:equal(F.layer_norm(s, { n }, w, w):to(low)))
+            assert.is_true(u:equal(s))
+          end
           local y, gy, gs = F.layer_norm(s, { n }, w, w), amp.randn(rows, n):to(s.dtype):cuda(), amp.randn(rows, n):to(s.dtype):cuda()
           local function gradients(joined)
             local a, b = x:detach():requires_grad_(), r:detach():requires_grad_()

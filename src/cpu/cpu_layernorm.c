@@ -160,7 +160,7 @@ int amp__cpu_layer_norm(amp_call *c) { /* input weight? bias?; shape eps */
   return forward(&k, c, amp__nn_arg(c, 1), amp__nn_arg(c, 2), c->out[1], c->out[2]);
 }
 
-/* input residual weight? bias?; shape eps -> result sum statistics: made of the kernels of add and layer_norm */
+/* input residual weight? bias?; shape eps dtype -> result sum statistics: made of the kernels of add and layer_norm */
 int amp__cpu_add_layer_norm(amp_call *c) {
   amp_tensor *sum = c->out[1], *at = c->out[2], *out[3] = { c->out[0], NULL, NULL };
   amp_tensor *in[3] = { sum, amp__nn_arg(c, 2), amp__nn_arg(c, 3) };

@@ -1,7 +1,7 @@
 /*
-** cpu_linear_act.c: rows linear_act, act_backward, linear_input and linear_weight on a
-** CPU, made of the kernels of the ops they join: a GPU gains by fusing them, a CPU has
-** the data in its cache.
+** cpu_linear_act.c: rows linear_act, act_backward, linear_input, linear_weight and
+** linear_both on a CPU, made of the kernels of the ops they join: a GPU gains by fusing
+** them, a CPU has the data in its cache.
 */
 #include "cpu_iter.h"
 
@@ -63,15 +63,31 @@ int amp__cpu_linear_input(amp_call *c)
   return rc;
 }
 
+/* Gradients of weight and bias into out[0] and out[1] */
+static int weight_of(amp_tensor *g, amp_tensor *input, amp_tensor **out)
+{
+  amp_tensor *in[2] = { rows(g, true), rows(input, false) };
+  int rc = in[0] && in[1] ? amp__cpu_row(AMP_OP_matmul, 2, in, 1, &out[0], NULL) : amp__S->err.code;
+  amp__free(in[0]);
+  amp__free(in[1]);
+  return rc < 0 ? rc : sums(g, out[1]);
+}
+
 int amp__cpu_linear_weight(amp_call *c)
 {
   amp_tensor *result = c->nin > 2 ? c->in[2] : NULL, *g = c->in[0], *z = NULL;
   if (result && (g = z = behind_relu(g, result)) == NULL) return amp__S->err.code;
-  amp_tensor *in[2] = { rows(g, true), rows(c->in[1], false) };
-  int rc = in[0] && in[1] ? amp__cpu_row(AMP_OP_matmul, 2, in, 1, &c->out[0], NULL) : amp__S->err.code;
-  amp__free(in[0]);
-  amp__free(in[1]);
-  if (rc == 0) rc = sums(g, c->out[1]);
+  int rc = weight_of(g, c->in[1], c->out);
+  amp__free(z);
+  return rc;
+}
+
+int amp__cpu_linear_both(amp_call *c)
+{
+  amp_tensor *result = c->nin > 3 ? c->in[3] : NULL, *in[2] = { c->in[0], c->in[2] }, *z = NULL;
+  if (result && (in[0] = z = behind_relu(in[0], result)) == NULL) return amp__S->err.code;
+  int rc = amp__cpu_row(AMP_OP_matmul, 2, in, 1, &c->out[0], NULL);
+  if (rc == 0) rc = weight_of(in[0], c->in[1], c->out + 1);
   amp__free(z);
   return rc;
 }

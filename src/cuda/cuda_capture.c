@@ -60,6 +60,11 @@ bool amp__cuda_start_casts(const amp_tensor *t, const amp_tensor *out)
   if (!d->capture || t->dtype != AMP_FLOAT32 || !(t->flags & out->flags & AMP_T_DENSE) || (out->dtype != AMP_FLOAT16 && out->dtype != AMP_BFLOAT16)) return false;
   for (int i = 0; i < t->ndim; i++)
     if (t->size[i] > 1 && (t->stride[i] != out->stride[i] || t->stride[i] < 0)) return false;
+  const char *at = amp__data(out);
+  for (int i = 0; i < AMP_START_MOST; i++) { /* an earlier one that nobody read may have lain there */
+    const own *o = &d->step->own[i];
+    if (o->low && at < (char *)o->low + 2 * o->numel && (char *)o->low < at + 2 * out->numel) return false;
+  }
   for (int i = 0; i < AMP_START_MOST; i++) {
     own *o = &d->step->own[i];
     if (o->data != amp__data(t) || o->numel != t->numel || o->low || !amp__branches_first(d->branches, t, out)) continue;

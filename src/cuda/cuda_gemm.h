@@ -33,6 +33,7 @@ int amp__cuda_gemm(const amp_product *p);        /* the best way */
 int amp__cuda_gemm_plain(const amp_product *p);  /* kernels/gemm.cu: any strides and dtypes */
 int amp__cuda_gemm_lt(const amp_product *p);     /* cublasLt: 1: not taken; 0 done; <0 error */
 int amp__cuda_gemm_small(const amp_product *p);  /* kernels/gemm_small.cu, as that */
+int amp__cuda_gemm_pair(const amp_product *p, const amp_product *q); /* both in one launch, or neither. There, as that */
 int amp__cuda_gemm_add(const amp_product *p, const float *sum); /* c = sum (m x n, dense) + the product of a few l. kernels/gemm.cu */
 int amp__cuda_gemm_fused(const amp_product *p);  /* with an epilogue, as that */
 extern int amp__cuda_small;                      /* small products by the own kernel (on unless switched off) */

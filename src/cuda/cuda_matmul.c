@@ -274,22 +274,44 @@ static int let_through(amp_tensor *g, amp_tensor *y, amp_tensor **z, amp_tensor 
   return sums ? amp__cuda_act_backward(&k) : amp__cuda_relu_backward(&k);
 }
 
+/* Products for o, dense, from rows that lie (y: the mask's, or NULL): g w */
+static amp_product to_input(const amp_tensor *o, const amp_tensor *g, const amp_tensor *w, const amp_tensor *y)
+{
+  amp_product p = { .dtype = o->dtype, .a = amp__data(g), .b = amp__data(w), .c = amp__data(o), .mask = y ? amp__data(y) : NULL };
+  p.m = rows_of(o);
+  p.n = w->size[1];
+  p.k = w->size[0];
+  p.ars = apart(g);
+  p.mrs = y ? apart(y) : 0;
+  p.brs = w->stride[0];
+  p.bcs = w->stride[1];
+  p.crs = p.n;
+  p.acs = p.mcs = p.ccs = 1;
+  return p;
+}
+
+/* g^T x over all rows, and the sums of g's rows */
+static amp_product to_weight(const amp_tensor *o, const amp_tensor *sums, const amp_tensor *g, const amp_tensor *x, const amp_tensor *y)
+{
+  amp_product p = { .dtype = o->dtype, .epilogue = AMP_EPI_SUMS, .a = amp__data(g), .b = amp__data(x), .c = amp__data(o), .sums = amp__data(sums) };
+  p.m = o->size[0];
+  p.n = o->size[1];
+  p.k = rows_of(g);
+  p.acs = apart(g);
+  p.brs = apart(x);
+  p.crs = p.n;
+  p.ars = p.bcs = p.ccs = p.mrs = 1;
+  if (y) { p.mask = amp__data(y); p.mcs = apart(y); }
+  return p;
+}
+
 /* (grad where result > 0) weight */
 int amp__cuda_linear_input(amp_call *c)
 {
   amp_tensor *o = c->out[0], *w = c->in[1], *g = lying(c->in[0]), *y = lying(c->in[2]), *z = NULL;
   int rc = AMP_E_MEMORY;
   if (!g || !y) goto out;
-  amp_product p = { .dtype = o->dtype, .a = amp__data(g), .b = amp__data(w), .c = amp__data(o), .mask = amp__data(y) };
-  p.m = rows_of(o);
-  p.n = w->size[1];
-  p.k = w->size[0];
-  p.ars = apart(g);
-  p.mrs = apart(y);
-  p.brs = w->stride[0];
-  p.bcs = w->stride[1];
-  p.crs = p.n;
-  p.acs = p.mcs = p.ccs = 1;
+  amp_product p = to_input(o, g, w, y);
   rc = o->numel > 0 ? masked(&p) : 0;
   if (rc == 1) {
     if ((rc = let_through(g, y, &z, NULL)) < 0) goto out;
@@ -313,24 +335,10 @@ int amp__cuda_linear_weight(amp_call *c)
   int rc = AMP_E_MEMORY;
   if (y) y = lying(y);
   if (!g || !x || (c->nin > 2 && c->in[2] && !y)) goto out;
-  amp_product p = { .dtype = o->dtype, .a = amp__data(g), .b = amp__data(x), .c = amp__data(o), .sums = amp__data(c->out[1]) };
-  p.m = o->size[0];
-  p.n = o->size[1];
-  p.k = rows_of(g);
-  p.ars = 1;
-  p.acs = apart(g);
-  p.brs = p.n;
-  p.bcs = 1;
-  p.crs = p.n;
-  p.ccs = 1;
-  rc = 1;
-  if (o->numel > 0) {
-    p.epilogue = AMP_EPI_SUMS;
-    if (y) { p.mask = amp__data(y); p.mrs = 1; p.mcs = apart(y); }
-    rc = y ? masked(&p) : amp__cuda_gemm_fused(&p);
-    p.epilogue = AMP_EPI_NONE;
-    p.mask = NULL;
-  }
+  amp_product p = to_weight(o, c->out[1], g, x, y);
+  rc = o->numel == 0 ? 1 : y ? masked(&p) : amp__cuda_gemm_fused(&p);
+  p.epilogue = AMP_EPI_NONE;
+  p.mask = NULL;
   if (rc == 1 && y) {
     if ((rc = let_through(g, y, &z, c->out[1])) < 0) goto out;
     p.a = amp__data(z);
@@ -347,5 +355,41 @@ out:
   amp__free(x);
   amp__free(y);
   amp__free(z);
+  return rc;
+}
+
+/* Both in one launch where they are small, else one after the other */
+int amp__cuda_linear_both(amp_call *c)
+{
+  amp_tensor *g = lying(c->in[0]), *x = lying(c->in[1]), *w = c->in[2], *y = c->nin > 3 ? c->in[3] : NULL;
+  bool behind = y != NULL;
+  int rc = AMP_E_MEMORY;
+  if (behind) y = lying(y);
+  if (!g || !x || (behind && !y)) goto out;
+  rc = 1;
+  if (amp__cuda_small && c->out[0]->numel > 0 && c->out[1]->numel > 0) {
+    amp_product p = to_input(c->out[0], g, w, y), q = to_weight(c->out[1], c->out[2], g, x, y);
+    rc = amp__cuda_gemm_pair(&p, &q);
+  }
+  if (rc == 1) {
+    int id = behind ? AMP_OP_linear_input : AMP_OP_matmul;
+    amp_call k = { .op = &amp__cuda_api->ops[id], .id = id, .in = k.in_, .nin = behind ? 3 : 2, .nout = 1 };
+    k.in_[0] = g;
+    k.in_[1] = w;
+    k.in_[2] = y;
+    k.out[0] = c->out[0];
+    rc = behind ? amp__cuda_linear_input(&k) : amp__cuda_matmul(&k);
+    k = (amp_call){ .op = &amp__cuda_api->ops[AMP_OP_linear_weight], .id = AMP_OP_linear_weight, .in = k.in_, .nin = 3, .nout = 2 };
+    k.in_[0] = g;
+    k.in_[1] = x;
+    k.in_[2] = y;
+    k.out[0] = c->out[1];
+    k.out[1] = c->out[2];
+    if (rc == 0) rc = amp__cuda_linear_weight(&k);
+  }
+out:
+  amp__free(g);
+  amp__free(x);
+  amp__free(y);
   return rc;
 }

@@ -56,13 +56,16 @@ end
 -- backward one pass makes the gradients of x and of the residual, each in its dtype.
 -- @tparam Tensor x ... x shape
 -- @tparam Tensor residual what is added to x, broadcast as in `+`
+-- @tparam ?string dtype of the first result, whose gradient then has it too: where a region's product alone uses that one,
+-- the region's dtype saves the float32 values. Rounded once, as a cast's result is.
 -- @treturn Tensor the sum, normalised
 -- @treturn Tensor x + residual
 -- @usage local y, x = self.norm:forward_add(x, self.attention(y))
-function LayerNorm:forward_add(x, residual)
-  if joins(self, x, residual) then return add_layer_norm(x, residual, self.shape, self.weight, self.bias, self.eps) end
+function LayerNorm:forward_add(x, residual, dtype)
+  if joins(self, x, residual) then return add_layer_norm(x, residual, self.shape, self.weight, self.bias, self.eps, dtype) end
   local sum = x + residual
-  return self(sum), sum
+  local y = self(sum)
+  return dtype and y:to(dtype) or y, sum
 end
 
 function LayerNorm:extra_repr() return table.concat(self.shape, 'x') end
