@@ -2,9 +2,10 @@
 ** norm.cu: rows layer_norm, add_layer_norm and rms_norm, backward rows; renorm.
 **
 ** A row of data (the last dimensions) lies in one piece, or the data is copied to C
-** order. float32 and 16-bit rows of whole vectors stay in registers (norm.cuh);
-** others are read again out of the cache. Backward, blocks leave sums of the
-** gradients of weight and bias, which another launch adds in a fixed order.
+** order. float32 and 16-bit rows of whole vectors stay in registers (norm.cuh) or,
+** backward, are read ahead (norm_ring.cuh); others are read again out of the cache.
+** Backward, blocks leave sums of the gradients of weight and bias, which another
+** launch adds in a fixed order.
 */
 #include "elementwise.cuh"
 #include "norm.cuh"

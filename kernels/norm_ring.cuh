@@ -52,7 +52,7 @@ template <int K> __device__ __forceinline__ void ring_lanes(char *to, const char
   }
 }
 
-/* Row r starts on its way to `to`; full: counts a bulk copy's bytes. A row that isn't there is one that is waited for all the same */
+/* Row r starts on its way to `to`; full: counts a bulk copy's bytes. Lanes that copy count rows: one that isn't there is an empty group */
 template <int XB, int GB, int K> __device__ __forceinline__ void ring_bring(const job &k, char *to, int64_t r, uint64_t *full)
 {
   const int n = (int)k.n;

@@ -213,6 +213,29 @@ for i = 1, 6 do
 end
 ]])
 
+    case('may be freed, as the step itself, before the replays have run', [[
+local side = amp.cuda.Stream()
+for _, with in ipairs { function(f) return f() end, function(f) return side:with(f) end } do
+  local out = {}
+  local step = amp.capture(function(x, y) return x:half():float() * 2 + y end)
+  for i = 1, 6 do
+    with(function()
+      local x, y = amp.full({ 3000 }, i, { device = 'cuda' }), amp.full({ 3000 }, 1, { device = 'cuda' })
+      out[i] = step(x, y)
+      x:free()
+      y:free()
+    end)
+  end
+  step = nil
+  collectgarbage() collectgarbage()
+  with(function() for _ = 1, 20 do amp.full({ 3000 }, 999, { device = 'cuda' }) end end)
+  for _ = 1, 20 do amp.full({ 3000 }, 999, { device = 'cuda' }) end
+  side:synchronize()
+  for i = 1, 6 do same(3000 * (2 * i + 1), out[i]:sum():item(), 'call ' .. i) end
+  assert(step == nil)
+end
+]])
+
     case('with another shape or none are refused or another graph', [[
 local step = amp.capture(function(x) return x:sum() end)
 for i = 1, 4 do same(step(amp.full({ i }, 1, { device = 'cuda' })):item(), i, 'sum') end
@@ -242,6 +265,66 @@ for _ = 1, 2 do wide(amp.ones(1000, { device = 'cuda' }), amp.ones(1000)) end
 fails(function() wide(amp.ones(1000, { device = 'cuda' }), amp.ones(1000)) end, "can't be captured")
 ]])
 
+  case('whose gradients are used outside goes on leaving them, whoever clears them', [[
+local function run(captured, inside, after)
+  local p = amp.ones(4, { device = 'cuda' }):requires_grad_()
+  local opt, out = optim.SGD({ p }, { lr = 0.1 }), {}
+  local function step(x)
+    if inside then opt:clear_grad() end
+    (p * x):sum():backward()
+  end
+  if captured then step = amp.capture(step) end
+  for i = 1, 9 do
+    step(amp.full({ 4 }, i, { device = 'cuda' }))
+    after(opt, p, i)
+    out[i] = p:sum():item()
+  end
+  return out
+end
+local function alike(what, inside, after)
+  local a, b = run(false, inside, after), run(true, inside, after)
+  for i = 1, #a do same(a[i], b[i], what .. ', call ' .. i) end
+end
+local scaler = amp.GradScaler { init_scale = 1 }
+alike('cleared outside', false, function(opt) opt:step():clear_grad() end)
+alike('cleared inside', true, function(opt) opt:step() end)
+alike('cleared on both sides', true, function(opt) opt:step():clear_grad() end)
+alike('never cleared', false, function(opt) opt:step() end)
+alike('cleared now and then', true, function(opt, _, i) opt:step() if i % 3 == 0 then opt:clear_grad() end end)
+alike('added to, then cleared', false, function(opt, _, i) opt:step() if i ~= 2 and i > 3 then opt:clear_grad() end end)
+alike('filled with zeros', false, function(opt) opt:step() opt:zero_grad { set_to_none = false } end)
+alike('clipped', true, function(opt, p) nn.utils.clip_grad_norm_({ p }, 0.5) opt:step() end)
+alike('unscaled', false, function(opt) scaler:unscale_(opt) scaler:step(opt):update() opt:clear_grad() end)
+-- what the graph can't do as an eager call is an error
+fails(function() run(true, false, function(opt, _, i) opt:step() if i < 3 then opt:clear_grad() end end) end, 'another gradient')
+fails(function() run(true, false, function(opt, p) opt:step() p.grad = amp.ones(4, { device = 'cuda' }) end) end, 'gradient')
+]])
+
+  case('that leaves a gradient on an argument is refused, one that returns it is not', [[
+local p = randn(4):detach():requires_grad_()
+local w = randn(4):detach():requires_grad_()
+local left = amp.capture(function(x) (x * x * w):sum():backward() end)
+local given = amp.capture(function(x) return amp.grad((x * x):sum(), { x })[1] end)
+local outside = amp.capture(function(x) p.grad = nil (p * x):sum():backward() end)
+local plain = amp.capture(function(x) p.grad, x.grad = nil, nil (p * x):sum():backward() x.grad = nil end)
+for i = 1, 6 do
+  equal(p:detach() * 2, given(p), 'returned')
+  outside(p:detach())
+  equal(p, p.grad, 'of what comes from outside')
+  plain(p:detach():clone():requires_grad_())
+  equal(p, p.grad, 'cleared')
+  p.grad, w.grad = nil, nil
+  if i <= 2 then
+    left(p)
+    equal(p:detach() * w:detach() * 2, p.grad, 'of an eager call')
+    p.grad = nil
+  else
+    fails(function() left(p) end, 'argument 1', 'gradient')
+    assert(p.grad == nil and w.grad == nil)
+  end
+end
+]])
+
   case('on two GPUs is refused', [[
 local function full(i, v) return amp.full({ 4 }, v, { device = 'cuda:' .. i }) end
 local w = full(2, 3)
@@ -251,7 +334,7 @@ for k, f in ipairs {
 } do
   local step = amp.capture(f)
   for i = 1, 2 do step(full(1, i), full(2, i)) end
-  fails(function() step(full(1, 3), full(2, 3)) end, 'cuda:1', 'cuda:2')
+  fails(function() step(full(1, 3), full(2, 3)) end, 'captur', k <= 2 and 'on cuda:1, and on cuda:2' or nil) -- a copy between them may be refused by itself
   same(8, (full(1, 1) * 2):sum():item(), 'after step ' .. k)
 end
 -- each by itself

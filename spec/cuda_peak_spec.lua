@@ -234,4 +234,20 @@ for _, dtype in ipairs { 'float32', 'float16', 'bfloat16', 'float64' } do
 end
 same(40, n, 'cases')
 ]])
+
+  case('does not take their place while another stream may read them', [[
+local w, x = randn(50, 6):detach():requires_grad_(), randn(8, 6)
+local y = amp.tensor({ 1, 2, 3, 4, 5, 6, 7, 8 }, { dtype = 'int64' }):cuda()
+local scores = F.linear(x, w)
+local want = (scores:detach() * 2):cpu()
+local side = amp.cuda.Stream()
+side:wait_stream(amp.cuda.current_stream())
+local read = side:with(function() return scores:detach() * 2 end)
+local loss = F.cross_entropy(scores, y)
+scores:free()
+loss:backward()
+w.grad:cpu() -- what the step's stream has to do is done, what the other has to do is not
+side:synchronize()
+equal(want, read, 'what was read')
+]], 'AMP_EMULATED_LAZY=1')
 end)

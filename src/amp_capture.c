@@ -10,18 +10,20 @@
 ** device memory and are sent anew when they differ), how many random numbers are
 ** drawn. A shadow that the step leaves valid is valid after a replay too.
 ** Tensors and storages noted are counted, so nothing a graph reads goes away.
-** A step that fails while it is captured is thrown away; gradients it touched,
-** which nobody computed, become nil.
+** A gradient that the step leaves is its leaf's after each replay, whoever cleared
+** it meanwhile. A step that fails while it is captured is thrown away; gradients it
+** touched, which nobody computed, become nil.
 */
 #include <stdlib.h>
 #include "amp_compose.h"
+#include "amp_optim.h"
 #include "amp_scale.h"
 
 enum { RANDOM_BYTES = 16 };
 
 typedef struct noted { amp_storage *s; void *data; amp_tensor *leaf; int32_t bumps; } noted; /* data NULL: only changed; leaf: a parameter that lies there, counted */
 typedef struct hyper { const amp_optim *o; int n; amp_tensor *cell; amp_hyper *sent; bool fresh; } hyper;
-typedef struct gradient { amp_tensor *leaf, *was; } gradient; /* was: borrowed, compared only */
+typedef struct gradient { amp_tensor *leaf, *was, *left; bool cleared; } gradient; /* was: borrowed, compared only; left: when the step ends, counted; cleared: by the step, first of all */
 typedef struct argument { amp_tensor *to; const amp_storage *from; const void *data; uint32_t mark, version, own; } argument; /* what lies in the step's own tensor `to` (counted), at its version */
 typedef struct shadow { amp_tensor *leaf, *copy; bool right; } shadow; /* right: when the step ends, too */
 
@@ -121,7 +123,7 @@ void amp__capture_gradient(amp_tensor *leaf, bool clear)
     c->capg = cap;
   }
   amp__retain(leaf);
-  c->g[c->ng++] = (gradient){ leaf, leaf->ag && !clear ? leaf->ag->grad.value : NULL };
+  c->g[c->ng++] = (gradient){ leaf, leaf->ag && !clear ? leaf->ag->grad.value : NULL, NULL, clear };
 }
 
 void amp__capture_shadow(amp_tensor *leaf)
@@ -175,7 +177,7 @@ void amp_capture_free(amp_capture *c)
   }
   for (int i = 0; i < c->nh; i++) { amp__free(c->h[i].cell); free(c->h[i].sent); }
   for (int i = 0; i < c->narg; i++) amp__free(c->arg[i].to);
-  for (int i = 0; i < c->ng; i++) amp__free(c->g[i].leaf);
+  for (int i = 0; i < c->ng; i++) { amp__free(c->g[i].leaf); amp__free(c->g[i].left); }
   for (int i = 0; i < c->nsh; i++) { amp__free(c->sh[i].leaf); amp__free(c->sh[i].copy); }
   amp__free(c->random);
   amp__private_drop(c->pool);
@@ -225,9 +227,14 @@ static int settle(amp_capture *c)
     return amp__fail(AMP_E_DEVICE, "the captured step works on %s:%d, and on %s:%d, of which replays would not: capture a step of one device only", name, c->index + 1, name, c->other);
   for (int i = 0; i < c->ng; i++) {
     amp_tensor *now = c->g[i].leaf->ag ? c->g[i].leaf->ag->grad.value : NULL;
-    if (c->g[i].was && now && now != c->g[i].was)
+    if (c->g[i].was && now != c->g[i].was)
       return amp__fail(AMP_E_STATE, "a parameter (%s) had a gradient when the captured step began, which the step replaced: clear gradients inside the step",
                        amp__tensor_str(c->g[i].leaf));
+  }
+  for (int i = 0; i < c->ng; i++) {
+    gradient *g = &c->g[i];
+    if ((g->left = g->leaf->ag ? g->leaf->ag->grad.value : NULL) != NULL) amp__retain(g->left);
+    if (!g->was && !g->cleared) amp__grad_clear(g->leaf); /* as it was */
   }
   for (int i = 0; i < c->nsh; i++) {
     amp_ag *ag = c->sh[i].leaf->ag;
@@ -285,6 +292,38 @@ int amp_capture_hyper(amp_state *S, amp_capture *c, const amp_optim *o, const am
       memcpy(&k->sent[g], &h[g], sizeof *h);
     }
     k->fresh = false;
+  }
+  return 0;
+}
+
+/* -- Gradients ------------------------------------------------------------------- */
+
+/* Is there what the step adds to: nothing, as when it was captured, or what it left? What it clears itself may be anything. */
+static int gradients_before(const amp_capture *c)
+{
+  for (int i = 0; i < c->ng; i++) {
+    const gradient *g = &c->g[i];
+    amp_tensor *now = g->leaf->ag ? g->leaf->ag->grad.value : NULL;
+    int rc = 0;
+    if (g->cleared) continue;
+    if (g->was && now == NULL) { /* cleared meanwhile: it is added to zeros */
+      if ((rc = amp__grad_adopt(g->leaf, g->left)) == 0) rc = amp__optim_zero(g->left);
+    } else if (now != (g->was ? g->left : NULL))
+      return amp__fail(AMP_E_STATE, "a parameter (%s) has another gradient than when the step was captured, %s: clear gradients inside the step, or before each call",
+                       amp__tensor_str(g->leaf), g->was ? "which the step adds to" : "when it had none");
+    else if (now) rc = amp__grad_materialize(g->leaf);
+    if (rc < 0) return rc;
+  }
+  return 0;
+}
+
+static int gradients_after(const amp_capture *c)
+{
+  for (int i = 0; i < c->ng; i++) {
+    const gradient *g = &c->g[i];
+    int rc = amp__grad_adopt(g->leaf, g->left);
+    if (rc < 0) return rc;
+    if (g->left) amp__bump(g->left);
   }
   return 0;
 }
@@ -372,8 +411,11 @@ int amp_capture_replay(amp_state *S, amp_capture *c, amp_tensor *const *given, i
     if (ag && ag->shadow == c->sh[i].copy && ag->shadow_version != amp__version(c->sh[i].leaf) && !amp__shadow(c->sh[i].leaf, c->sh[i].copy->dtype)) return S->err.code;
     if (ag == NULL || ag->shadow != c->sh[i].copy) return amp__fail(AMP_E_STATE, "a parameter's low-precision copy is no longer the captured step's: capture the step anew");
   }
+  int rc = gradients_before(c);
+  if (rc < 0) return rc;
   amp_tensor *few[AMP_START_MOST], **from = n <= AMP_START_MOST ? few : malloc(sizeof *from * (size_t)n);
-  int rc = from ? 0 : amp__nomem(sizeof *from * (size_t)n), nfrom = 0;
+  int nfrom = 0;
+  if (from == NULL) return amp__nomem(sizeof *from * (size_t)n);
   for (; nfrom < n && rc == 0; nfrom++) {
     from[nfrom] = NULL;
     if (c->arg[nfrom].to && given[nfrom] && (from[nfrom] = apart(c, nfrom, given[nfrom])) == NULL) rc = S->err.code;
@@ -398,5 +440,5 @@ int amp_capture_replay(amp_state *S, amp_capture *c, amp_tensor *const *given, i
   }
   S->casts += c->casts;
   S->cached_casts += c->cached_casts;
-  return 0;
+  return gradients_after(c);
 }

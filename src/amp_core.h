@@ -471,6 +471,7 @@ void amp__dead_open(amp_state *S);   /* a list for ids of S's functions and hook
 void amp__dead_close(amp_state *S);
 int amp__grad_materialize(amp_tensor *leaf); /* value float32 (leaf's dtype), factor none */
 void amp__grad_clear(amp_tensor *leaf);
+int amp__grad_adopt(amp_tensor *leaf, amp_tensor *v); /* v, counted anew, is the leaf's gradient; NULL: none */
 void amp__check_retain(amp_check *k);
 /* For the optimizer: found-inf cell of the leaf's valid check, NULL if none or void. Borrowed. */
 amp_tensor *amp__check_cell(const amp_grad *g);

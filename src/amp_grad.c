@@ -94,6 +94,16 @@ void amp__grad_clear(amp_tensor *leaf)
   ag->grad.visible = ag->grad.given = 0;
 }
 
+int amp__grad_adopt(amp_tensor *leaf, amp_tensor *v)
+{
+  amp_ag *ag = v || leaf->ag ? amp__ag(leaf) : NULL;
+  if (ag == NULL) return v ? amp__S->err.code : 0;
+  if (v) amp__retain(v);
+  amp__grad_clear(leaf);
+  ag->grad.value = v;
+  return 0;
+}
+
 /* With grad mode and autocast off; results from the pool. */
 typedef struct quiet { int32_t grad_mode, autocast_on; int mark; } quiet;
 static quiet quiet_begin(void)

@@ -85,6 +85,13 @@ end
 local Graph = {}
 Graph.__index = Graph
 
+-- The first argument that the step left a gradient on. Replays would leave it on the graph's own, where nobody looks.
+local function with_gradient(inputs)
+  for i = 1, inputs.n do
+    if on_gpu(inputs[i]) and C.amp_grad_defined(inputs[i]) ~= 0 then return i end
+  end
+end
+
 local function record(fn, args, index, scalers)
   local g = setmetatable({ inputs = { n = args.n }, optimizers = {}, given = pointers(args.n) }, Graph)
   for i = 1, args.n do
@@ -110,8 +117,12 @@ local function record(fn, args, index, scalers)
   capturing.current = g.optimizers
   local r = util.pack(xpcall(function() return fn(unpack(g.inputs, 1, g.inputs.n)) end, err.keep or function(e) return e end))
   capturing.current = nil
-  local rc = C.amp_capture_end(S, g.handle, r[1] and 1 or 0)
+  local left = r[1] and with_gradient(g.inputs)
+  local rc = C.amp_capture_end(S, g.handle, r[1] and not left and 1 or 0)
   if not r[1] then error(r[2], 0) end
+  if left then
+    err.throw('capture', 'the step leaves a gradient on argument %d, of which the graph has a copy: return it (amp.grad), or use the tensor from outside', left)
+  end
   call.check(rc, 'capture')
   g.results = { n = r.n - 1, unpack(r, 2, r.n) }
   return g

@@ -586,7 +586,11 @@ cudaError_t cudaGraphNodeSetEnabled(cudaGraphExec_t, cudaGraphNode_t node, unsig
 cudaError_t cudaGraphLaunch(cudaGraphExec_t e, cudaStream_t s)
 {
   std::vector<std::function<void()>> work = work_of(e);
-  return perform(s, [=] { run_graph(e, work); });
+  e->refs++; /* one that is destroyed meanwhile runs yet */
+  return perform(s, [=] {
+    run_graph(e, work);
+    drop(e);
+  });
 }
 cudaError_t cudaGraphDestroy(cudaGraph_t g) { drop(g); return cudaSuccess; }
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t e) { return cudaGraphDestroy(e); }

@@ -85,7 +85,7 @@ describe('a DataLoader on a GPU', function()
     for _ = 1, 3 do epoch() end
     local before = held()
     for _ = 1, 20 do epoch() end
-    assert.is_true(held() <= before + 4 * MB, held() - before)
+    assert.is_true(held() <= before + 16 * MB, held() - before) -- an epoch's batches are 4 MB, 20 epochs' 80; how many wait for the collector varies
   end)
 end)
 
