@@ -3614,7 +3614,7 @@ do
 local Class = {}
 
 ---self(x + residual) and x + residual: what stands between two blocks of a network whose norms come first (pre-norm).
----Values and gradients are those of the two ops. It is one op: on a GPU the sum isn't read again for the norm, and in
+---Values and gradients are those of the two ops, within a rounding for 16-bit inputs. It is one op: on a GPU the sum isn't read again for the norm, and in
 ---backward one pass makes the gradients of x and of the residual, each in its dtype.
 ---@param x amp.Tensor ... x shape
 ---@param residual amp.Tensor what is added to x, broadcast as in `+`
@@ -3755,7 +3755,7 @@ do
 local Class = {}
 
 ---self(x + residual) and x + residual: what stands between two blocks of a network whose norms come first (pre-norm).
----Values and gradients are those of the two ops. It is one op: on a GPU the sum isn't read again for the norm, and in
+---Values and gradients are those of the two ops, within a rounding for 16-bit inputs. It is one op: on a GPU the sum isn't read again for the norm, and in
 ---backward one pass makes the gradients of x and of the residual, each in its dtype.
 ---@param x amp.Tensor ... x shape
 ---@param residual amp.Tensor what is added to x, broadcast as in `+`
@@ -3780,7 +3780,7 @@ do
 local Class = {}
 
 ---self(x + residual) and x + residual: what stands between two blocks of a network whose norms come first (pre-norm).
----Values and gradients are those of the two ops. It is one op: on a GPU the sum isn't read again for the norm, and in
+---Values and gradients are those of the two ops, within a rounding for 16-bit inputs. It is one op: on a GPU the sum isn't read again for the norm, and in
 ---backward one pass makes the gradients of x and of the residual, each in its dtype.
 ---@param x amp.Tensor ... x shape
 ---@param residual amp.Tensor what is added to x, broadcast as in `+`
@@ -3936,7 +3936,7 @@ do
 local Class = {}
 
 ---self(x + residual) and x + residual: what stands between two blocks of a network whose norms come first (pre-norm).
----Values and gradients are those of the two ops. It is one op: on a GPU the sum isn't read again for the norm, and in
+---Values and gradients are those of the two ops, within a rounding for 16-bit inputs. It is one op: on a GPU the sum isn't read again for the norm, and in
 ---backward one pass makes the gradients of x and of the residual, each in its dtype.
 ---@param x amp.Tensor ... x shape
 ---@param residual amp.Tensor what is added to x, broadcast as in `+`

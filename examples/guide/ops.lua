@@ -1,6 +1,6 @@
 -- Writes the manual's table of all ops, from the running library:
 --   lua/bin/amp examples/guide/ops.lua > examples/guide/ops.md
-local amp = require 'amp'
+require 'amp'
 local ffi = require 'ffi'
 local bit = require 'bit'
 local C = require('amp.ffi').C
@@ -27,9 +27,6 @@ end
 
 local function has(flags, f) return bit.band(flags, f) ~= 0 end
 
-local devices = { 'cpu' }
-if amp.cuda.is_available() then devices[2] = 'cuda' end
-
 local rows = {}
 for id = 0, C.amp_op_count() - 1 do
   local o = C.amp_op_get(id)
@@ -41,8 +38,8 @@ for id = 0, C.amp_op_count() - 1 do
     if has(flags, METHOD) and not has(flags, ONLY_INPLACE) then forms[#forms + 1] = 'm' end
     if has(flags, INPLACE) then forms[#forms + 1] = '_' end
     local order = (kind == 'N' or has(flags, CREATE)) and '–' or has(flags, FIRST) and '1' or '1, 2'
-    rows[#rows + 1] = ('| `%s` | %s | %s | %s | %s | %s | %s |'):format(name, table.concat(forms, ' '),
-      ffi.string(C.amp_policy_name(o.policy)), dtypes(tonumber(o.dtypes)), table.concat(devices, ', '), order, ffi.string(o.doc):gsub('|', '\\|'))
+    rows[#rows + 1] = ('| `%s` | %s | %s | %s | %s | %s |'):format(name, table.concat(forms, ' '),
+      ffi.string(C.amp_policy_name(o.policy)), dtypes(tonumber(o.dtypes)), order, ffi.string(o.doc):gsub('|', '\\|'))
   end
 end
 table.sort(rows)
@@ -53,7 +50,8 @@ print(([[
 %d ops, as the library describes itself; made by `examples/guide/ops.lua`. Forms: f `amp.op(...)`, m `t:op(...)`, _ in place. The
 autocast class says what a region does with an op's inputs (see mixed precision). dtypes: floats are float64, float32, float16
 and bfloat16; integers int64, int32, int16, int8 and uint8. Derivatives: the orders that can be taken, – for none.
+CPUs and GPUs have all of them.
 
-| op | forms | autocast | dtypes | devices | derivatives | what it does |
-| --- | --- | --- | --- | --- | --- | --- |]]):format(#rows))
+| op | forms | autocast | dtypes | derivatives | what it does |
+| --- | --- | --- | --- | --- | --- |]]):format(#rows))
 for i = 1, #rows do print(rows[i]) end

@@ -152,6 +152,10 @@ local function numbers(list)
   return table.concat(out, ' ')
 end
 
+if device:find '^cuda' and not amp.cuda.is_available() then
+  io.stderr:write('no GPU: ', amp.cuda.reason(), '\n')
+  os.exit(1)
+end
 local tsv = assert(io.open(o.out or 'curves.tsv', 'w'))
 tsv:write 'workload\tstep\tours_mixed\tours_fp32\ttheirs_mixed\ttheirs_fp32\n'
 local gpu = device:find '^cuda' and amp.cuda.get_device_properties(device).name or device

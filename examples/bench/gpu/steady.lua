@@ -21,6 +21,10 @@ local function resident()
   end
 end
 
+if device:find '^cuda' and not amp.cuda.is_available() then
+  io.stderr:write('no GPU: ', amp.cuda.reason(), '\n')
+  os.exit(1)
+end
 local good = true
 for _, mode in ipairs { 'eager', 'captured' } do
   amp.manual_seed(1)

@@ -13,7 +13,7 @@ local counts = dofile(here .. '/counts.lua')
 local peers = dofile(here .. '/peer.lua')
 local rows = dofile(here .. '/rows.lua')
 
-local o = timing.options(arg)
+local o, strange = timing.options(arg)
 local device, began = o.device or 'cuda', amp.clock()
 local rounds, limit = o.rounds or 2, o.limit or 540
 local theirs_device = o.peer_device or device
@@ -28,6 +28,13 @@ end
 if o.list then
   for _, r in ipairs(rows) do print(r.name) end
   return
+end
+local some = false
+for _, r in ipairs(rows) do some = some or chosen(r) ~= nil end
+if strange[1] or not some then
+  io.stderr:write(strange[1] and ("'%s' is no option"):format(strange[1]) or ("no row has '%s' in its name"):format(o.rows),
+    '; --list names the rows, rows=TEXT chooses\n')
+  os.exit(1)
 end
 if device:find '^cuda' and not amp.cuda.is_available() then
   io.stderr:write('no GPU: ', amp.cuda.reason(), '\n')
@@ -192,9 +199,10 @@ local function get(name, mode)
 end
 for _, m in ipairs(rows.more) do
   local value, sign, limit_ = m[2](get)
-  if value then
+  if value and (not m[1]:find 'H100' or gpu and gpu.name:find 'H100') then
     local held
     if sign == '<=' then held = value <= limit_ else held = value >= limit_ end
+    judge(held)
     local text = ('%s: %.3g (%s %g) %s'):format(m[1], value, sign, limit_, said(held))
     print(text)
     tsv:write('# ', text, '\n')

@@ -52,7 +52,7 @@ local function joins(self, x, residual)
 end
 
 --- self(x + residual) and x + residual: what stands between two blocks of a network whose norms come first (pre-norm).
--- Values and gradients are those of the two ops. It is one op: on a GPU the sum isn't read again for the norm, and in
+-- Values and gradients are those of the two ops, within a rounding for 16-bit inputs. It is one op: on a GPU the sum isn't read again for the norm, and in
 -- backward one pass makes the gradients of x and of the residual, each in its dtype.
 -- @tparam Tensor x ... x shape
 -- @tparam Tensor residual what is added to x, broadcast as in `+`
@@ -65,7 +65,10 @@ function LayerNorm:forward_add(x, residual, dtype)
   if joins(self, x, residual) then return add_layer_norm(x, residual, self.shape, self.weight, self.bias, self.eps, dtype) end
   local sum = x + residual
   local y = self(sum)
-  return dtype and y:to(dtype) or y, sum
+  if not dtype then return y, sum end
+  y = y:to(dtype)
+  if not y:is_floating_point() then raise('LayerNorm', 'dtype is %s, a float dtype is expected', dtype) end
+  return y, sum
 end
 
 function LayerNorm:extra_repr() return table.concat(self.shape, 'x') end
