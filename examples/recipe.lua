@@ -15,6 +15,9 @@ size, batch = tonumber(words:match '%-%-size[ =](%d+)') or size, tonumber(words:
 local layers, batches, epochs = 3, tonumber(words:match '%-%-steps[ =](%d+)') or (on_gpu and 50 or 20), 3
 local low = on_gpu and 'float16' or 'bfloat16'
 
+print(('%d layers of %d, batches of %d, on %s: float32, then %s%s'):format(layers, size, batch, device, low,
+  on_gpu and ', then captured' or ' (a captured step needs a GPU)'))
+
 -- -- Time and memory -------------------------------------------------------------------
 
 local began

@@ -69,6 +69,12 @@ describe('amp reading from a pipe', function()
     assert.equal('', err)
     assert.equal(0, status)
   end)
+  it('waits for the rest of an expression', function()
+    local out, err, status = pipe '1 +\n1\n"a" ..\n"b"\n2 *\n(3\n+ 4)\n'
+    assert.equal("2\n'ab'\n14\n", out)
+    assert.equal('', err)
+    assert.equal(0, status)
+  end)
   it('goes on after an error, and ends with status 1', function()
     local out, err, status = pipe 'error "one"\n2\nx = = 3\n4\nfor i = 1, 2 do'
     assert.equal('2\n4\n', out)

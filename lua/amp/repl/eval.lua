@@ -74,7 +74,8 @@ local function piece(text, name)
   if not chunk then
     local original = compile(body, name)
     if original then return { chunk = original, names = {} } end
-    return nil, why, incomplete(why)
+    local _, wanted = compile('return ' .. body, name) -- `1 +` is the beginning of an expression, if of no statement
+    return nil, why, incomplete(why) or (wanted ~= nil and incomplete(wanted))
   end
   return { chunk = chunk, names = names }
 end
