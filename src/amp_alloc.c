@@ -37,8 +37,7 @@ enum {
   CLASSES = 1 + 42 * 8,                   /* up to 256 TiB */
   HUGE_PAGE = 2 << 20, HUGE_MIN = 1 << 20,
   CHUNK = 32 << 20, CHUNK_AFTER = 1 << 20, CHUNK_MAX = 8 << 20,
-  INDICES = 16, BATCH = 64 << 10, TROUGH_MIN = 32 << 20,
-  FALLOW_MAX = 2 << 20, FALLOW = 16, OLDEST_MAX = 4 << 20  /* of captured steps */
+  INDICES = 16, BATCH = 64 << 10, TROUGH_MIN = 32 << 20, FALLOW_MAX = 2 << 20, FALLOW = 16, OLDEST_MAX = 4 << 20  /* of captured steps */
 };
 #define BLOCK_MAX ((size_t)1 << 47)
 #define PACE_DEFAULT ((int64_t)4 << 20)
