@@ -2,8 +2,8 @@
 ** scatter.cu: what is added, multiplied or compared at indices: index_add,
 ** scatter_add, scatter_reduce, embedding_sum.
 **
-** Places may meet several times, so all of it is atomic: sums of floats depend in
-** their last bits on the order in which threads come. In deterministic mode places
+** Places may meet several times, so all of it is atomic (rows of float32 four numbers
+** at a time): sums of floats depend in their last bits on the order in which threads come. In deterministic mode places
 ** are sorted (equal ones stay in order) and a thread does what meets at one. Sums
 ** into 16-bit floats run in float32 and into short integers in int64, and are
 ** rounded or wrapped once.

@@ -352,6 +352,25 @@ local function graph(code)
   return out:match '.*\nlaunch begin_step\n(.-)graph of', tonumber(out:match 'nodes, (%d+) in a line')
 end
 
+describe('an argument that has not changed', function()
+  if not E.there then return pending('is not copied again', function() end) end
+  it('is not copied again', function()
+    local out = E.child(head .. [[
+local x, step = randn(4), amp.capture(function(x) return x:sum() end)
+for _ = 1, 3 do step(x) end
+local function mark(s) io.stderr:write(s, '\n') step(x) end
+mark 'same'
+x:add_(1)
+mark 'changed'
+mark 'same again'
+mark 'end']], 'AMP_EMULATOR_TRACE=1')
+    assert.truthy(out:match('\nsame\n(.-)\nchanged'):find('node off', 1, true), out)
+    local changed = out:match '\nchanged\n(.-)\nsame again'
+    assert.truthy(changed:find('node on', 1, true), out)
+    assert.truthy(out:match('\nsame again\n(.-)\nend'):find('node off', 1, true), out)
+  end)
+end)
+
 describe('a captured step leaves out', function()
   local function body(f)
     return ([[

@@ -19,17 +19,7 @@ local function count(list, what)
 end
 
 -- One row against three; `small` chooses the kernel.
-local compare = [[
-local core, raw = require 'amp.ffi', require('spec.op_call').raw
-local function small(on) assert(core.C.amp_device_set(core.S, 1, 'small', on) >= 0) end
--- a matrix as it is laid out in several ways
-local function laid(how, m, n, dtype)
-  if how == 'turned' then return randn(n, m):to(dtype):t() end
-  if how == 'apart' then return randn(m, n + 8):to(dtype):narrow(2, 1, n) end
-  if how == 'shifted' then return randn(m * n + 1):to(dtype):narrow(1, 2, m * n):view(m, n) end
-  if how == 'expanded' then return randn(1, n):to(dtype):expand(m, n) end
-  return randn(m, n):to(dtype)
-end
+local compare = emulated.matrices .. [[
 local function separate(g, x, w, y)
   local p = raw('linear_weight', { g, x, y }, {})
   return { y and raw('linear_input', { g, w, y }, {})[1] or amp.matmul(g, w), p[1], p[2] }

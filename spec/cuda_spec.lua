@@ -382,19 +382,9 @@ end
 end)
 
 describe('backward of a small linear with ReLU', function()
-  case('has ReLU\'s derivative within its products, with the bits of one that is made before them', [[
-local core, raw = require 'amp.ffi', require('spec.op_call').raw
+  case('has ReLU\'s derivative within its products, with the bits of one that is made before them', emulated.matrices .. [[
 local function input(...) return raw('linear_input', { ... }, {})[1] end
 local function weight(...) return raw('linear_weight', { ... }, {}) end
-local function small(on) assert(core.C.amp_device_set(core.S, 1, 'small', on) >= 0) end
--- a matrix as it is laid out in several ways
-local function laid(how, m, n, dtype)
-  if how == 'turned' then return randn(n, m):to(dtype):t() end
-  if how == 'apart' then return randn(m, n + 8):to(dtype):narrow(2, 1, n) end
-  if how == 'shifted' then return randn(m * n + 1):to(dtype):narrow(1, 2, m * n):view(m, n) end
-  if how == 'expanded' then return randn(1, n):to(dtype):expand(m, n) end
-  return randn(m, n):to(dtype)
-end
 amp.manual_seed(7)
 local sizes = { { 32, 64, 64 }, { 1, 1, 1 }, { 3, 5, 7 }, { 33, 40, 16 }, { 192, 24, 8 }, { 16, 250, 9 }, { 250, 10, 8 } }
 for _, dtype in ipairs { 'float16', 'bfloat16', 'float32' } do

@@ -30,6 +30,21 @@ local function fails(f, ...)
 end
 ]]
 
+--- For products of matrices, behind the head: rows called by their names, matrices laid out in several ways, the switch of
+-- the kernel for small ones.
+M.matrices = [[
+local core, raw = require 'amp.ffi', require('spec.op_call').raw
+local function small(on) assert(core.C.amp_device_set(core.S, 1, 'small', on) >= 0) end
+-- a matrix as it is laid out in several ways
+local function laid(how, m, n, dtype)
+  if how == 'turned' then return randn(n, m):to(dtype):t() end
+  if how == 'apart' then return randn(m, n + 8):to(dtype):narrow(2, 1, n) end
+  if how == 'shifted' then return randn(m * n + 1):to(dtype):narrow(1, 2, m * n):view(m, n) end
+  if how == 'expanded' then return randn(1, n):to(dtype):expand(m, n) end
+  return randn(m, n):to(dtype)
+end
+]]
+
 --- Runs code on the emulated GPU.
 -- @tparam string code
 -- @tparam ?string environment more of it, `NAME=value`

@@ -5,9 +5,10 @@
 **
 **   master 1 .. master n | shadow 1 .. n | state 0: 1 .. n | state 1: 1 .. n | ...
 **
-** each slice on a 64-byte line. Many large parameters get a block each, or for a few of
-** them: what they leave is free before the next block is asked for. Storages move, tensors stay: handles, views and
-** saved aliases read their storage's data anew and follow. A storage joins once.
+** each slice on a 64-byte line. Large parameters get a block each, or for a few of
+** them: what they leave is free before the next block is asked for. Storages move,
+** tensors stay: handles, views and saved aliases read their storage's data anew and
+** follow. A storage joins once.
 ** Parameters that are views, have gaps, share a storage with another parameter,
 ** or whose address somebody else knows stay where they are; the step reaches
 ** them through its chunk list as well. The block lives as long as any storage

@@ -19,8 +19,6 @@
 #include "amp_optim.h"
 #include "amp_scale.h"
 
-enum { RANDOM_BYTES = 16 };
-
 typedef struct noted { amp_storage *s; void *data; amp_tensor *leaf; int32_t bumps; } noted; /* data NULL: only changed; leaf: a parameter that lies there, counted */
 typedef struct hyper { const amp_optim *o; int n; amp_tensor *cell; amp_hyper *sent; bool fresh; } hyper;
 typedef struct gradient { amp_tensor *leaf, *was, *left; bool cleared; } gradient; /* was: borrowed, compared only; left: when the step ends, counted; cleared: by the step, first of all */

@@ -377,6 +377,7 @@ void emu_launch(const std::function<void()> &f, dim3 grid, dim3 block, size_t sh
 cudaError_t emu_relaunch(cudaGraphExec_t, cudaGraphNode_t node, const std::function<void()> &f, dim3 grid, dim3 block, size_t shared)
 {
   node->f = [=] { launch_now(f, grid, block, shared); };
+  if (getenv("AMP_EMULATOR_TRACE")) fprintf(stderr, "node told anew\n");
   return cudaSuccess;
 }
 
@@ -582,7 +583,12 @@ cudaError_t cudaStreamUpdateCaptureDependencies(cudaStream_t s, cudaGraphNode_t 
 }
 cudaError_t cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode *) { return cudaSuccess; }
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t *e, cudaGraph_t g, unsigned long long) { g->refs++; *e = g; return cudaSuccess; }
-cudaError_t cudaGraphNodeSetEnabled(cudaGraphExec_t, cudaGraphNode_t node, unsigned on) { node->off = !on; return cudaSuccess; }
+cudaError_t cudaGraphNodeSetEnabled(cudaGraphExec_t, cudaGraphNode_t node, unsigned on)
+{
+  node->off = !on;
+  if (getenv("AMP_EMULATOR_TRACE")) fprintf(stderr, "node %s\n", on ? "on" : "off");
+  return cudaSuccess;
+}
 cudaError_t cudaGraphLaunch(cudaGraphExec_t e, cudaStream_t s)
 {
   std::vector<std::function<void()>> work = work_of(e);
