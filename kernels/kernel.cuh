@@ -84,6 +84,13 @@ template <class... P> static void amp_launch_next(bool next, void (*kernel)(P...
   void *list[] = { (void *)&args... };
   (void)cudaLaunchKernelExC(&c, (const void *)kernel, list);
 }
+/* A launch whose blocks wait for each other: all are on the card at once, or it is an error */
+template <class... P> static int amp_launch_together(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, typename amp_same<P>::type... args)
+{
+  int rc = amp__cuda_check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared), "shared memory of a launch");
+  void *list[] = { (void *)&args... };
+  return rc < 0 ? rc : amp__cuda_check(cudaLaunchCooperativeKernel((const void *)kernel, grid, block, list, shared, amp__cuda_stream()), "a launch of blocks that wait for each other");
+}
 #endif
 
 __device__ __forceinline__ void amp_await(void)

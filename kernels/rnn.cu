@@ -1,8 +1,9 @@
 /*
 ** rnn.cu: rows rnn_layer and rnn_layer_backward: one recurrent layer in one
-** direction, as launches a step. 16-bit floats on cards with tensor cores take one
-** for a step, product and all (rnn_step.cu); else, and where a product is large, a
-** step is a product and a launch for the rest.
+** direction. 16-bit floats on cards with tensor cores take one launch for the whole
+** sequence where the weights fit the card's registers (rnn_all.cu), else one for a
+** step, product and all (rnn_step.cu); else, and where a product is large, a step is
+** a product and a launch for the rest.
 **
 ** Forward the input's projection of the whole sequence is one product; of a single
 ** step (a cell) it is part of the launch. Backward a step's launch takes the product
@@ -195,12 +196,14 @@ int amp__cuda_rnn_layer(amp_call *c)
   r.cn = result(&k, c->out[2], r.dtype);
   r.reserve = result(&k, c->out[3], type);
   if (k.rc < 0) return finish(&k, k.rc);
-  const bool input = r.t == 1 && amp_rnn_takes(&r, false, true), whole = input || amp_rnn_takes(&r, false, false);
+  const bool input = r.t == 1 && amp_rnn_takes(&r, false, true), all = !in[7] && amp_rnn_takes_all(&r, false);
+  const bool whole = input || amp_rnn_takes(&r, false, false);
   if (!input) r.xg = room(&k, r.dtype, r.rows * r.g);
-  if (!whole) r.hg = room(&k, r.dtype, r.n * r.g);
+  if (!whole && !all) r.hg = room(&k, r.dtype, r.n * r.g);
   if (k.rc < 0) return finish(&k, k.rc);
   if (!input) rc = product(&r, r.rows, r.in, r.g, r.x, r.wx, false, r.xg);
-  for (int64_t i = 0; i < r.t && rc == 0; i++) {
+  if (rc == 0 && all) rc = amp_rnn_ahead_all(&r);
+  for (int64_t i = 0; i < r.t && rc == 0 && !all; i++) {
     step s = step_at(&r, &k, r.reverse ? r.t - 1 - i : i);
     if (whole) { rc = amp_rnn_ahead_whole(&r, &s, input, i > 0); continue; }
     if ((rc = product(&r, s.old, r.h, r.g, at(&r, r.y, s.before * r.h), r.w, false, r.hg)) < 0) break;
@@ -242,7 +245,8 @@ int amp__cuda_rnn_layer_backward(amp_call *c)
   if (r.mode == GRU) r.dgh = third;
   if (k.rc < 0) return finish(&k, k.rc);
   /* direct: no launch of its own for the initial states' gradients */
-  const bool whole = !packed && amp_rnn_takes(&r, true, false), direct = whole || (!packed && r.mode != GRU);
+  const bool all = !packed && amp_rnn_takes_all(&r, true), whole = all || (!packed && amp_rnn_takes(&r, true, false));
+  const bool direct = whole || (!packed && r.mode != GRU);
   if (r.mode == GRU) r.carry = room(&k, type, r.n * r.h);
   if (r.mode == LSTM) r.dc0 = third;
   if (r.mode == LSTM && (packed || r.t > 1)) r.dc = room(&k, type, r.n * r.h);
@@ -251,8 +255,9 @@ int amp__cuda_rnn_layer_backward(amp_call *c)
   rc = 0;
   if (packed) r.hprev = before;
   else if (r.t > 1) rc = states_before(&r, before);
+  if (rc == 0 && all) rc = amp_rnn_behind_all(&r, dh0);
   bool chained = false;
-  for (int64_t i = r.t - 1, done = 0, after = 0; i >= 0 && rc == 0; i--) {
+  for (int64_t i = r.t - 1, done = 0, after = 0; i >= 0 && rc == 0 && !all; i--) {
     step s = step_at(&r, &k, r.reverse ? r.t - 1 - i : i);
     s.done = done;
     s.after = after;

@@ -39,6 +39,12 @@ int amp_rnn_behind_whole(const amp_rnn *k, const amp_rnn_step *s, bool next);   
 int amp_rnn_first_whole(const amp_rnn *k, const amp_rnn_step *s, char *dh0, bool next);   /* the initial state's gradient, of the same */
 /* next: the launch before was one of these of the same call */
 bool amp_rnn_takes(const amp_rnn *k, bool backward, bool input);
+bool amp_rnn_fits(const amp_rnn *k, bool backward, bool input);
+/* rnn_all.cu: all steps of a sequence that is not packed in one launch, where amp_rnn_takes_all it. Forward the input's projections
+** are in xg; backward the initial states' gradients are made as well, of h in dh0 */
+bool amp_rnn_takes_all(const amp_rnn *k, bool backward);
+int amp_rnn_ahead_all(const amp_rnn *k);
+int amp_rnn_behind_all(const amp_rnn *k, char *dh0);
 
 namespace {
 
@@ -86,37 +92,79 @@ template <class T> __device__ __forceinline__ T rnn_before(const amp_rnn &k, con
   return k.c0 ? amp_load<T>(k.c0, k.dtype, i * k.h + j) : ((const T *)k.reserve)[k.rows * k.rs + i * k.h + j];
 }
 
-/* Hidden value j of element i: a(q): the input's part of gate q, b(q): the state's, biases included */
-template <class T, class A, class B> __device__ __forceinline__ void rnn_ahead(const amp_rnn &k, const amp_rnn_step &s, int64_t i, int64_t j, T before, A a, B b)
+/* What a step makes of a hidden value: the result, the cell (LSTM), and what the way back needs */
+template <class T> struct rnn_made { T y, c, keep[4]; };
+
+/* QUICK: to some 1e-6 of their value, which 16 bits don't show */
+template <bool QUICK, class T> __device__ __forceinline__ T rnn_sigmoid(T x)
 {
-  const int64_t h = k.h, row = s.row + i;
-  T *x = (T *)k.reserve + row * k.rs, y, c = 0;
-  if (k.mode == AMP_RNN_LSTM) {
-    T in = amp_sigmoid(a(0) + b(0)), f = amp_sigmoid(a(1) + b(1)), u = tanh(a(2) + b(2)), o = amp_sigmoid(a(3) + b(3));
-    if (i >= s.old) ((T *)k.reserve)[k.rows * k.rs + i * h + j] = before; /* for the way back */
-    c = f * before + in * u;
-    rnn_keep_gate<T>(k, x, 0, j, in);
-    rnn_keep_gate<T>(k, x, 1, j, f);
-    rnn_keep_gate<T>(k, x, 2, j, u);
-    rnn_keep_gate<T>(k, x, 3, j, o);
-    x[rnn_cell(k) + j] = c;
-    y = o * tanh(c);
-  } else if (k.mode == AMP_RNN_GRU) {
-    T r = amp_sigmoid(a(0) + b(0)), z = amp_sigmoid(a(1) + b(1)), own = b(2), n = tanh(a(2) + r * own);
-    x[j] = r;
-    x[h + j] = z;
-    x[2 * h + j] = n;
-    x[3 * h + j] = own;
-    y = n + z * (before - n);
+#ifndef AMP_EMULATED
+  if constexpr (QUICK) { return __fdividef(1.f, 1.f + __expf(-x)); }
+#endif
+  return amp_sigmoid(x);
+}
+template <bool QUICK, class T> __device__ __forceinline__ T rnn_tanh(T x)
+{
+#ifndef AMP_EMULATED
+  if constexpr (QUICK) {
+    const float y = x * x, small = x + x * y * (-0.333333343f + y * (0.133333340f + y * (-0.0539682545f + y * 0.0218694881f)));
+    return fabsf(x) < 0.3f ? small : 1.f - 2.f * __fdividef(1.f, 1.f + __expf(2.f * x));
+  }
+#endif
+  return tanh(x);
+}
+
+/* before: as of rnn_before; a(q): the input's part of gate q, b(q): the state's, biases included */
+template <class T, bool QUICK = false, class A, class B> __device__ __forceinline__ rnn_made<T> rnn_make(int mode, T before, A a, B b)
+{
+  rnn_made<T> m = { 0, 0, { 0, 0, 0, 0 } };
+  if (mode == AMP_RNN_LSTM) {
+    T in = rnn_sigmoid<QUICK>(a(0) + b(0)), f = rnn_sigmoid<QUICK>(a(1) + b(1)), u = rnn_tanh<QUICK>(a(2) + b(2)), o = rnn_sigmoid<QUICK>(a(3) + b(3));
+    m.c = f * before + in * u;
+    m.y = o * rnn_tanh<QUICK>(m.c);
+    m.keep[0] = in;
+    m.keep[1] = f;
+    m.keep[2] = u;
+    m.keep[3] = o;
+  } else if (mode == AMP_RNN_GRU) {
+    T r = rnn_sigmoid<QUICK>(a(0) + b(0)), z = rnn_sigmoid<QUICK>(a(1) + b(1)), own = b(2), n = rnn_tanh<QUICK>(a(2) + r * own);
+    m.y = n + z * (before - n);
+    m.keep[0] = r;
+    m.keep[1] = z;
+    m.keep[2] = n;
+    m.keep[3] = own;
   } else {
     T v = a(0) + b(0);
-    y = k.mode == AMP_RNN_TANH ? (T)tanh(v) : v < 0 ? (T)0 : v;
-    x[j] = y;
+    m.y = m.keep[0] = mode == AMP_RNN_TANH ? rnn_tanh<QUICK>(v) : v < 0 ? (T)0 : v;
   }
-  amp_store<T>(k.y, k.dtype, row * h + j, y);
+  return m;
+}
+
+/* All of it but the result */
+template <class T> __device__ __forceinline__ void rnn_keep(const amp_rnn &k, const amp_rnn_step &s, int64_t i, int64_t j, T before, const rnn_made<T> &m)
+{
+  const int64_t h = k.h;
+  T *x = (T *)k.reserve + (s.row + i) * k.rs;
+  if (k.mode == AMP_RNN_LSTM) {
+    if (i >= s.old) ((T *)k.reserve)[k.rows * k.rs + i * h + j] = before; /* for the way back */
+#pragma unroll
+    for (int q = 0; q < 4; q++) rnn_keep_gate<T>(k, x, q, j, m.keep[q]);
+    x[rnn_cell(k) + j] = m.c;
+  } else {
+#pragma unroll
+    for (int q = 0; q < 4; q++) if (q == 0 || k.mode == AMP_RNN_GRU) x[q * h + j] = m.keep[q];
+  }
   if (i < s.last_from) return; /* not the last step of this element */
-  amp_store<T>(k.hn, k.dtype, i * h + j, y);
-  if (k.mode == AMP_RNN_LSTM) amp_store<T>(k.cn, k.dtype, i * h + j, c);
+  amp_store<T>(k.hn, k.dtype, i * h + j, m.y);
+  if (k.mode == AMP_RNN_LSTM) amp_store<T>(k.cn, k.dtype, i * h + j, m.c);
+}
+
+/* Hidden value j of element i */
+template <class T, class A, class B> __device__ __forceinline__ void rnn_ahead(const amp_rnn &k, const amp_rnn_step &s, int64_t i, int64_t j, T before, A a, B b)
+{
+  const rnn_made<T> m = rnn_make<T>(k.mode, before, a, b);
+  amp_store<T>(k.y, k.dtype, (s.row + i) * k.h + j, m.y);
+  rnn_keep<T>(k, s, i, j, before, m);
 }
 
 template <class T> __device__ __forceinline__ rnn_saved<T> rnn_saved_at(const amp_rnn &k, const amp_rnn_step &s, int64_t i, int64_t j)
@@ -139,30 +187,51 @@ template <class T> __device__ __forceinline__ rnn_saved<T> rnn_saved_at(const am
   return v;
 }
 
+/* Gradients of a hidden value's gates; of a GRU's last gate [2] is the input's part and [3] the state's. state: what goes to the step before
+** beside the product: of the cell (LSTM), of the state (GRU) */
+template <class T> struct rnn_slope { T gate[4], state; };
+
 /* prod: of the later step's gates' gradient with the weights; 0 where there is no later step */
+template <class T, bool QUICK = false> __device__ __forceinline__ rnn_slope<T> rnn_back(int mode, const rnn_saved<T> &v, T prod)
+{
+  const T d = v.grad + prod;
+  rnn_slope<T> w = { { 0, 0, 0, 0 }, 0 };
+  if (mode == AMP_RNN_LSTM) {
+    T in = v.gate[0], f = v.gate[1], u = v.gate[2], o = v.gate[3], t = rnn_tanh<QUICK>(v.cell), q = v.dc + d * o * (1 - t * t);
+    w.gate[0] = q * u * in * (1 - in);
+    w.gate[1] = q * v.before * f * (1 - f);
+    w.gate[2] = q * in * (1 - u * u);
+    w.gate[3] = d * t * o * (1 - o);
+    w.state = q * f;
+  } else if (mode == AMP_RNN_GRU) {
+    T r = v.gate[0], z = v.gate[1], n = v.gate[2], a = v.gate[3], dn = d * (1 - z) * (1 - n * n);
+    w.gate[0] = dn * a * r * (1 - r);
+    w.gate[1] = d * (v.before - n) * z * (1 - z);
+    w.gate[2] = dn;
+    w.gate[3] = dn * r;
+    w.state = d * z;
+  } else w.gate[0] = mode == AMP_RNN_TANH ? d * (1 - v.gate[0] * v.gate[0]) : v.gate[0] > 0 ? d : (T)0;
+  return w;
+}
+
+template <class T> __device__ __forceinline__ void rnn_hand_on(const amp_rnn &k, const amp_rnn_step &s, int64_t e, T state)
+{
+  if (k.mode == AMP_RNN_GRU) ((T *)k.carry)[e] = state;
+  else if (k.mode == AMP_RNN_LSTM && s.last) amp_store<T>(k.dc0, k.dtype, e, state);
+  else if (k.mode == AMP_RNN_LSTM) ((T *)k.dc)[e] = state;
+}
+
 template <class T> __device__ __forceinline__ void rnn_behind(const amp_rnn &k, const amp_rnn_step &s, int64_t i, int64_t j, const rnn_saved<T> &v, T prod)
 {
-  const int64_t h = k.h, at = (s.row + i) * k.g + j, e = i * h + j;
-  T d = v.grad + prod;
-  if (k.mode == AMP_RNN_LSTM) {
-    T in = v.gate[0], f = v.gate[1], u = v.gate[2], o = v.gate[3], t = tanh(v.cell), q = v.dc + d * o * (1 - t * t);
-    amp_store<T>(k.dg, k.dtype, at, q * u * in * (1 - in));
-    amp_store<T>(k.dg, k.dtype, at + h, q * v.before * f * (1 - f));
-    amp_store<T>(k.dg, k.dtype, at + 2 * h, q * in * (1 - u * u));
-    amp_store<T>(k.dg, k.dtype, at + 3 * h, d * t * o * (1 - o));
-    if (s.last) amp_store<T>(k.dc0, k.dtype, e, q * f);
-    else ((T *)k.dc)[e] = q * f;
-  } else if (k.mode == AMP_RNN_GRU) {
-    T r = v.gate[0], z = v.gate[1], n = v.gate[2], a = v.gate[3];
-    T dn = d * (1 - z) * (1 - n * n), dr = dn * a * r * (1 - r), dz = d * (v.before - n) * z * (1 - z);
-    amp_store<T>(k.dg, k.dtype, at, dr);
-    amp_store<T>(k.dg, k.dtype, at + h, dz);
-    amp_store<T>(k.dg, k.dtype, at + 2 * h, dn);
-    amp_store<T>(k.dgh, k.dtype, at, dr);
-    amp_store<T>(k.dgh, k.dtype, at + h, dz);
-    amp_store<T>(k.dgh, k.dtype, at + 2 * h, dn * r);
-    ((T *)k.carry)[e] = d * z;
-  } else amp_store<T>(k.dg, k.dtype, at, k.mode == AMP_RNN_TANH ? d * (1 - v.gate[0] * v.gate[0]) : v.gate[0] > 0 ? d : (T)0);
+  const int64_t h = k.h, at = (s.row + i) * k.g + j;
+  const rnn_slope<T> w = rnn_back<T>(k.mode, v, prod);
+#pragma unroll
+  for (int q = 0; q < 4; q++) if (q * h < k.g) amp_store<T>(k.dg, k.dtype, at + q * h, w.gate[q]);
+  if (k.mode == AMP_RNN_GRU) {
+#pragma unroll
+    for (int q = 0; q < 3; q++) amp_store<T>(k.dgh, k.dtype, at + q * h, w.gate[q == 2 ? 3 : q]);
+  }
+  rnn_hand_on<T>(k, s, i * h + j, w.state);
 }
 
 } // namespace

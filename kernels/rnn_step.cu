@@ -287,18 +287,24 @@ static unsigned tiles(int64_t n, int64_t size) { return (unsigned)((n + size - 1
 
 } // namespace
 
-/* 16-byte pieces of whole rows, and a product so small that re-reading it from the L2 cache takes less than a launch more */
+/* 16-byte pieces of whole rows on tensor cores */
+bool amp_rnn_fits(const amp_rnn *k, bool backward, bool input)
+{
+  if (k->dtype != AMP_FLOAT16 && k->dtype != AMP_BFLOAT16) return false;
+  if (!amp_mma_here() || k->h % 8 || k->r % 8 || (input && k->in % 8)) return false;
+  if (!aligned(k->h0) || !aligned(k->y) || !aligned(k->w) || (input && (!aligned(k->x) || !aligned(k->wx)))) return false;
+  return !backward || (aligned(k->dg) && (k->dgh == NULL || aligned(k->dgh)));
+}
+
+/* And a product so small that re-reading it from the L2 cache takes less than a launch more */
 bool amp_rnn_takes(const amp_rnn *k, bool backward, bool input)
 {
   const double most = amp__cuda_rnn > 1 ? INFINITY : 34e6; /* bytes read */
-  if (!amp__cuda_rnn) return false;
-  if (k->dtype != AMP_FLOAT16 && k->dtype != AMP_BFLOAT16) return false;
-  if (!amp_mma_here() || k->h % 8 || k->r % 8 || (input && k->in % 8) || k->n > 4096 || k->g > 65535 * 32) return false;
-  if (!aligned(k->h0) || !aligned(k->y) || !aligned(k->w) || (input && (!aligned(k->x) || !aligned(k->wx)))) return false;
+  if (!amp__cuda_rnn || !amp_rnn_fits(k, backward, input) || k->n > 4096 || k->g > 65535 * 32) return false;
   double size = (double)k->r + (input ? (double)k->in : 0), n = (double)k->n, g = (double)k->g, h = (double)k->h;
-  if (backward && ((k->gy && k->gydt != k->dtype) || (k->gh && k->ghdt != k->dtype) || (k->gc && k->gcdt != k->dtype))) return false;
-  if (backward) return aligned(k->dg) && (k->dgh == NULL || aligned(k->dgh)) && 2 * g * (ceil(n / BACK_ROWS) * (double)k->r + ceil((double)k->r / BACK_COLS) * n) <= most;
-  return 2 * size * (ceil(n / ROWS) * g + h / COLS * n) <= most;
+  if (!backward) return 2 * size * (ceil(n / ROWS) * g + h / COLS * n) <= most;
+  if ((k->gy && k->gydt != k->dtype) || (k->gh && k->ghdt != k->dtype) || (k->gc && k->gcdt != k->dtype)) return false;
+  return 2 * g * (ceil(n / BACK_ROWS) * (double)k->r + ceil((double)k->r / BACK_COLS) * n) <= most;
 }
 
 int amp_rnn_ahead_whole(const amp_rnn *k, const amp_rnn_step *s, bool input, bool next)

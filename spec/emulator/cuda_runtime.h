@@ -208,6 +208,7 @@ static inline void sincospi(double x, double *s, double *c) /* exact at multiple
 static inline float erfinvf(float x) { return (float)erfinv((double)x); }
 template <class T> static inline T __ldg(const T *p) { return *p; }
 template <class T> static inline T __ldcs(const T *p) { return *p; }
+template <class T> static inline T __ldcg(const T *p) { return *p; }
 template <class T> static inline void __stcs(T *p, T v) { *p = v; }
 #endif
 #endif

@@ -4,7 +4,8 @@
 --     luajit spec/gpu/rnn.lua [tiny | small] [times]
 --
 -- from the top of the tree; `small` keeps to shapes that the emulator takes in a minute, `tiny` to what it takes in
--- seconds, `times` measures captured training steps of one layer as well (`products`: with a step's product by cublasLt).
+-- seconds, `times` measures captured training steps of one layer as well, as they are launched and `all`: with one launch for all
+-- steps, `steps`: with one a step, `products`: with a step's product by cublasLt.
 -- A line is printed for each case out of tolerance; errors are relative to the largest value of the reference. The last
 -- line counts; the exit code says whether all passed.
 local ffi = require 'ffi'
@@ -26,6 +27,9 @@ amp.set_default_device('cpu')
 
 local tolerance = { float64 = 1e-12, float32 = 2e-5, float16 = 6e-3, bfloat16 = 5e-2 }
 local passed, failed = 0, 0
+
+-- How a layer's steps are launched: 0: products by cublasLt, 1: as is fastest, 2: a launch a step, 3: one for all
+local function launches(way) assert(core.C.amp_device_set(core.S, 1, 'rnn', way) >= 0) end
 
 -- Values within -0.5..0.5 that dtype holds, in float64
 local function values(dtype, ...) return (amp.rand(...) - 0.5):to(dtype):to 'float64' end
@@ -99,7 +103,9 @@ local function case(s)
     else data.h, data.c = values(dtype, n, s.b, width), values(dtype, n, s.b, s.h) end
     data.x = s.first and values(dtype, s.b, s.t, s.i) or values(dtype, s.t, s.b, s.i)
     local names, want = run(s, make, state, data, 'float64', 'cpu')
+    launches(s.all and 3 or 1)
     local _, got = run(s, make, state, data, dtype, 'cuda')
+    launches(1)
     local wrong = {}
     for i, w in ipairs(want) do
       local scale, err = w:abs():max():item(), (w - got[i]):abs():max():item()
@@ -135,6 +141,18 @@ case { kind = 'RNN', t = 4, b = 5, i = 16, h = 24, relu = true }
 case { kind = 'RNNCell', t = 4, b = 5, i = 16, h = 24, relu = true }
 case { kind = 'LSTM', t = 4, b = 5, i = 16, h = 24, proj = 8 }
 case { kind = 'LSTM', t = 4, b = 5, i = 16, h = 24, proj = 8, lengths = { 4, 4, 2, 1, 1 }, bi = true }
+-- all steps in a launch: warps without a part of the sum, tiles of rows beyond the batch, parts of the sum backward that begin
+-- within a block's columns
+for _, kind in ipairs { 'LSTM', 'GRU', 'RNN' } do
+  for _, z in ipairs(tiny and { { 3, 3, 8, 64 } } or { { 3, 17, 8, 64 }, { 2, 3, 8, 48 }, { 3, 5, 8, 192 }, { 4, 20, 16, 128 } }) do
+    case { kind = kind, t = z[1], b = z[2], i = z[3], h = z[4], bi = not tiny, all = true, dtypes = { 'float16', 'bfloat16' } }
+  end
+end
+if not tiny then
+  case { kind = 'LSTM', t = 3, b = 2, i = 8, h = 320, all = true, dtypes = { 'float16' } }
+  case { kind = 'GRU', t = 3, b = 18, i = 8, h = 576, nobias = true, all = true, dtypes = { 'float16' } }
+  case { kind = 'RNN', t = 3, b = 2, i = 8, h = 512, relu = true, all = true, dtypes = { 'float16' } }
+end
 -- sums beyond one turn of the loop
 if not tiny then
   case { kind = 'LSTM', t = 2, b = 2, i = 8, h = 520, dtypes = { 'float16' } }
@@ -145,8 +163,57 @@ if not small then
     case { kind = kind, t = 16, b = 64, i = 512, h = 512, layers = 2 }
     case { kind = kind, t = 16, b = 33, i = 200, h = 1000, bi = true }
     case { kind = kind, t = 6, b = 300, i = 512, h = 512 }
+    case { kind = kind, t = 16, b = 61, i = 64, h = 1024, bi = true, all = true, dtypes = { 'float16', 'bfloat16' } }
+    case { kind = kind, t = 100, b = 16, i = 64, h = 256, bi = true, all = true, dtypes = { 'float16', 'bfloat16' } }
+    case { kind = kind, t = 9, b = 128, i = 64, h = 512, all = true, dtypes = { 'float16' } }
+    case { kind = kind, t = 9, b = 48, i = 64, h = 384, bi = true, all = true, dtypes = { 'float16' } }
+    case { kind = kind, t = 9, b = 70, i = 64, h = 512, results = true, all = true, dtypes = { 'float16' } }
     case { kind = kind .. 'Cell', t = 16, b = 64, i = 512, h = 512 }
   end
+end
+
+-- -- Beside each other -------------------------------------------------------------------
+
+-- Launches whose blocks wait for each other, where two of them may want the card at once: both directions of a captured step, two
+-- streams. All gives the same bits as one after the other
+do
+  local hidden, batch, length, rounds = small and 64 or 1024, small and 3 or 64, small and 3 or 24, small and 2 or 100
+  launches(3)
+  amp.manual_seed(3)
+  local net = nn.LSTM(hidden, hidden, { bidirectional = true }):to('float16'):to 'cuda'
+  local x = (amp.rand(length, batch, hidden) - 0.5):to('float16'):to 'cuda'
+  local function step(a)
+    local y = (net(a))
+    y:sum():backward()
+    local out = { y:detach() }
+    for i, p in ipairs(net:parameters()) do out[i + 1] = p.grad:clone() end
+    net:zero_grad()
+    return unpack(out)
+  end
+  local function judge(what, got, want)
+    local same = true
+    for i, w in ipairs(want) do same = same and amp.equal(got[i], w) end
+    if same then passed = passed + 1
+    else
+      failed = failed + 1
+      print(what .. ': other bits than one after the other')
+    end
+  end
+  local want = { step(x) }
+  local captured = amp.capture(step)
+  local got
+  for _ = 1, rounds do got = { captured(x) } end
+  judge('a captured step in both directions', got, want)
+  local main, streams, results = amp.cuda.current_stream(), { amp.cuda.Stream(), amp.cuda.Stream() }, {}
+  for _, s in ipairs(streams) do s:wait_stream(main) end
+  for _ = 1, rounds do
+    for i, s in ipairs(streams) do results[i] = amp.cuda.stream(s, function() return amp.no_grad(function() return (net(x)) end) end) end
+  end
+  for i, s in ipairs(streams) do
+    main:wait_stream(s)
+    judge('stream ' .. i, { results[i] }, { want[1] })
+  end
+  launches(1)
 end
 
 -- -- Times ---------------------------------------------------------------------------
@@ -158,11 +225,12 @@ if times then
     ffi.C.clock_gettime(1, clock)
     return tonumber(clock.s) + 1e-9 * tonumber(clock.ns)
   end
-  for _, z in ipairs { { 64, 64, 512 }, { 64, 64, 1024 }, { 64, 128, 512 }, { 128, 16, 256 } } do
+  for _, z in ipairs { { 64, 64, 512 }, { 64, 64, 1024 }, { 64, 64, 2048 }, { 64, 128, 512 }, { 128, 16, 256 } } do
     for _, kind in ipairs { 'LSTM', 'GRU', 'RNN' } do
-      for _, dtype in ipairs { 'float16', 'products', 'float32' } do
-        assert(core.C.amp_device_set(core.S, 1, 'rnn', dtype == 'products' and 0 or 1) >= 0)
-        local low = dtype == 'products' and 'float16' or dtype -- products: a step's product by cublasLt
+      for _, dtype in ipairs { 'float16', 'all', 'steps', 'products', 'float32' } do
+        local way = ({ products = 0, steps = 2, all = 3 })[dtype]
+        launches(way or 1)
+        local low = way and 'float16' or dtype
         local net = nn[kind](z[3], z[3]):to(low):to 'cuda'
         local x = amp.randn(z[1], z[2], z[3], { device = 'cuda' }):to(low):requires_grad_(true)
         local g = amp.randn(z[1], z[2], z[3], { device = 'cuda' }):to(low)

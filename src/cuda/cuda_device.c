@@ -205,7 +205,7 @@ static int properties(int index, amp_device_properties *p)
 static int set(const char *name, int value)
 {
   static const struct { const char *name; int *cell, most; } list[] = {
-    { "branches", &amp__cuda_branches, 1 }, { "chain", &amp__cuda_chain, 1 }, { "small", &amp__cuda_small, 1 }, { "split", &amp__cuda_split, 2 }, { "rnn", &amp__cuda_rnn, 2 },
+    { "branches", &amp__cuda_branches, 1 }, { "chain", &amp__cuda_chain, 1 }, { "small", &amp__cuda_small, 1 }, { "split", &amp__cuda_split, 2 }, { "rnn", &amp__cuda_rnn, 3 },
     { "tf32", &amp__cuda_tf32, 1 }, { "deterministic", &amp__cuda_deterministic, 1 },
     { "cudnn", &amp__cuda_cudnn, 2 }, { "cusolver", &amp__cuda_solver, 2 }, { "cufft", &amp__cuda_fft, 2 },
   };

@@ -40,7 +40,8 @@ extern int amp__cuda_small;                      /* small products by the own ke
 extern int amp__cuda_split;                      /* odd extents apart from a large product: 0: never, 1: where it is worth it, 2: wherever it can be */
 /* dz = grad times the derivative of act (enum of row act_backward; -1: grad itself, dz not written), sums over rows. kernels/linear_act.cu */
 int amp__cuda_columns(int act, const amp_tensor *grad, const amp_tensor *saved, amp_tensor *dz, amp_tensor *sums);
-/* A recurrent layer's step with its product in one launch (kernels/rnn_step.cu): 0: never, 1: where it is worth it, 2: wherever it can be */
+/* A recurrent layer's step with its product in one launch (kernels/rnn_step.cu), or all steps (rnn_all.cu): 0: never, 1: where it is worth
+** it, 2: a launch a step wherever it can be, 3: one for all wherever it can be */
 extern int amp__cuda_rnn;
 const char *amp__cuda_blas_info(void);           /* version, or why it is not there */
 

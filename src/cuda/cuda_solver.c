@@ -105,9 +105,11 @@ static int leave(cusolverStatus_t s)
   return amp__fail(AMP_E_DEVICE, "cuSOLVER failed with status %d", (int)s);
 }
 
+/* Filled with 0: factors of QR are read where nothing was written, and times 0 a NaN from there would show */
 static cusolverStatus_t scratch(amp_tensor **w, int64_t bytes)
 {
-  return (*w = amp__cuda_scratch((size_t)bytes)) ? CUSOLVER_STATUS_SUCCESS : CUSOLVER_STATUS_ALLOC_FAILED;
+  if (!(*w = amp__cuda_scratch((size_t)bytes))) return CUSOLVER_STATUS_ALLOC_FAILED;
+  return cudaMemsetAsync(amp__data(*w), 0, (size_t)bytes, amp__cuda_stream()) == cudaSuccess ? CUSOLVER_STATUS_SUCCESS : CUSOLVER_STATUS_EXECUTION_FAILED;
 }
 
 #define BOTH(single, twice) (wide ? (twice) : (single))

@@ -88,9 +88,9 @@ def gpt2(o, batch=16, tokens=1024, width=768, layers=12, heads=12, vocabulary=50
     return trainer(o, optimizer(o, 'adamw', net.parameters()), lambda a, b: f(a, b), [(x, y)])
 
 
-def lstm(o, width=512, batch=64, time=64, layers=2):
+def lstm(o, width=512, batch=64, time=64, layers=2, kind='LSTM'):
     dev = o['device']
-    net = nn.LSTM(width, width, layers).to(dev)
+    net = getattr(nn, kind)(width, width, layers).to(dev)
     x, y = (torch.randn(time, batch, width, device=dev) for _ in range(2))
     return trainer(o, optimizer(o, 'sgd', net.parameters()), lambda a, b: F.mse_loss(net(a)[0], b), [(x, y)])
 

@@ -92,9 +92,9 @@ function M.gpt2(options)
   return function() step(x, y) end
 end
 
-function M.lstm(options)
-  local o = with(options, { width = 512, batch = 64, time = 64, layers = 2 })
-  local net = nn.LSTM(o.width, o.width, { num_layers = o.layers }):to(o.device)
+function M.lstm(options) -- kind: LSTM, GRU or RNN
+  local o = with(options, { width = 512, batch = 64, time = 64, layers = 2, kind = 'LSTM' })
+  local net = nn[o.kind](o.width, o.width, { num_layers = o.layers }):to(o.device)
   local function draw() return amp.randn(o.time, o.batch, o.width, { device = o.device }) end
   local x, y = draw(), draw()
   local step = M.trainer(o, M.optimizer('sgd', net:parameters()), function(a, b) return F.mse_loss((net(a)), b) end)

@@ -154,17 +154,19 @@ end
 
 function M.lstm(o)
   local l, w, H, B, T = list(), width(o.precision), o.width, o.batch, o.time
+  local gates = ({ GRU = 3, RNN = 1 })[o.kind] or 4
+  local G = gates * H
   for _ = 1, o.layers do
-    l:product(T * B, 4 * H, H, w)
-    l:product(4 * H, H, T * B, w) -- gradients of both weights, of all steps at once
-    l:product(4 * H, H, T * B, w)
+    l:product(T * B, G, H, w)
+    l:product(G, H, T * B, w) -- gradients of both weights, of all steps at once
+    l:product(G, H, T * B, w)
   end
-  for _ = 2, o.layers do l:product(T * B, H, 4 * H, w) end
+  for _ = 2, o.layers do l:product(T * B, H, G, w) end
   -- one product and the gates a step; layers follow each other in a wave, T + layers - 1 long
   local wave = T + o.layers - 1
-  l:product(B, 4 * H, H, w, 6 * w * B * H, wave)
-  l:product(B, H, 4 * H, w, 12 * w * B * H, wave)
-  around(l, o, w, o.layers * (8 * H * H + 8 * H))
+  l:product(B, G, H, w, (gates + 2) * w * B * H, wave)
+  l:product(B, H, G, w, 3 * gates * w * B * H, wave)
+  around(l, o, w, o.layers * 2 * gates * (H * H + H))
   return l
 end
 

@@ -1,4 +1,5 @@
--- The rows of targets.lua: what is measured, with which sizes, and how many times PyTorch's time over ours has to be.
+-- The rows of targets.lua: what is measured, with which sizes, and how many times PyTorch's time over ours has to be (`aside`:
+-- nothing is asked of it, and it is measured only if its name is given).
 -- `tiny` are sizes for trying the command itself where a step takes long. Each row is measured eager and captured.
 local rows = {}
 
@@ -38,6 +39,23 @@ row { what = 'GPT-2 124M 16x1024', case = 'gpt2', precision = 'bf16',
   sizes = { batch = 16, tokens = 1024, width = 768, layers = 12, heads = 12, vocabulary = 50257 },
   tiny = { batch = 1, tokens = 8, width = 16, layers = 1, heads = 2, vocabulary = 20 },
   eager = { target = 2.3 }, captured = { target = 1.05, theirs = { 'compiled', 'captured' } } }
+
+-- recurrent nets of other sizes and kinds: layers x width, batch, steps
+local function recurrent(kind, precision, layers, width, batch, time)
+  row { what = ('rnn %s %dx%d b%d'):format(kind, layers, width, batch), case = 'lstm', precision = precision, aside = true,
+    sizes = { kind = kind, layers = layers, width = width, batch = batch, time = time },
+    tiny = { kind = kind, layers = layers, width = 8, batch = 2, time = 3 } }
+end
+for _, s in ipairs { { 1, 256, 16, 128 }, { 1, 512, 64, 64 }, { 2, 512, 64, 64 }, { 2, 512, 128, 64 }, { 1, 1024, 16, 64 },
+  { 2, 1024, 64, 64 }, { 2, 2048, 64, 64 } } do recurrent('LSTM', 'fp16', unpack(s)) end
+recurrent('LSTM', 'bf16', 2, 512, 64, 64)
+for _, kind in ipairs { 'GRU', 'RNN' } do
+  recurrent(kind, 'fp16', 2, 512, 64, 64)
+  recurrent(kind, 'fp16', 2, 1024, 64, 64)
+end
+recurrent('LSTM', 'fp32', 1, 256, 16, 128)
+recurrent('LSTM', 'fp32', 2, 512, 64, 64)
+recurrent('LSTM', 'fp32', 2, 1024, 64, 64)
 
 for _, r in ipairs(rows) do
   r.eager.theirs = r.eager.theirs or { 'default', 'fused' }

@@ -1,11 +1,12 @@
 -- Whole training steps on this machine's GPU, ours and PyTorch's in turn, beside what was counted and what is to be reached:
 --   luajit examples/bench/gpu/targets.lua [rows=TEXT,TEXT ...] [--list] [rounds=2] [seconds=0.15] [reps=5] [limit=540]
 --     [out=targets.tsv] [python=python3|none] [device=cuda] [--fresh] [--tiny]
--- rows: those whose name has one of the texts. Each of `rounds` rounds runs ours eager, PyTorch's eager forms (default and
--- fused optimizer), ours captured, PyTorch's captured (or compiled) form, every time `reps` runs of `seconds`; what
--- counts is the median of the rounds, and PyTorch's best form. Ours are a process each; PyTorch's share one, emptied between
--- (--fresh: a new one each row). The most MiB are counted after the warm-up, of captured steps from the start, since a graph
--- takes its memory when it is captured. After `limit` seconds no further row begins. --tiny: small sizes, to try the command.
+-- rows: those whose name has one of the texts (`rnn`: recurrent nets of other kinds and sizes, which are measured only so).
+-- Each of `rounds` rounds runs ours eager, PyTorch's eager forms (default and fused optimizer), ours captured, PyTorch's captured
+-- (or compiled) form, every time `reps` runs of `seconds`; what counts is the median of the rounds, and PyTorch's best form. Ours
+-- are a process each; PyTorch's share one, emptied between (--fresh: a new one each row). The most MiB are counted after the
+-- warm-up, of captured steps from the start, since a graph takes its memory when it is captured. After `limit` seconds no further
+-- row begins. --tiny: small sizes, to try the command.
 local amp = require 'amp'
 local here = arg[0]:match '^(.*)/' or '.'
 local timing = dofile(here .. '/timing.lua')
@@ -19,7 +20,7 @@ local rounds, limit = o.rounds or 2, o.limit or 540
 local theirs_device = o.peer_device or device
 
 local function chosen(r)
-  if not o.rows then return true end
+  if not o.rows then return not r.aside or nil end
   for text in tostring(o.rows):gmatch '[^,]+' do
     if r.name:find(text, 1, true) then return true end
   end

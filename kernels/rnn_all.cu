@@ -1,0 +1,637 @@
+/*
+** rnn_all.cu: all steps of a recurrent layer in one launch, for 16-bit floats on cards
+** with tensor cores, where the layer's weights fit the registers of the whole card.
+**
+** A block keeps its part of the weights in registers from the first step to the last, so
+** that a step reads states alone: from the L2 cache, where the other blocks leave them.
+** All blocks are on the card at once (a cooperative launch). No block says that it has
+** got to somewhere: a value says so itself. States and gradients are filled with ABSENT
+** before, a bit pattern that no conversion makes, and read until they are something
+** else; a sum's last bit says of which step it is. So nothing need be ordered, and a step
+** takes one way to the L2 cache and back.
+**
+** Forward a block has 8 hidden values, all their gates and the whole sum, which its warps
+** share out. Backward the sum is gates times longer: a block has 64 columns of the
+** result and a part of the sum; the blocks of the same columns exchange what they have
+** and each finishes some of the rows.
+**
+** On the emulator, where blocks run one after the other, each step is a launch of its own.
+*/
+#include "mma.cuh"
+#include "rnn.cuh"
+#include "../src/cuda/cuda_gemm.h"
+
+namespace {
+
+enum {
+  WARPS = 8, THREADS = WARPS * 32,
+  PIECE = 32,                      /* values of a sum that two instructions take; a lane has 8 of each row */
+  COLS = 8, PIECES = 4,            /* forward: hidden values of a block; pieces of the sum: at most so many a warp */
+  BACK_COLS = 64, BACK_PIECES = 2, /* backward: the same, of columns */
+  PITCH = BACK_COLS + 8            /* of a row of sums in shared memory, so that 4 rows lie in different banks */
+};
+#define ABSENT 0xffffffffu         /* two 16-bit floats that are not there yet: NaNs, but a conversion's NaN is 7fff */
+
+/* How a launch shares out a layer: rows a block / 16, pieces of the sum for a warp, blocks that share a sum */
+typedef struct amp_rnn_share { int32_t rows, pieces, parts; float *sums; } amp_rnn_share;
+
+#if AMP_MMA
+/* -- What blocks tell each other ------------------------------------------------------------- */
+
+/* past the L1 cache, which nobody tells */
+__device__ __forceinline__ void read(uint4 &v, const void *p)
+{
+#ifdef AMP_EMULATED
+  v = *(const uint4 *)p;
+#else
+  asm volatile("ld.relaxed.gpu.global.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p) : "memory");
+#endif
+}
+
+__device__ __forceinline__ void read(uint2 &v, const void *p)
+{
+#ifdef AMP_EMULATED
+  v = *(const uint2 *)p;
+#else
+  asm volatile("ld.relaxed.gpu.global.v2.u32 {%0,%1}, [%2];" : "=r"(v.x), "=r"(v.y) : "l"(p) : "memory");
+#endif
+}
+
+__device__ __forceinline__ void write(void *p, const uint4 &v)
+{
+#ifdef AMP_EMULATED
+  *(uint4 *)p = v;
+#else
+  asm volatile("st.relaxed.gpu.global.v4.u32 [%0], {%1,%2,%3,%4};" :: "l"(p), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
+#endif
+}
+
+__device__ __forceinline__ void write(void *p, unsigned v)
+{
+#ifdef AMP_EMULATED
+  *(unsigned *)p = v;
+#else
+  asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" :: "l"(p), "r"(v) : "memory");
+#endif
+}
+
+/* Is a part of it absent? */
+__device__ __forceinline__ bool absent(const uint4 &v)
+{
+#ifdef AMP_EMULATED
+  (void)v;
+  return false;
+#else
+  return max(max(v.x, v.y), max(v.z, v.w)) == ABSENT;
+#endif
+}
+
+/* The last bit of float32 sums of step n, from 1 on: memory is used at every second step, and is 0 before */
+__device__ __forceinline__ unsigned bit_of(int64_t n) { return (unsigned)(n + 1) >> 1 & 1; }
+__device__ __forceinline__ unsigned marked(float sum, unsigned bit) { return (__float_as_uint(sum) & ~1u) | bit; }
+
+/* N values (of 8 or 16 bytes) of each lane, at from(e) (NULL: zeros); missing(v): v is not there yet. LATE: they hardly ever are at first.
+** While one waits for the rest of a warp's values others need the way to memory, so one lane asks again, for one */
+template <bool LATE, int N, class V, class FROM, class MISSING> __device__ __forceinline__ void gather(V (&v)[N], FROM from, MISSING missing)
+{
+  const int lane = threadIdx.x & 31;
+  unsigned miss = ~0u; /* a bit for each */
+  if (LATE && N > 4) {
+    if (lane == 0 && from(0)) {
+      do read(v[0], from(0));
+      while (missing(v[0]));
+    }
+    __syncwarp();
+  }
+  for (;;) {
+#pragma unroll
+    for (int e = 0; e < N; e++) {
+      if (!(miss >> e & 1)) continue;
+      v[e] = V{};
+      if (from(e)) read(v[e], from(e));
+    }
+    miss = 0;
+#pragma unroll
+    for (int e = 0; e < N; e++) if (from(e) && missing(v[e])) miss |= 1u << e;
+    const unsigned who = __ballot_sync(~0u, miss != 0);
+    if (who == 0) break;
+    if (LATE && lane == __ffs((int)who) - 1) {
+      const char *one = from(0);
+      V u;
+#pragma unroll
+      for (int e = 1; e < N; e++) if (miss >> e & 1) one = from(e);
+      do read(u, one);
+      while (missing(u));
+    }
+    __syncwarp();
+  }
+}
+
+/* -- Operands ------------------------------------------------------------------------------ */
+
+template <int BF> __device__ __forceinline__ float of_raw(unsigned v) { return BF ? amp_bf2f((uint16_t)v) : amp_h2f((uint16_t)v); }
+
+/* d += a piece of a sum: u, v: 8 values each of rows g and g + 8; w: of column g. Which value meets which in an instruction
+** does not matter to the sum */
+template <int BF> __device__ __forceinline__ void mma(float (&d)[4], const uint4 &u, const uint4 &v, const unsigned (&w)[4])
+{
+  const unsigned low[4] = { u.x, v.x, u.y, v.y }, high[4] = { u.z, v.z, u.w, v.w };
+  amp_mma<BF != 0>(d, low, w[0], w[1]);
+  amp_mma<BF != 0>(d, high, w[2], w[3]);
+}
+
+/* Of `all` pieces those of this warp */
+__device__ __forceinline__ int pieces_here(const amp_rnn_share &d, int all)
+{
+  const int left = all - (int)(threadIdx.x >> 5) * d.pieces;
+  return left < 0 ? 0 : left < d.pieces ? left : d.pieces;
+}
+
+/* Step t of a sequence that is not packed */
+__device__ __forceinline__ amp_rnn_step step_at(const amp_rnn &k, int64_t t)
+{
+  const int64_t p = k.reverse ? t + 1 : t - 1;
+  const bool old = p >= 0 && p < k.t, last = k.reverse ? t == 0 : t == k.t - 1;
+  amp_rnn_step s = { t * k.n, k.n, old ? p * k.n : 0, old ? k.n : 0, 0, 0, last ? 0 : (int32_t)k.n, 0 };
+  return s;
+}
+
+#endif
+
+/* -- Forward --------------------------------------------------------------------------------- */
+
+/* G gates; steps from .. to - 1. A block's rows are SETS sets of MT * 16, which know nothing of each other: while the states of one
+** are on their way the other's step is made. Of a set, four threads finish a row, each two hidden values. A step's time is the number
+** of instructions from a state to the next: addresses are moved on rather than computed, and what can wait comes behind the result */
+template <int BF, int G, int MT, int SETS> __global__ void __launch_bounds__(THREADS, 1) ahead_all(const amp_rnn k, const amp_rnn_share d, int64_t from, int64_t to)
+{
+#if AMP_MMA
+  constexpr int SIZE = MT * 16 * COLS, TILES = MT * 2; /* values of a gate; rows of a lane in a product */
+  const int mode = G == 4 ? AMP_RNN_LSTM : G == 3 ? AMP_RNN_GRU : k.mode == AMP_RNN_RELU ? AMP_RNN_RELU : AMP_RNN_TANH;
+  AMP_SHARED(float, memory);                           /* twice for each warp: G gates x rows x columns */
+  const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, g = lane >> 2, t = lane & 3, h = (int)k.h, here = pieces_here(d, h / PIECE);
+  const int64_t first = (int64_t)blockIdx.y * (SETS * MT * 16), col = (int64_t)blockIdx.x * COLS, j = col + t * 2;
+  const int64_t begin = k.reverse ? k.t - 1 - from : from, on = k.reverse ? -k.n : k.n; /* rows from a step to the next */
+
+  unsigned w[PIECES][G][4];
+#pragma unroll
+  for (int p = 0; p < PIECES; p++) {
+#pragma unroll
+    for (int q = 0; q < G; q++) {
+      const int v = (warp * d.pieces + p) * PIECE + t * 8;
+      const uint4 u = p < here ? *(const uint4 *)(k.w + ((q * k.h + col + g) * k.h + v) * 2) : make_uint4(0, 0, 0, 0);
+      w[p][q][0] = u.x;
+      w[p][q][1] = u.y;
+      w[p][q][2] = u.z;
+      w[p][q][3] = u.w;
+    }
+  }
+  float bias[G][2], own[2] = { 0, 0 }; /* own: of a GRU's last gate, the state's */
+#pragma unroll
+  for (int e = 0; e < 2; e++) {
+#pragma unroll
+    for (int q = 0; q < G; q++) {
+      const float x = k.bi ? of_raw<BF>(((const uint16_t *)k.bi)[q * k.h + j + e]) : 0.f, u = k.bh ? of_raw<BF>(((const uint16_t *)k.bh)[q * k.h + j + e]) : 0.f;
+      const bool apart = G == 3 && q == 2;
+      bias[q][e] = apart ? x : x + u;
+      if (apart) own[e] = u;
+    }
+  }
+  /* The sets' rows are other warps': a thread finishes two values of one set */
+  const int mine = SETS == 2 ? threadIdx.x / (THREADS / 2) : 0, place = threadIdx.x % (THREADS / SETS), r = place >> 2;
+  const int64_t row = r < MT * 16 && first + mine * (MT * 16) + r < k.n ? first + mine * (MT * 16) + r : -1; /* < 0: none */
+  const int64_t start = begin * k.n + (row < 0 ? 0 : row);
+  const char *input = k.xg + (start * k.g + j) * 2;
+  char *result = k.y + (start * k.h + j) * 2;
+  float *reserve = (float *)k.reserve + start * k.rs + j, before[2];
+  unsigned x[G]; /* the input's part, asked for a step ahead */
+  const auto ask = [&]() {
+#pragma unroll
+    for (int q = 0; q < G; q++) x[q] = *(const unsigned *)(input + (int64_t)q * h * 2);
+  };
+  ask();
+#pragma unroll
+  for (int e = 0; e < 2; e++) before[e] = row < 0 ? 0.f : rnn_before<float>(k, step_at(k, begin), row, j + e);
+  unsigned lead[SETS][TILES]; /* where this lane's values begin among the states; rows that are not there: any other */
+#pragma unroll
+  for (int set = 0; set < SETS; set++) {
+#pragma unroll
+    for (int e = 0; e < TILES; e++) {
+      const int64_t i = first + set * (MT * 16) + g + e * 8;
+      lead[set][e] = (unsigned)(((i < k.n ? i : k.n - 1) * k.h + warp * d.pieces * PIECE + t * 8) * 2);
+    }
+  }
+  const char *states = from == 0 ? k.h0 : k.y + (begin * k.n - on) * k.h * 2;
+
+  for (int64_t n = from; n < to; n++) {
+#pragma unroll 1
+    for (int set = 0; set < SETS; set++) { /* one piece of code for both, which then stays in the instruction cache */
+      uint4 a[PIECES * TILES];
+      const char *at[TILES];
+#pragma unroll
+      for (int e = 0; e < TILES; e++) at[e] = states + (SETS == 1 || set == 0 ? lead[0][e] : lead[SETS - 1][e]);
+      gather<SETS == 1>(a, [&](int e) -> const char * { return e / TILES < here ? at[e % TILES] + e / TILES * (PIECE * 2) : NULL; }, [&](const uint4 &v) { return n > from && absent(v); });
+      float acc[MT][G][4];
+#pragma unroll
+      for (int m = 0; m < MT; m++) {
+#pragma unroll
+        for (int q = 0; q < G; q++) {
+#pragma unroll
+          for (int e = 0; e < 4; e++) acc[m][q][e] = 0;
+        }
+      }
+#pragma unroll
+      for (int p = 0; p < PIECES; p++) {
+        if (p < here) {
+#pragma unroll
+          for (int m = 0; m < MT; m++) {
+#pragma unroll
+            for (int q = 0; q < G; q++) mma<BF>(acc[m][q], a[(p * MT + m) * 2], a[(p * MT + m) * 2 + 1], w[p][q]);
+          }
+        }
+      }
+      /* the half of the memory that was not used last: who still reads the other is not disturbed */
+      float *part = memory + (SETS == 2 ? set : (int)n & 1) * (WARPS * G * SIZE);
+#pragma unroll
+      for (int m = 0; m < MT; m++) {
+#pragma unroll
+        for (int q = 0; q < G; q++) {
+          float *p = part + (warp * G + q) * SIZE + (m * 16 + g) * COLS + 2 * t;
+          *(float2 *)p = make_float2(acc[m][q][0], acc[m][q][1]);
+          *(float2 *)(p + 8 * COLS) = make_float2(acc[m][q][2], acc[m][q][3]);
+        }
+      }
+      __syncthreads();
+      if (row < 0 || set != mine) continue;
+      float in[G][2], sum[G][2];
+#pragma unroll
+      for (int q = 0; q < G; q++) {
+        in[q][0] = of_raw<BF>(x[q] & 0xffffu) + bias[q][0];
+        in[q][1] = of_raw<BF>(x[q] >> 16) + bias[q][1];
+        sum[q][0] = G == 3 && q == 2 ? own[0] : 0.f;
+        sum[q][1] = G == 3 && q == 2 ? own[1] : 0.f;
+#pragma unroll
+        for (int v = 0; v < WARPS; v++) {
+          const float2 p = *(const float2 *)(part + (v * G + q) * SIZE + place * 2);
+          sum[q][0] += p.x;
+          sum[q][1] += p.y;
+        }
+      }
+      rnn_made<float> m[2];
+#pragma unroll
+      for (int e = 0; e < 2; e++) m[e] = rnn_make<float, true>(mode, before[e], [&](int q) { return in[q][e]; }, [&](int q) { return sum[q][e]; });
+      const unsigned both = amp_pack<BF != 0>(m[0].y, m[1].y);
+      write(result, both);
+      result += on * h * 2;
+      input += on * k.g * 2;
+      if (n + 1 < to) ask();
+      /* what the way back needs, in pairs of columns */
+      float *r = reserve;
+      reserve += on * k.rs;
+      if (G == 4) {
+        *(float2 *)r = make_float2(m[0].c, m[1].c);
+        char *gate = (char *)(r - j + h) + j * 2;
+#pragma unroll
+        for (int q = 0; q < 4; q++)
+          *(unsigned *)(gate + (int64_t)q * h * 2) = q == 2 ? amp_pack<false>(m[0].keep[q], m[1].keep[q]) : (unsigned)rnn_pack(m[0].keep[q]) | (unsigned)rnn_pack(m[1].keep[q]) << 16;
+        if (n == 0) *(float2 *)((float *)k.reserve + k.rows * k.rs + row * k.h + j) = make_float2(before[0], before[1]);
+      } else {
+#pragma unroll
+        for (int q = 0; q < (G == 3 ? 4 : 1); q++) *(float2 *)(r + (int64_t)q * h) = make_float2(m[0].keep[q], m[1].keep[q]);
+      }
+      if (n == k.t - 1) {
+        *(unsigned *)(k.hn + (row * k.h + j) * 2) = both;
+        if (G == 4) *(unsigned *)(k.cn + (row * k.h + j) * 2) = amp_pack<BF != 0>(m[0].c, m[1].c);
+      }
+      before[0] = G == 4 ? m[0].c : of_raw<BF>(both & 0xffffu);
+      before[1] = G == 4 ? m[1].c : of_raw<BF>(both >> 16);
+    }
+    states = n == 0 ? k.y + begin * k.n * k.h * 2 : states + on * k.h * 2;
+  }
+#endif
+}
+
+/* -- Backward ---------------------------------------------------------------------------------- */
+
+/* Steps from .. to - 1 from the last one on, and one more for the initial state. phase 1: up to the blocks' sums, 2: from there on,
+** 3: both. Sets of rows as forward. d.parts blocks share a sum; each finishes a part of a set's values, a thread one pair of columns */
+template <int BF, int G, int MT, int SETS> __global__ void __launch_bounds__(THREADS, 1) behind_all(const amp_rnn k, const amp_rnn_share d, char *dh0, int64_t from, int64_t to, int phase)
+{
+#if AMP_MMA
+  constexpr int SIZE = MT * 16 * BACK_COLS, ROWS = MT * 16 * PITCH, TILES = MT * 2; /* values of a set; of a warp in shared memory; rows of a lane */
+  const int mode = G == 4 ? AMP_RNN_LSTM : G == 3 ? AMP_RNN_GRU : k.mode == AMP_RNN_RELU ? AMP_RNN_RELU : AMP_RNN_TANH;
+  AMP_SHARED(float, memory);
+  const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, g = lane >> 2, t = lane & 3, part = (int)blockIdx.y, h = (int)k.h;
+  const int64_t first = (int64_t)blockIdx.z * (SETS * MT * 16), col = (int64_t)blockIdx.x * BACK_COLS;
+  const int slice = h / d.parts, per = slice / PIECE, here = pieces_here(d, G * per); /* hidden values of a part; pieces of a gate; of this warp */
+  const int64_t tile = (int64_t)blockIdx.z * gridDim.x + blockIdx.x, tiles = (int64_t)gridDim.x * gridDim.z;
+  const int64_t begin = k.reverse ? from : k.t - 1 - from, on = k.reverse ? k.n : -k.n; /* rows from a step to the one before it */
+  char *of = G == 3 ? k.dgh : k.dg;
+
+  int place[BACK_PIECES]; /* where this lane's values of a piece are among the gates' */
+  unsigned w[BACK_PIECES][BACK_COLS / 8][4];
+#pragma unroll
+  for (int p = 0; p < BACK_PIECES; p++) {
+    const int v = warp * d.pieces + p;
+    place[p] = p < here ? v / per * h + part * slice + v % per * PIECE + t * 8 : 0;
+#pragma unroll
+    for (int q = 0; q < BACK_COLS / 8; q++) {
+      const uint16_t *u = (const uint16_t *)k.w + place[p] * k.h + col + q * 8 + g;
+#pragma unroll
+      for (int e = 0; e < 4; e++) w[p][q][e] = p < here ? (unsigned)u[2 * e * k.h] | (unsigned)u[(2 * e + 1) * k.h] << 16 : 0u;
+    }
+  }
+  /* The sets' rows are other warps': a thread finishes two columns, from j on, of a row of one set */
+  const int mine = SETS == 2 ? threadIdx.x / (THREADS / 2) : 0, v = threadIdx.x % (THREADS / SETS) * 2, mark = part * (SIZE / d.parts) + v;
+  const int64_t i = first + mine * (MT * 16) + mark / BACK_COLS, j = col + mark % BACK_COLS, row = v < SIZE / d.parts && i < k.n ? i : -1; /* < 0: none */
+  const int whole = d.parts * SIZE; /* a set's sums */
+  const float *theirs = d.sums + (tile * SETS + mine) * whole + mark;
+  float *ours = d.sums + tile * SETS * whole + part * SIZE + threadIdx.x * 4;
+  unsigned lead[SETS][TILES]; /* where this lane's rows begin among the gates' gradients; rows that are not there: any other */
+#pragma unroll
+  for (int set = 0; set < SETS; set++) {
+#pragma unroll
+    for (int e = 0; e < TILES; e++) {
+      const int64_t r = first + set * (MT * 16) + g + e * 8;
+      lead[set][e] = (unsigned)((r < k.n ? r : k.n - 1) * k.g * 2);
+    }
+  }
+  /* What a step needs of two hidden values, as it lies in memory, asked for a step ahead; the cell before is the next step's cell.
+  ** carry: what goes from step to step beside the product: of cells (LSTM), of states (GRU) */
+  uint2 gate[4] = { make_uint2(0, 0) }, before = gate[0], cell = gate[0], grad = gate[0];
+  float carry[2] = { 0, 0 };
+  const int wide = k.gydt == AMP_FLOAT32 ? 4 : 2;
+  const int64_t start = begin * k.n + (row < 0 ? 0 : row);
+  const float *kept = (const float *)k.reserve + start * k.rs + j;
+  const char *grads = k.gy ? k.gy + (start * k.h + j) * wide : NULL, *state = k.y + ((start + on) * k.h + j) * 2;
+  char *gates = of + (start * k.g + j) * 2;
+  const auto narrow = [](const void *p) { return make_uint2(*(const unsigned *)p, 0); };
+  const auto ask = [&](bool last) {
+    if (G == 4) {
+      const char *halves = (const char *)(kept - j + h) + j * 2;
+#pragma unroll
+      for (int q = 0; q < 4; q++) gate[q] = narrow(halves + (int64_t)q * h * 2);
+      before = *(const uint2 *)(last ? (const float *)k.reserve + k.rows * k.rs + row * k.h + j : kept + on * k.rs);
+    } else {
+#pragma unroll
+      for (int q = 0; q < (G == 3 ? 4 : 1); q++) gate[q] = *(const uint2 *)(kept + (int64_t)q * h);
+      if (G == 3) before = narrow(last ? k.h0 + (row * k.h + j) * 2 : state);
+    }
+    grad = !grads ? make_uint2(0, 0) : wide == 4 ? *(const uint2 *)grads : narrow(grads);
+  };
+  if (row >= 0 && from < k.t) {
+    ask(from == k.t - 1);
+    if (G == 4) cell = *(const uint2 *)kept;
+  }
+#pragma unroll
+  for (int e = 0; e < 2; e++) {
+    if (row < 0) continue;
+    if (from) carry[e] = G == 1 ? 0.f : ((const float *)(G == 4 ? k.dc : k.carry))[row * k.h + j + e];
+    else if (G == 4 && k.gc) carry[e] = amp_load<float>(k.gc, k.gcdt, row * k.h + j + e);
+  }
+
+  for (int64_t n = from; n < to; n++) {
+    const char *later = of + ((k.reverse ? n - 1 : k.t - n) * k.n * k.g) * 2;
+    const int64_t turn = (n & 1) * tiles * SETS * whole;
+    const unsigned bit = bit_of(n);
+#pragma unroll 1
+    for (int set = 0; set < SETS; set++) {
+      if (n && (phase & 1)) {
+        uint4 a[BACK_PIECES * TILES];
+        const char *at[BACK_PIECES * TILES];
+#pragma unroll
+        for (int e = 0; e < BACK_PIECES * TILES; e++) at[e] = later + (SETS == 1 || set == 0 ? lead[0][e % TILES] : lead[SETS - 1][e % TILES]) + place[e / TILES] * 2;
+        gather<SETS == 1>(a, [&](int e) -> const char * { return e / TILES < here ? at[e] : NULL; }, [&](const uint4 &v) { return n > from && absent(v); });
+        float *part_sums = memory + (SETS == 2 ? set : (int)n & 1) * (WARPS * ROWS);
+#pragma unroll
+        for (int m = 0; m < MT; m++) {
+          float acc[BACK_COLS / 8][4];
+#pragma unroll
+          for (int q = 0; q < BACK_COLS / 8; q++) {
+#pragma unroll
+            for (int e = 0; e < 4; e++) acc[q][e] = 0;
+          }
+#pragma unroll
+          for (int p = 0; p < BACK_PIECES; p++) {
+            if (p < here) {
+#pragma unroll
+              for (int q = 0; q < BACK_COLS / 8; q++) mma<BF>(acc[q], a[(p * MT + m) * 2], a[(p * MT + m) * 2 + 1], w[p][q]);
+            }
+          }
+#pragma unroll
+          for (int q = 0; q < BACK_COLS / 8; q++) {
+            float *p = part_sums + warp * ROWS + (m * 16 + g) * PITCH + q * 8 + 2 * t;
+            *(float2 *)p = make_float2(acc[q][0], acc[q][1]);
+            *(float2 *)(p + 8 * PITCH) = make_float2(acc[q][2], acc[q][3]);
+          }
+        }
+        __syncthreads();
+        float *to = ours + turn + set * whole;
+        const float *p = part_sums + threadIdx.x / (BACK_COLS / 4) * PITCH + threadIdx.x % (BACK_COLS / 4) * 4;
+#pragma unroll
+        for (int e = 0; e < MT; e++) {
+          float4 sum = make_float4(0, 0, 0, 0);
+#pragma unroll
+          for (int q = 0; q < WARPS; q++) {
+            const float4 v = *(const float4 *)(p + q * ROWS + e * (THREADS * 4 / BACK_COLS) * PITCH);
+            sum = make_float4(sum.x + v.x, sum.y + v.y, sum.z + v.z, sum.w + v.w);
+          }
+          write(to + e * THREADS * 4, make_uint4(marked(sum.x, bit), marked(sum.y, bit), marked(sum.z, bit), marked(sum.w, bit)));
+        }
+      }
+      if (!(phase & 2) || row < 0 || set != mine) continue;
+      float prod[2] = { 0, 0 };
+      if (n) {
+        uint2 p[8];
+        gather<true>(p, [&](int q) { return q < d.parts ? (const char *)(theirs + turn + q * SIZE) : NULL; }, [&](const uint2 &v) { return ((v.x ^ bit) | (v.y ^ bit)) & 1; });
+#pragma unroll
+        for (int q = 0; q < 8; q++) {
+          prod[0] += __uint_as_float(p[q].x);
+          prod[1] += __uint_as_float(p[q].y);
+        }
+      }
+      if (n == k.t) {
+        *(unsigned *)(dh0 + (row * k.h + j) * 2) = amp_pack<BF != 0>(prod[0] + (G == 3 ? carry[0] : 0.f), prod[1] + (G == 3 ? carry[1] : 0.f));
+        continue;
+      }
+      rnn_slope<float> u[2];
+#pragma unroll
+      for (int e = 0; e < 2; e++) {
+        const auto full = [&](const uint2 &v) { return __uint_as_float(e ? v.y : v.x); };
+        const auto half = [&](const uint2 &v) { return (uint16_t)(e ? v.x >> 16 : v.x & 0xffffu); };
+        rnn_saved<float> v = { 0, { 0, 0, 0, 0 }, 0, 0, 0 };
+        v.grad = k.gydt == AMP_FLOAT32 ? full(grad) : k.gydt == AMP_FLOAT16 ? amp_h2f(half(grad)) : amp_bf2f(half(grad));
+        if (n == 0 && k.gh) v.grad += amp_load<float>(k.gh, k.ghdt, row * k.h + j + e);
+        if (G == 4) {
+#pragma unroll
+          for (int q = 0; q < 4; q++) v.gate[q] = q == 2 ? amp_h2f(half(gate[q])) : rnn_unpack(half(gate[q]));
+          v.cell = full(cell);
+          v.before = full(before);
+          v.dc = carry[e];
+        } else {
+#pragma unroll
+          for (int q = 0; q < (G == 3 ? 4 : 1); q++) v.gate[q] = full(gate[q]);
+          if (G == 3) {
+            v.before = of_raw<BF>(half(before));
+            v.grad += carry[e];
+          }
+        }
+        u[e] = rnn_back<float, true>(mode, v, prod[e]);
+      }
+#pragma unroll
+      for (int q = 0; q < G; q++) {
+        const int v = G == 3 && q == 2 ? 3 : q; /* its state's part is another */
+        write(gates + (int64_t)q * h * 2, amp_pack<BF != 0>(u[0].gate[v], u[1].gate[v]));
+      }
+      if (G == 3) {
+#pragma unroll
+        for (int q = 0; q < 3; q++) *(unsigned *)(k.dg + (gates - k.dgh) + (int64_t)q * h * 2) = amp_pack<BF != 0>(u[0].gate[q], u[1].gate[q]);
+      }
+      carry[0] = u[0].state;
+      carry[1] = u[1].state;
+      cell = before;
+      gates += on * k.g * 2;
+      kept += on * k.rs;
+      state += on * k.h * 2;
+      if (grads) grads += on * k.h * wide;
+      if (n + 1 < k.t && n + 1 < to) ask(n + 2 == k.t);
+      else if (n == k.t - 1 && G == 4) *(unsigned *)(k.dc0 + (row * k.h + j) * 2) = amp_pack<BF != 0>(u[0].state, u[1].state);
+    }
+  }
+  if (G > 1 && (phase & 2) && to <= k.t && row >= 0) /* a launch to come goes on from here */
+    *(float2 *)((float *)(G == 4 ? k.dc : k.carry) + row * k.h + j) = make_float2(carry[0], carry[1]);
+#endif
+}
+
+/* -- Launches ------------------------------------------------------------------------------------ */
+
+/* Blocks of these kernels that a card has room for at once: one for each multiprocessor */
+static int64_t room_of(void)
+{
+#ifdef AMP_EMULATED
+  return 132;
+#else
+  return amp__cuda_here()->sms;
+#endif
+}
+
+static bool shared_fits(size_t bytes) { return amp__cuda_here()->shared >= bytes; }
+static int gates_of(const amp_rnn *k) { return (int)(k->g / k->h); }
+static int64_t tiles_of(const amp_rnn *k, int rows) { return (k->n + rows * 16 - 1) / (rows * 16); }
+static int32_t pieces_of(int64_t sum) { return (int32_t)((sum + PIECE * WARPS - 1) / (PIECE * WARPS)); }
+static int set_of(int rows) { return rows == 4 ? 2 : 1; } /* rows of a set / 16 */
+static size_t ahead_shared(const amp_rnn *k, int rows) { return sizeof(float) * 2 * WARPS * (size_t)gates_of(k) * (size_t)set_of(rows) * 16 * COLS; }
+static size_t behind_shared(int rows) { return sizeof(float) * 2 * WARPS * (size_t)set_of(rows) * 16 * PITCH; }
+
+/* The fewest rows a block with which all are on the card at once: false: there are none */
+static bool share_ahead(const amp_rnn *k, amp_rnn_share *d)
+{
+  memset((void *)d, 0, sizeof *d);
+  if (k->h % PIECE || (d->pieces = pieces_of(k->h)) > PIECES) return false;
+  for (d->rows = 1; d->rows <= 4; d->rows *= 2)
+    if (k->h / COLS * tiles_of(k, d->rows) <= room_of()) return shared_fits(ahead_shared(k, d->rows));
+  return false;
+}
+
+/* The same, and the fewest blocks that share a sum: of a set's values a thread of its warps finishes two */
+static bool share_behind(const amp_rnn *k, amp_rnn_share *d)
+{
+  memset((void *)d, 0, sizeof *d);
+  if (k->h % BACK_COLS) return false;
+  for (d->rows = 1; d->rows <= 4; d->rows *= 2) {
+    for (d->parts = d->rows == 1 ? 2 : 2 * d->rows; d->parts <= 8; d->parts *= 2) if (k->h % (PIECE * d->parts) == 0 && pieces_of(k->g / d->parts) <= BACK_PIECES) break;
+    if (d->parts > 8) return false;
+    d->pieces = pieces_of(k->g / d->parts);
+    if (k->h / BACK_COLS * d->parts * tiles_of(k, d->rows) <= room_of()) return shared_fits(behind_shared(d->rows));
+  }
+  return false;
+}
+
+static int fill(void *p, int value, int64_t n) { return amp__cuda_check(cudaMemsetAsync(p, value, (size_t)n, amp__cuda_stream()), "filling memory"); }
+
+template <int BF, int G, int MT, int SETS> static int ahead_of(const amp_rnn *k, const amp_rnn_share *d)
+{
+  const dim3 grid((unsigned)(k->h / COLS), (unsigned)tiles_of(k, MT * SETS));
+#ifdef AMP_EMULATED
+  for (int64_t n = 0; n < k->t; n++) AMP_LAUNCH((ahead_all<BF, G, MT, SETS>), grid, THREADS, ahead_shared(k, MT * SETS), *k, *d, n, n + 1);
+  return 0;
+#else
+  return amp_launch_together(ahead_all<BF, G, MT, SETS>, grid, THREADS, ahead_shared(k, MT * SETS), *k, *d, (int64_t)0, k->t);
+#endif
+}
+
+template <int BF, int G, int MT, int SETS> static int behind_of(const amp_rnn *k, const amp_rnn_share *d, char *dh0)
+{
+  const dim3 grid((unsigned)(k->h / BACK_COLS), (unsigned)d->parts, (unsigned)tiles_of(k, MT * SETS));
+#ifdef AMP_EMULATED
+  for (int64_t n = 0; n <= k->t; n++) {
+    const bool apart = n > 0;
+    if (apart) AMP_LAUNCH((behind_all<BF, G, MT, SETS>), grid, THREADS, behind_shared(MT * SETS), *k, *d, dh0, n, n + 1, 1);
+    AMP_LAUNCH((behind_all<BF, G, MT, SETS>), grid, THREADS, behind_shared(MT * SETS), *k, *d, dh0, n, n + 1, apart ? 2 : 3);
+  }
+  return 0;
+#else
+  return amp_launch_together(behind_all<BF, G, MT, SETS>, grid, THREADS, behind_shared(MT * SETS), *k, *d, dh0, (int64_t)0, k->t + 1, 3);
+#endif
+}
+
+template <int BF, int G> static int ahead_rows(const amp_rnn *k, const amp_rnn_share *d)
+{
+  return d->rows == 1 ? ahead_of<BF, G, 1, 1>(k, d) : d->rows == 2 ? ahead_of<BF, G, 1, 2>(k, d) : ahead_of<BF, G, 2, 2>(k, d);
+}
+
+template <int BF> static int ahead_gates(const amp_rnn *k, const amp_rnn_share *d)
+{
+  return gates_of(k) == 4 ? ahead_rows<BF, 4>(k, d) : gates_of(k) == 3 ? ahead_rows<BF, 3>(k, d) : ahead_rows<BF, 1>(k, d);
+}
+
+template <int BF, int G> static int behind_rows(const amp_rnn *k, const amp_rnn_share *d, char *dh0)
+{
+  return d->rows == 1 ? behind_of<BF, G, 1, 1>(k, d, dh0) : d->rows == 2 ? behind_of<BF, G, 1, 2>(k, d, dh0) : behind_of<BF, G, 2, 2>(k, d, dh0);
+}
+
+template <int BF> static int behind_gates(const amp_rnn *k, const amp_rnn_share *d, char *dh0)
+{
+  return gates_of(k) == 4 ? behind_rows<BF, 4>(k, d, dh0) : gates_of(k) == 3 ? behind_rows<BF, 3>(k, d, dh0) : behind_rows<BF, 1>(k, d, dh0);
+}
+
+} // namespace
+
+/* Where a launch for each step is faster (measured on an H200): forward a simple net, whose product is small; backward where a step's
+** blocks (rnn_step.cu) are on the card at once and have little to sum */
+bool amp_rnn_takes_all(const amp_rnn *k, bool backward)
+{
+  amp_rnn_share d;
+  if ((amp__cuda_rnn != 1 && amp__cuda_rnn != 3) || k->t < 2 || k->r != k->h || !amp_rnn_fits(k, backward, false)) return false;
+  if (backward && k->gy && k->gydt != AMP_FLOAT32 && k->gydt != AMP_FLOAT16 && k->gydt != AMP_BFLOAT16) return false;
+  if (!(backward ? share_behind(k, &d) : share_ahead(k, &d))) return false;
+  if (amp__cuda_rnn == 3) return true;
+  const int64_t blocks = k->h / 16 * tiles_of(k, 1);
+  return backward ? blocks > room_of() || blocks * k->g >= 160000 : gates_of(k) > 1;
+}
+
+int amp_rnn_ahead_all(const amp_rnn *k)
+{
+  amp_rnn_share d;
+  share_ahead(k, &d);
+  int rc = fill(k->y, ABSENT & 0xff, k->rows * k->h * 2);
+  if (rc == 0) rc = k->dtype == AMP_BFLOAT16 ? ahead_gates<1>(k, &d) : ahead_gates<0>(k, &d);
+  return rc;
+}
+
+int amp_rnn_behind_all(const amp_rnn *k, char *dh0)
+{
+  amp_rnn_share d;
+  amp_tensor *t = NULL;
+  share_behind(k, &d);
+  int rc = fill(k->mode == AMP_RNN_GRU ? k->dgh : k->dg, ABSENT & 0xff, k->rows * k->g * 2);
+  if (rc == 0) { /* two steps' sums */
+    const int64_t bytes = 2 * k->h / BACK_COLS * tiles_of(k, d.rows) * d.parts * d.rows * 16 * BACK_COLS * 4;
+    if (!(t = amp__cuda_scratch((size_t)bytes))) return AMP_E_MEMORY;
+    d.sums = (float *)amp__data(t);
+    rc = fill(d.sums, 0, bytes);
+  }
+  if (rc == 0) rc = k->dtype == AMP_BFLOAT16 ? behind_gates<1>(k, &d, dh0) : behind_gates<0>(k, &d, dh0);
+  amp__free(t);
+  return rc;
+}
