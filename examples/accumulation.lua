@@ -1,6 +1,8 @@
 --- Accumulation: four backward passes of 25 images make the gradient of 100; one unscale, step and update for all.
 -- The scale must stay the same while gradients add up, so update comes after the step, not after each backward.
 -- Try: luajit examples/accumulation.lua --steps 200
+local tree = (arg[0]:match '^(.*/)' or '') .. '../lua/' -- where amp is not installed, its tree as it lies here
+package.path = package.path .. ';' .. tree .. '?.lua;' .. tree .. '?/init.lua'
 local amp = require 'amp'
 local digits = dofile((arg[0]:match('^(.*/)') or '') .. 'digits.lua')
 local nn, F = amp.nn, amp.nn.functional

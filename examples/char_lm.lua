@@ -1,6 +1,8 @@
 --- A language model of characters: an embedding, an nn.LSTMCell that is stepped by hand, a linear layer, in float16.
 -- The state is cut from its history after each piece of text (truncated back-propagation), gradients are clipped.
 -- Try: luajit examples/char_lm.lua --steps 200
+local tree = (arg[0]:match '^(.*/)' or '') .. '../lua/' -- where amp is not installed, its tree as it lies here
+package.path = package.path .. ';' .. tree .. '?.lua;' .. tree .. '?/init.lua'
 local amp = require 'amp'
 local nn, F = amp.nn, amp.nn.functional
 

@@ -1,6 +1,8 @@
 --- Clipping under a scaler: unscale_ first, so that the norm is that of the gradients and not of the scale.
 -- The learning rate is far too large; clipped, training goes well, and without clipping it does not.
 -- Try: luajit examples/clipping.lua --steps 150
+local tree = (arg[0]:match '^(.*/)' or '') .. '../lua/' -- where amp is not installed, its tree as it lies here
+package.path = package.path .. ';' .. tree .. '?.lua;' .. tree .. '?/init.lua'
 local amp = require 'amp'
 local digits = dofile((arg[0]:match('^(.*/)') or '') .. 'digits.lua')
 local nn, F = amp.nn, amp.nn.functional

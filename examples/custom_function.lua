@@ -1,6 +1,8 @@
 --- A function with a derivative of its own, exact in a float16 region: log(sum(exp)) of each row, which overflows
 -- nowhere. custom_fwd casts its inputs to float32 in a region and turns autocast off in both directions.
 -- Try: luajit examples/custom_function.lua --steps 200
+local tree = (arg[0]:match '^(.*/)' or '') .. '../lua/' -- where amp is not installed, its tree as it lies here
+package.path = package.path .. ';' .. tree .. '?.lua;' .. tree .. '?/init.lua'
 local amp = require 'amp'
 local digits = dofile((arg[0]:match('^(.*/)') or '') .. 'digits.lua')
 local nn = amp.nn

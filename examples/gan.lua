@@ -1,6 +1,8 @@
 --- A GAN: two optimizers and three losses (real and fake for the discriminator, one for the generator).
 -- Each optimizer has a scaler of its own, so an overflow of one does not hold back the other.
 -- Try: luajit examples/gan.lua --steps 100
+local tree = (arg[0]:match '^(.*/)' or '') .. '../lua/' -- where amp is not installed, its tree as it lies here
+package.path = package.path .. ';' .. tree .. '?.lua;' .. tree .. '?/init.lua'
 local amp = require 'amp'
 local digits = dofile((arg[0]:match('^(.*/)') or '') .. 'digits.lua')
 local nn, F = amp.nn, amp.nn.functional

@@ -1,5 +1,7 @@
 --- One network, one data set, float16: the training step in each of the three gears.
 -- All gears reach the same losses; they differ in who calls what. Try: luajit examples/gears.lua
+local tree = (arg[0]:match '^(.*/)' or '') .. '../lua/' -- where amp is not installed, its tree as it lies here
+package.path = package.path .. ';' .. tree .. '?.lua;' .. tree .. '?/init.lua'
 local amp = require 'amp'
 local nn, F, optim = amp.nn, amp.nn.functional, amp.optim
 

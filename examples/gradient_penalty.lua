@@ -2,6 +2,8 @@
 -- The penalty's gradients come from scaled outputs (or they would underflow) and are unscaled by hand
 -- before they are used; the loss made of them is scaled again for its own backward.
 -- Try: luajit examples/gradient_penalty.lua --steps 60
+local tree = (arg[0]:match '^(.*/)' or '') .. '../lua/' -- where amp is not installed, its tree as it lies here
+package.path = package.path .. ';' .. tree .. '?.lua;' .. tree .. '?/init.lua'
 local amp = require 'amp'
 local digits = dofile((arg[0]:match('^(.*/)') or '') .. 'digits.lua')
 local nn, F = amp.nn, amp.nn.functional

@@ -1,6 +1,8 @@
 --- The manual gear: a GradManager records, the scale goes in as the loss's gradient, and between
 -- unscale and step the gradients are yours. Here noise that fades is added to them.
 -- Try: luajit examples/manual_gear.lua --steps 200
+local tree = (arg[0]:match '^(.*/)' or '') .. '../lua/' -- where amp is not installed, its tree as it lies here
+package.path = package.path .. ';' .. tree .. '?.lua;' .. tree .. '?/init.lua'
 local amp = require 'amp'
 local digits = dofile((arg[0]:match('^(.*/)') or '') .. 'digits.lua')
 local nn, F = amp.nn, amp.nn.functional

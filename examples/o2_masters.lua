@@ -1,6 +1,8 @@
 --- opt_level O2: a float16 network, float32 batch norm, float32 masters in the optimizer.
 -- The learning rate falls so low that most updates are smaller than half a float16 step: masters
 -- keep them, a network without masters (O3) loses them. Try: luajit examples/o2_masters.lua --steps 120
+local tree = (arg[0]:match '^(.*/)' or '') .. '../lua/' -- where amp is not installed, its tree as it lies here
+package.path = package.path .. ';' .. tree .. '?.lua;' .. tree .. '?/init.lua'
 local amp = require 'amp'
 local digits = dofile((arg[0]:match('^(.*/)') or '') .. 'digits.lua')
 local nn, F = amp.nn, amp.nn.functional

@@ -1,5 +1,7 @@
 --- The plain loop: autocast around the forward pass and the loss, a GradScaler around backward and step.
 -- Try: luajit examples/plain.lua --steps 300
+local tree = (arg[0]:match '^(.*/)' or '') .. '../lua/' -- where amp is not installed, its tree as it lies here
+package.path = package.path .. ';' .. tree .. '?.lua;' .. tree .. '?/init.lua'
 local amp = require 'amp'
 local digits = dofile((arg[0]:match('^(.*/)') or '') .. 'digits.lua')
 local nn, F = amp.nn, amp.nn.functional

@@ -12,6 +12,8 @@
 --   --loss-log FILE    write each step's loss, exactly
 --   --quiet            no progress bar
 -- The last four are for one precision and one seed.
+local tree = (arg[0]:match '^(.*/)' or '') .. '../lua/' -- where amp is not installed, its tree as it lies here
+package.path = package.path .. ';' .. tree .. '?.lua;' .. tree .. '?/init.lua'
 local amp = require 'amp'
 local nn, F, optim = amp.nn, amp.nn.functional, amp.optim
 

@@ -3,6 +3,8 @@
 -- once more with the step captured. On a CPU: small layers and bfloat16, which needs no scaling. Three steps go before the
 -- clock starts.
 -- Try: luajit examples/recipe.lua [--steps BATCHES] [--device cpu]
+local tree = (arg[0]:match '^(.*/)' or '') .. '../lua/' -- where amp is not installed, its tree as it lies here
+package.path = package.path .. ';' .. tree .. '?.lua;' .. tree .. '?/init.lua'
 local amp = require 'amp'
 local nn, optim = amp.nn, amp.optim
 

@@ -1,6 +1,8 @@
 --- Several losses and optimizers under one scaler: a trunk with two heads, which tell the digit and whether it is odd.
 -- Each loss is scaled and has its backward; unscale_ and step go by optimizer; update comes once, at the end.
 -- Try: luajit examples/several_losses.lua --steps 200
+local tree = (arg[0]:match '^(.*/)' or '') .. '../lua/' -- where amp is not installed, its tree as it lies here
+package.path = package.path .. ';' .. tree .. '?.lua;' .. tree .. '?/init.lua'
 local amp = require 'amp'
 local digits = dofile((arg[0]:match('^(.*/)') or '') .. 'digits.lua')
 local nn, F = amp.nn, amp.nn.functional

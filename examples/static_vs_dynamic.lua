@@ -1,6 +1,8 @@
 --- A fixed loss scale against a dynamic one. A fixed one that is too large skips every step, and nothing is learnt;
 -- a dynamic one comes down from there within a few steps, and goes up again when all goes well.
 -- Try: luajit examples/static_vs_dynamic.lua --steps 150
+local tree = (arg[0]:match '^(.*/)' or '') .. '../lua/' -- where amp is not installed, its tree as it lies here
+package.path = package.path .. ';' .. tree .. '?.lua;' .. tree .. '?/init.lua'
 local amp = require 'amp'
 local digits = dofile((arg[0]:match('^(.*/)') or '') .. 'digits.lua')
 local nn, F = amp.nn, amp.nn.functional

@@ -1,6 +1,8 @@
 --- A Trainer: amp.init for the whole program, init_trainer for its loss scale, step(batch_size).
 -- Losses are sums over the batch; the step divides by its size. amp.unscale before clipping.
 -- Try: luajit examples/trainer.lua --steps 150
+local tree = (arg[0]:match '^(.*/)' or '') .. '../lua/' -- where amp is not installed, its tree as it lies here
+package.path = package.path .. ';' .. tree .. '?.lua;' .. tree .. '?/init.lua'
 local amp = require 'amp'
 local digits = dofile((arg[0]:match('^(.*/)') or '') .. 'digits.lua')
 local nn, F = amp.nn, amp.nn.functional

@@ -1,6 +1,8 @@
 --- Why losses are scaled: gradients near 1e-8 are 0 in float16 (its smallest number is 6e-8), and survive times the scale.
 -- A loss that is small by its nature, here the mean error of weights that are almost right, learns nothing without a scaler.
 -- Try: luajit examples/underflow.lua --steps 100
+local tree = (arg[0]:match '^(.*/)' or '') .. '../lua/' -- where amp is not installed, its tree as it lies here
+package.path = package.path .. ';' .. tree .. '?.lua;' .. tree .. '?/init.lua'
 local amp = require 'amp'
 
 local steps = tonumber((table.concat(arg, ' '):match('%-%-steps[ =](%d+)'))) or 100

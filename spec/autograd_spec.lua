@@ -624,6 +624,23 @@ describe('gradients of slices', function()
 end)
 
 describe('slices of a tensor', function()
+  it('keeps hooks of the other slices when one has had its backward', function()
+    for n = 2, 3 do
+      local x, calls = amp.ones(n, 2):requires_grad_(), 0
+      local slices, want = x:unbind(1), {}
+      for i = 1, n do
+        want[2 * i - 1], want[2 * i] = i + 1, i + 1
+        slices[i]:register_hook(function(g) calls = calls + 1 return g * (i + 1) end)
+      end
+      for i = 1, n do slices[i]:sum():backward() end
+      assert.equal(n, calls)
+      H.close(x.grad, want, H.exact)
+      local e = H.fails(function() slices[1]:sum():backward() end)
+      assert.is_not_nil(tostring(e):find('freed by an earlier backward; pass retain_graph', 1, true), tostring(e))
+      assert.is_not_nil(tostring(H.fails(function() slices[1]:register_hook(print) end)):find('freed by an earlier', 1, true))
+    end
+  end)
+
   it('have a backward each, however many they are', function()
     for n = 1, 4 do
       local x = amp.ones(n, 2):requires_grad_()

@@ -412,7 +412,7 @@ struct amp_node {
   int32_t bytes;               /* of this allocation */
   int64_t seq;
   int64_t id;                  /* Lua function's id */
-  int64_t *hooks;              /* id of each output's hooks (0: none); NULL: none at all */
+  int64_t *hooks;              /* id of each output's hooks (0: none, -1: gone with a backward); NULL: none at all */
   amp_edge *edge;              /* [nin] */
   amp_saved *saved;            /* [nsaved]: nin + nout, of which only the row's are filled, or none at all */
   char *shapes;                /* [nin + nout], shape_bytes each: amp__shape_of */
@@ -463,6 +463,8 @@ int amp__rebase_begin(amp_call *c, amp_rebase *r);
 void amp__rebase_end(amp_call *c, amp_rebase *r, bool done); /* done: the kernel ran, its receiver has its new version */
 void amp__node_free(amp_node *n);            /* drops one count */
 void amp__node_release_saved(amp_node *n);   /* after backward */
+void amp__node_spend(amp_node *n, uint32_t went); /* after a backward through those outputs */
+bool amp__node_spent(const amp_node *n, uint32_t came);
 amp_tensor *amp__saved_get(amp_node *n, int i, bool with_history); /* with version check; i < nin inputs, then outputs */
 
 /* Leaf gradients */

@@ -538,7 +538,7 @@ static int advance(engine *e)
   entry *x = find(e, n);
   int rc = 0;
   for (; n->hooks && e->hook_at < n->nout; e->hook_at++)
-    if (n->hooks[e->hook_at] && x->grad[e->hook_at])
+    if (n->hooks[e->hook_at] > 0 && x->grad[e->hook_at])
       return stop_for(e, AMP_R_HOOK, n->hooks[e->hook_at], &x->grad[e->hook_at], 1, 1);
   amp_tensor **g = x->grad;
   x->grad = NULL;
@@ -549,7 +549,9 @@ static int advance(engine *e)
     else if (v && e->targets[t].t) { amp__retain(v); rc = amp__grad_accumulate(e->targets[t].t, v, false); }
   }
   if (rc == 0 && e->only && (x->state != 2 || ((e->flags & AMP_B_STOP) && x->target >= 0))) goto done;
-  if (rc == 0 && (n->flags & AMP_N_FREED))
+  uint32_t came = 0; /* outputs of a view (at most AMP_MAX_OUT) */
+  for (int i = 0; i < n->nout && i < AMP_MAX_OUT; i++) came |= (uint32_t)(g[i] != NULL) << i;
+  if (rc == 0 && amp__node_spent(n, came))
     rc = amp__fail(AMP_E_AUTOGRAD, "the graph of %s was freed by an earlier backward; pass retain_graph = true to that one", amp__node_name(n));
   if (rc == 0 && (n->flags & AMP_N_LUA)) {
     int mark = amp__pool_mark();
@@ -574,9 +576,7 @@ static int advance(engine *e)
       e->head.n = e->head.wanted = 0;
       return 1;
     }
-    /* several views of one op may have a backward each: they hold nothing, and what lies before them says what was freed */
-    bool views = n->nout > 1 && amp__ops[n->op].info.kind == 'V' && !n->hooks;
-    if (rc == 0 && !(e->flags & AMP_B_RETAIN_GRAPH) && !views) amp__node_release_saved(n);
+    if (rc == 0 && !(e->flags & AMP_B_RETAIN_GRAPH)) amp__node_spend(n, came);
   }
 done:
   for (int i = 0; i < n->nout; i++) amp__free(g[i]);

@@ -355,7 +355,7 @@ int64_t amp_hook(amp_state *S, const amp_ref *a)
   if (n->hooks == NULL) id = amp__nomem(sizeof *n->hooks * n->nout);
   else {
     if (n->hooks[i] == 0) n->hooks[i] = amp__new_id();
-    id = n->hooks[i];
+    id = n->hooks[i] > 0 ? n->hooks[i] : amp__fail(AMP_E_AUTOGRAD, "the graph of this tensor was freed by an earlier backward; pass retain_graph = true to that one");
   }
   amp__node_free(n);
   return id;

@@ -99,7 +99,7 @@ void amp__saved_free(amp_saved *s)
 static void hooks_free(amp_node *n)
 {
   if (n->hooks == NULL) return;
-  for (int i = 0; i < n->nout; i++) if (n->hooks[i]) amp__dead_push(n->hooks[i]);
+  for (int i = 0; i < n->nout; i++) if (n->hooks[i] > 0) amp__dead_push(n->hooks[i]);
   amp__obj_free(n->hooks, sizeof *n->hooks * n->nout);
   n->hooks = NULL;
 }
@@ -110,6 +110,26 @@ void amp__node_release_saved(amp_node *n)
   hooks_free(n); /* they have run, and may hold what holds this node */
   for (int i = 0; i < n->nsaved; i++) amp__saved_free(&n->saved[i]);
   if (n->slices) amp__node_release_saved(n->slices->fn);
+}
+
+/* A backward that keeps no graph went through outputs `went` of n. Several views of one op may have a backward
+** each: they hold nothing, and what lies before them says what was freed. Only hooks go, which may hold what
+** holds this node, each with the view it was on. */
+void amp__node_spend(amp_node *n, uint32_t went)
+{
+  if (n->nout < 2 || (n->flags & AMP_N_LUA) || amp__ops[n->op].info.kind != 'V') { amp__node_release_saved(n); return; }
+  for (int i = 0; n->hooks && i < n->nout; i++) {
+    if (!(went >> i & 1) || n->hooks[i] <= 0) continue;
+    amp__dead_push(n->hooks[i]);
+    n->hooks[i] = -1;
+  }
+}
+
+/* Whether a gradient for one of outputs `came` is missing a hook that went with an earlier backward. */
+bool amp__node_spent(const amp_node *n, uint32_t came)
+{
+  for (int i = 0; n->hooks && i < n->nout && i < 32; i++) if ((came >> i & 1) && n->hooks[i] < 0) return true;
+  return (n->flags & AMP_N_FREED) != 0;
 }
 
 /* A graph may be a chain of a million nodes: dead ones wait in a list, so that

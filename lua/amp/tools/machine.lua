@@ -227,6 +227,22 @@ local function nccl(list)
   row(list, 'NCCL', 'ok', text .. ', ' .. path)
 end
 
+--- What makes amp's CUDA part usable.
+-- @tparam string why the library's reason
+-- @tparam table list rows so far, of the driver and the toolkit
+-- @treturn ?string
+function M.cuda_cure(why, list)
+  if not why:find 'not in ' then return nil end
+  local state = {}
+  for _, r in ipairs(list) do state[r.what] = r.state end
+  local card = state['CUDA driver'] == 'ok'
+  if state['CUDA toolkit'] == 'ok' then
+    if card then return 'the toolkit is here: build amp again (sh examples/quickstart.sh, or cmake with its target amp_cuda)' end
+    return 'the toolkit is here, but no usable GPU (see CUDA driver): built here, this part could only run on another machine'
+  end
+  return card and 'install the CUDA toolkit (see above), then build amp again' or 'nothing to be done without a GPU: everything runs on the CPU'
+end
+
 local function cuda_plugin(list, core)
   if not core then return end
   local n = core.C.amp_device_available(core.C.AMP_CUDA)
@@ -234,7 +250,7 @@ local function cuda_plugin(list, core)
   why = why ~= nil and ffi.string(why) or ''
   if n > 0 then return row(list, "amp's CUDA part", 'ok', why) end
   local broken = why:find ' refused: it was built' ~= nil
-  row(list, "amp's CUDA part", broken and 'broken' or 'missing', why, why:find 'not in ' and 'build amp where the CUDA toolkit is' or nil)
+  row(list, "amp's CUDA part", broken and 'broken' or 'missing', why, M.cuda_cure(why, list))
 end
 
 --- The report.
