@@ -200,7 +200,8 @@ enum amp_op_flag {
   AMP_F_ONLY_INPLACE = 512, /* exists as name_ alone */
   AMP_F_AUX = 1024,    /* results after the first are for backward alone */
   AMP_F_WIDENS = 2048, /* a GPU's kernel takes 16-bit inputs where autocast wants float32, and gives what it would of their casts */
-  AMP_F_GRAD_ANY = 4096 /* a GPU's kernel of the derivative takes a gradient of any float dtype: none is cast for it */
+  AMP_F_GRAD_ANY = 4096, /* a GPU's kernel of the derivative takes a gradient of any float dtype: none is cast for it */
+  AMP_F_STATE = 8192   /* the second result is the last of the first, which is all of it where there is one: a second gradient may be either's */
 };
 
 enum amp_call_flag { /* added to an op's number */

@@ -183,6 +183,7 @@ static int add_to(amp_tensor **sum, amp_tensor *g) /* takes g */
   return rc;
 }
 
+static int row_flags(const amp_node *n) { return n->op >= 0 && n->op < AMP_OP_COUNT ? (int)amp__ops[n->op].info.flags : 0; }
 static bool accumulates(const engine *e) { return (e->flags & AMP_B_ACCUMULATE) != 0; }
 
 /* A leaf's share, complete or not. Takes g. */
@@ -270,7 +271,7 @@ static int send(engine *e, const amp_edge *to, amp_tensor *g, bool may_keep)
   amp_tensor **cell;
   rc = gathered(e, to, &cell);
   if (cell == NULL) { amp__free(g); return rc; }
-  if (*cell && to->node->op == AMP_OP_rnn_layer && to->index == 1 && !cell[-1] && !to->node->hooks && !(e->flags & AMP_B_CREATE_GRAPH)
+  if (*cell && (row_flags(to->node) & AMP_F_STATE) && to->index == 1 && !cell[-1] && !to->node->hooks && !(e->flags & AMP_B_CREATE_GRAPH)
       && find(e, to->node)->target < 0 && (cell[-1] = amp__rnn_beside(to->node, *cell, g)) != NULL) {
     amp__free(g);
     return 0;
@@ -415,7 +416,7 @@ static int run_native(engine *e, amp_node *n, amp_tensor **g)
   b.takes_part = !b.create_graph && n->edge[0].node;
   b.may_alias = b.takes_part && !e->only && !n->edge[0].node->hooks;
   b.any_dtype = b.may_alias && n->op == AMP_OP_cast && amp__shape_of(n, 0)->device != AMP_CPU && !n->edge[0].node->slices
-                && n->edge[0].node->op >= 0 && n->edge[0].node->op < AMP_OP_COUNT && (amp__ops[n->edge[0].node->op].info.flags & AMP_F_GRAD_ANY) && n->edge[0].index == 0;
+                && (row_flags(n->edge[0].node) & AMP_F_GRAD_ANY) && n->edge[0].index == 0;
   if (!b.create_graph && !e->inner) { b.later = &e->later; b.accumulates = accumulates(e) && !e->only; }
   entry *to = b.takes_part && !amp_unlikely(amp__observing()) ? find(e, n->edge[0].node) : NULL;
   if (to && to->grad && (b.sum = to->grad[n->edge[0].index]) != NULL && b.sum->dtype != amp__shape_of(n, 0)->dtype) b.sum = NULL;
