@@ -109,6 +109,30 @@ template <int E, bool WARP> struct room {
   enum { THREADS = !WARP ? 512 : E <= 16 ? 384 : E <= 24 ? 320 : 256, BLOCKS = E <= 8 ? 2 : 1, AHEAD = WARP || E <= 8 };
 };
 
+/* A lane's part of a row, x and its gradient g: x becomes normal, g the gradient in what the weight scales; the weight's and the bias's
+** gradients gw, gb and the row's sums s0, s1 grow */
+template <int K, int V> __device__ __forceinline__ void add_up(float (&x)[K][V], float (&g)[K][V], float (&gw)[K][V], float (&gb)[K][V], const float *weight, int lane, int lanes, float about, float scale, float &s0, float &s1)
+{
+#pragma unroll
+  for (int j = 0; j < K; j++) {
+#pragma unroll
+    for (int q = 0; q < V; q += 4) {
+      const float4 w4 = *(const float4 *)(weight + (lane + j * lanes) * V + q);
+      const float w[4] = { w4.x, w4.y, w4.z, w4.w };
+#pragma unroll
+      for (int i = 0; i < 4; i++) {
+        float &a = x[j][q + i], &d = g[j][q + i];
+        a = (a - about) * scale;
+        gw[j][q + i] += d * a;
+        gb[j][q + i] += d;
+        d *= w[i];
+        s0 += d;
+        s1 += d * a;
+      }
+    }
+  }
+}
+
 /* shared: K * lanes * V weights */
 template <int XB, int GB, int K, bool WARP> __global__ void __launch_bounds__(room<K * 16 / XB, WARP>::THREADS, room<K * 16 / XB, WARP>::BLOCKS) backward_fast(const job k)
 {
@@ -150,24 +174,7 @@ template <int XB, int GB, int K, bool WARP> __global__ void __launch_bounds__(ro
     widen<XB, V>(x, rx, k.xdt);
     widen<GB, V>(g, rg, k.gdt);
     if (AHEAD) start(r + step);
-#pragma unroll
-    for (int j = 0; j < K; j++) {
-#pragma unroll
-      for (int q = 0; q < V; q += 4) {
-        const float4 w4 = *(const float4 *)(weight + (lane + j * lanes) * V + q);
-        const float w[4] = { w4.x, w4.y, w4.z, w4.w };
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-          float &a = x[j][q + i], &d = g[j][q + i];
-          a = (a - about) * scale;
-          gw[j][q + i] += d * a;
-          gb[j][q + i] += d;
-          d *= w[i];
-          s0 += d;
-          s1 += d * a;
-        }
-      }
-    }
+    add_up(x, g, gw, gb, weight, lane, lanes, about, scale, s0, s1);
     row_sums<WARP>(s0, s1, sums[turn]);
     turn ^= 1;
     s0 = k.rms ? 0.f : s0 * each;

@@ -151,24 +151,7 @@ template <int XB, int GB, int K> __global__ void __launch_bounds__(RING_WARPS * 
     for (int j = 0; j < K; j++) rg[j] = fetch<GB * V>(from + n * XB, lane + 32 * j, lane + 32 * j < vectors);
     widen<XB, V>(x, rx, k.xdt);
     widen<GB, V>(g, rg, k.gdt);
-#pragma unroll
-    for (int j = 0; j < K; j++) {
-#pragma unroll
-      for (int q = 0; q < V; q += 4) {
-        const float4 w4 = *(const float4 *)(weight + (lane + 32 * j) * V + q);
-        const float w[4] = { w4.x, w4.y, w4.z, w4.w };
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-          float &a = x[j][q + i], &d = g[j][q + i];
-          a = (a - about) * scale;
-          gw[j][q + i] += d * a;
-          gb[j][q + i] += d;
-          d *= w[i];
-          s0 += d;
-          s1 += d * a;
-        }
-      }
-    }
+    add_up(x, g, gw, gb, weight, lane, 32, about, scale, s0, s1);
     row_sums<true>(s0, s1, NULL);
     s0 = k.rms ? 0.f : s0 * each;
     s1 *= each;
