@@ -4,16 +4,13 @@
 **
 **   sums     a product of matrices, channels of the gradient x (channels of the
 **            input and taps), both gathered: 64 x 64 weights a block
-**   depth    one channel a group, square windows of 3, 5 or 7: all of a channel's
-**            weights in a thread's registers, which reads a pixel once for all
-**   direct   few channels a group otherwise: a block a weight, or 32 weights of
+**   direct   few channels a group (depthwise): a block a weight, or 32 weights of
 **            neighbouring channels where those lie beside each other
 **
 ** Where there are too few weights to fill the card the pixels are cut into runs,
 ** whose sums lie in scratch memory and are added up in order: results repeat.
 */
 #include "conv.cuh"
-#include "raw.cuh"
 
 namespace {
 
@@ -184,78 +181,6 @@ template <class T, int LANES> __global__ void __launch_bounds__(THREADS) direct(
   }
 }
 
-/* Neighbouring channels of a pixel */
-template <int CHANS> __device__ __forceinline__ void channels_of(float (&v)[CHANS], const conv_side &t, int64_t at)
-{
-  if constexpr (CHANS == 8) {
-    amp_raw r = { make_uint4(0, 0, 0, 0), make_uint4(0, 0, 0, 0) };
-    amp_ask(r, t.p, t.dtype, at);
-    amp_take(v, r, t.dtype);
-  } else {
-#pragma unroll
-    for (int e = 0; e < CHANS; e++) v[e] = conv_load(0.f, t.p, t.dtype, at + e);
-  }
-}
-
-/* K x K weights of CHANS neighbouring channels a thread, `lanes` threads beside each other (a power of 2, up to 32); the others of a block
-** share the pixels */
-template <int K, int CHANS> __global__ void __launch_bounds__(THREADS) depth(const conv_args a, const cuts s, float *part, int lanes, int64_t bundles)
-{
-  enum { ALL = K * K * CHANS, WARPS = THREADS / 32, ROOM = 512 };
-  __shared__ float sum[WARPS][ROOM];
-  const int lane = threadIdx.x & (lanes - 1), slot = threadIdx.x / lanes, slots = THREADS / lanes, warp = threadIdx.x / 32;
-  const int64_t bundle = blockIdx.x % bundles, cut = blockIdx.x / bundles, all = a.groups, c = (bundle * lanes + lane) * CHANS;
-  const int64_t q0 = cut * s.run, q1 = c >= all ? q0 : q0 + s.run < s.pixels ? q0 + s.run : s.pixels;
-  float acc[ALL];
-#pragma unroll
-  for (int v = 0; v < ALL; v++) acc[v] = 0;
-  for (int64_t q = q0 + slot; q < q1; q += slots) {
-    int64_t n;
-    int z, y, x;
-    unfold(a, q, &n, &z, &y, &x);
-    float g[CHANS];
-    channels_of(g, a.y, n * a.y.stride[0] + c * a.y.stride[1] + y * a.y.stride[3] + x * a.y.stride[4]);
-    const int iy = y * a.s[1] - a.p[1], ix = x * a.s[2] - a.p[2];
-    const int64_t at = n * a.x.stride[0] + c * a.x.stride[1];
-#pragma unroll
-    for (int i = 0; i < K; i++) {
-      float v[K][CHANS];
-#pragma unroll
-      for (int j = 0; j < K; j++) {
-#pragma unroll
-        for (int e = 0; e < CHANS; e++) v[j][e] = 0;
-        if (inside(a, 0, iy + i * a.d[1], ix + j * a.d[2])) channels_of(v[j], a.x, at + (iy + i * a.d[1]) * a.x.stride[3] + (ix + j * a.d[2]) * a.x.stride[4]);
-      }
-#pragma unroll
-      for (int j = 0; j < K; j++) {
-#pragma unroll
-        for (int e = 0; e < CHANS; e++) acc[(i * K + j) * CHANS + e] += g[e] * v[j][e];
-      }
-    }
-  }
-#pragma unroll
-  for (int v = 0; v < ALL; v++) {
-    for (int apart = lanes; apart < 32; apart *= 2) acc[v] += __shfl_xor_sync(~0u, acc[v], apart);
-  }
-  const int most = ROOM / lanes; /* values that the shared memory has room for */
-  for (int first = 0; first < ALL; first += most) {
-    __syncthreads();
-#pragma unroll
-    for (int v = 0; v < ALL; v++) if (v >= first && v < first + most && (threadIdx.x & 31) < (unsigned)lanes) sum[warp][(v - first) * lanes + lane] = acc[v];
-    __syncthreads();
-    const int count = (ALL - first < most ? ALL - first : most) * lanes;
-    for (int i = threadIdx.x; i < count; i += THREADS) {
-      const int v = first + i / lanes, t = v / CHANS;
-      const int64_t channel = (bundle * lanes + i % lanes) * CHANS + v % CHANS;
-      float total = 0;
-      for (int k = 0; k < WARPS; k++) total += sum[k][i];
-      if (channel >= all) continue;
-      if (part) part[(cut * all + channel) * (K * K) + t] = total;
-      else conv_store(a.w.p, a.w.dtype, channel * a.w.stride[0] + t / K * a.w.stride[3] + t % K * a.w.stride[4], total);
-    }
-  }
-}
-
 /* The runs' sums, in order, to the weight */
 template <class T> __global__ void __launch_bounds__(256) gather(const T *part, int count, const amp_arg w)
 {
@@ -266,38 +191,13 @@ template <class T> __global__ void __launch_bounds__(256) gather(const T *part, 
   }
 }
 
-/* How `depth` takes it: channels of a thread, 0: not at all */
-static int depth_of(const conv_args &v, const amp_tensor *x, const amp_tensor *g)
+template <class T> static int run(const conv_args &v, const amp_tensor *x, amp_tensor *w)
 {
-  int k = v.w.size[2];
-  if (v.chans != 1 || v.rows != 1 || v.w.size[0] != 1 || v.x.size[0] != 1 || v.w.size[1] != k || (k != 3 && k != 5 && k != 7)) return 0;
-  if (!conv_inside(x) || !conv_inside(g)) return 1;
-  if (k != 3) return v.groups % 2 ? 0 : 2;
-  int64_t bits = v.groups;
-  for (int i = 0; i < 5; i++) if (i != 1) bits |= v.x.stride[i] | v.y.stride[i];
-  return bits % 8 || ((uintptr_t)v.x.p | (uintptr_t)v.y.p) % 16 ? 0 : 8;
-}
-
-static void depth_launch(const conv_args &v, const cuts &s, float *part, int chans, int lanes, int64_t bundles)
-{
-  const unsigned grid = (unsigned)(bundles * s.count);
-  if (chans == 8) AMP_LAUNCH((depth<3, 8>), grid, THREADS, 0, v, s, part, lanes, bundles);
-  else if (chans == 2 && v.w.size[2] == 5) AMP_LAUNCH((depth<5, 2>), grid, THREADS, 0, v, s, part, lanes, bundles);
-  else if (chans == 2) AMP_LAUNCH((depth<7, 2>), grid, THREADS, 0, v, s, part, lanes, bundles);
-  else if (v.w.size[2] == 3) AMP_LAUNCH((depth<3, 1>), grid, THREADS, 0, v, s, part, lanes, bundles);
-  else if (v.w.size[2] == 5) AMP_LAUNCH((depth<5, 1>), grid, THREADS, 0, v, s, part, lanes, bundles);
-  else AMP_LAUNCH((depth<7, 1>), grid, THREADS, 0, v, s, part, lanes, bundles);
-}
-
-template <class T> static int run(const conv_args &v, const amp_tensor *x, const amp_tensor *g, amp_tensor *w)
-{
-  const int deep = sizeof(T) == sizeof(float) ? depth_of(v, x, g) : 0, lanes = deep == 8 ? 8 : deep == 2 ? 32 : 1;
   bool last = conv_inside(x), few = v.rows < FEW;
   int taps = v.w.size[0] * v.w.size[1] * v.w.size[2], sms = amp__cuda_here()->sms;
   int64_t channels = (int64_t)v.groups * v.rows, bundles = last ? (channels + 31) / 32 : channels;
   int tiles_r = (v.rows + TILE - 1) / TILE, tiles_c = (int)(((int64_t)v.chans * taps + TILE - 1) / TILE);
-  if (deep) bundles = (channels + deep * lanes - 1) / (deep * lanes);
-  int64_t blocks = deep ? bundles : few ? bundles * v.chans * taps : (int64_t)tiles_r * tiles_c * v.groups;
+  int64_t blocks = few ? bundles * v.chans * taps : (int64_t)tiles_r * tiles_c * v.groups;
   cuts s = { v.n * v.y.size[0] * v.y.size[1] * v.y.size[2], 0, 1 };
   int64_t most = s.pixels / 512, want = ((int64_t)sms * 4 + blocks - 1) / blocks, memory = ((int64_t)256 << 20) / (w->numel * (int64_t)sizeof(T));
   if (want > most) want = most;
@@ -313,8 +213,7 @@ template <class T> static int run(const conv_args &v, const amp_tensor *x, const
   }
   int64_t total = blocks * s.count;
   unsigned grid = (unsigned)(total < 1 << 30 ? total : 1 << 30);
-  if (deep) depth_launch(v, s, (float *)part, deep, lanes, bundles);
-  else if (few && last) AMP_LAUNCH((direct<T, 32>), grid, THREADS, 0, v, s, part, bundles, total);
+  if (few && last) AMP_LAUNCH((direct<T, 32>), grid, THREADS, 0, v, s, part, bundles, total);
   else if (few) AMP_LAUNCH((direct<T, 1>), grid, THREADS, 0, v, s, part, bundles, total);
   else if (last) AMP_LAUNCH((sums<T, true>), grid, THREADS, 0, v, s, part, tiles_r, tiles_c, total);
   else AMP_LAUNCH((sums<T, false>), grid, THREADS, 0, v, s, part, tiles_r, tiles_c, total);
@@ -341,5 +240,5 @@ extern "C" int amp__cuda_conv_plain_weight(amp_call *c)
   v.rows = (int32_t)(w->size[0] / v.groups);
   v.chans = (int32_t)w->size[1];
   if ((int64_t)v.chans * v.w.size[0] * v.w.size[1] * v.w.size[2] > INT32_MAX) return amp__fail(AMP_E_UNSUPPORTED, "convolution on the GPU with %lld weights a channel", (long long)(w->numel / w->size[0]));
-  return w->dtype == AMP_FLOAT64 ? run<double>(v, x, g, w) : run<float>(v, x, g, w);
+  return w->dtype == AMP_FLOAT64 ? run<double>(v, x, w) : run<float>(v, x, w);
 }

@@ -604,6 +604,7 @@ bool amp_rnn_takes_all(const amp_rnn *k, bool backward)
   amp_rnn_share d;
   if ((amp__cuda_rnn != 1 && amp__cuda_rnn != 3) || k->t < 2 || k->r != k->h || !amp_rnn_fits(k, backward, false)) return false;
   if (backward && k->gy && k->gydt != AMP_FLOAT32 && k->gydt != AMP_FLOAT16 && k->gydt != AMP_BFLOAT16) return false;
+  if (backward && (uintptr_t)k->gy % (k->gydt == AMP_FLOAT32 ? 8 : 4)) return false; /* read in pairs: the caller's, or a part of something */
   if (!(backward ? share_behind(k, &d) : share_ahead(k, &d))) return false;
   if (amp__cuda_rnn == 3) return true;
   const int64_t blocks = k->h / 16 * tiles_of(k, 1);

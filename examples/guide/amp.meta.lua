@@ -3030,7 +3030,8 @@ function Tensor:pin_memory() end
 
 ---fn(grad) is called when the tensor's gradient is complete; what it gives replaces it.
 ---The tensor keeps fn, and fn what it mentions: a hook that mentions its own tensor keeps both
----alive until backward has freed the graph, or for ever on a leaf, unless it is removed.
+---alive until backward has freed the graph (each slice of an unbind: its own backward), or for ever on a leaf,
+---unless it is removed.
 ---@param fn function
 ---@return table # handle with :remove()
 function Tensor:register_hook(fn) end

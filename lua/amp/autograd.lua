@@ -173,7 +173,8 @@ end
 
 --- fn(grad) is called when the tensor's gradient is complete; what it gives replaces it.
 -- The tensor keeps fn, and fn what it mentions: a hook that mentions its own tensor keeps both
--- alive until backward has freed the graph, or for ever on a leaf, unless it is removed.
+-- alive until backward has freed the graph (each slice of an unbind: its own backward), or for ever on a leaf,
+-- unless it is removed.
 -- @tparam function fn
 -- @treturn table handle with :remove()
 -- @usage local h = y:register_hook(function(g) return g:clamp(-1, 1) end) -- later: h:remove()

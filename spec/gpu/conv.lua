@@ -138,6 +138,8 @@ local function compare(s, dtype, last)
     local e1, e2, e3 = apart(lib, ref), apart(own, ref), apart(own, lib)
     local terms = macs / own:numel() -- sums in float32: their error grows as the root of their length
     local limit = tolerance[dtype] * (dtype == 'float32' and math.max(1.5, math.sqrt(terms) / 35) or 1)
+    -- of a depthwise weight's gradient cuDNN adds up parts that are float16, whatever is asked for
+    if p[1] == 'weight' and dtype == 'float16' and ws[2] == 1 then limit = 2 * limit end
     local wrong = not (e1 <= limit and e2 <= limit and e3 <= 2 * limit and apart(again, lib) <= limit)
     if wrong then bad = bad + 1 end
     lines = lines + 1
