@@ -150,7 +150,7 @@ template <bool BF, class F> __device__ __forceinline__ void amp_flash_by_mask(co
     f([=](int i, int j, float s) { return s * c + m[i * row + j * column] * 1.44269504f; });
   } else { /* the dtype of queries */
     const uint16_t *m = (const uint16_t *)p + mat;
-    f([=](int i, int j, float s) { return s * c + (BF ? amp_bf2f(m[i * row + j * column]) : amp_h2f(m[i * row + j * column])) * 1.44269504f; });
+    f([=](int i, int j, float s) { return s * c + amp_of_half<BF>(m[i * row + j * column]) * 1.44269504f; });
   }
 }
 #endif

@@ -121,8 +121,6 @@ template <bool BF, int HOW> __device__ __forceinline__ void quick_clear(char *ti
   }
 }
 
-template <bool BF> __device__ __forceinline__ float half_of(unsigned x) { return BF ? amp_bf2f((uint16_t)x) : amp_h2f((uint16_t)x); }
-
 /* 32 x 32 of c, from row i0 on; SUMS: of A's rows as well, A lying across */
 template <bool BF, int A, int B, bool SUMS> __device__ __forceinline__ void quick(const quick_job &j, int i0)
 {
@@ -185,7 +183,7 @@ template <bool BF, int A, int B, bool SUMS> __device__ __forceinline__ void quic
       for (int s = 0; s < 4; s++)
         if (s == 0 || k0 + s * 16 < j.k) {
 #pragma unroll
-          for (int e = 0; e < 4; e++) sum += half_of<BF>(mine[s][e]);
+          for (int e = 0; e < 4; e++) sum += amp_of_half<BF>((uint16_t)mine[s][e]);
         }
     }
   }
@@ -194,7 +192,7 @@ template <bool BF, int A, int B, bool SUMS> __device__ __forceinline__ void quic
 #pragma unroll
     for (int e = 0; e < 4; e += 2) {
       float v[2] = { c[t][e], c[t][e + 1] };
-      if (!SUMS && j.bias) { v[0] += half_of<BF>(bias[t]); v[1] += half_of<BF>(bias[t] >> 16); }
+      if (!SUMS && j.bias) { v[0] += amp_of_half<BF>((uint16_t)bias[t]); v[1] += amp_of_half<BF>((uint16_t)(bias[t] >> 16)); }
       if (!SUMS && j.relu) { v[0] = v[0] < 0 ? 0.f : v[0]; v[1] = v[1] < 0 ? 0.f : v[1]; }
       unsigned both = amp_pack<BF>(v[0], v[1]);
       pin(both);

@@ -28,11 +28,11 @@
 ** driver may have translated, has empty kernels. (gemm_small.cu) */
 bool amp_mma_here(void);
 
+template <bool BF> __device__ __forceinline__ float amp_of_half(uint16_t h) { return BF ? amp_bf2f(h) : amp_h2f(h); }
+
 #ifdef AMP_EMULATED
 typedef char *amp_at;        /* an address in shared memory */
 static inline amp_at amp_at_of(void *p) { return (char *)p; }
-
-template <bool BF> static inline float amp_of_half(uint16_t h) { return BF ? amp_bf2f(h) : amp_h2f(h); }
 
 template <bool BF> static inline unsigned amp_pack(float lo, float hi)
 {
@@ -50,6 +50,18 @@ template <bool BF> static inline void amp_mma(float (&c)[4], const unsigned (&a)
       unsigned x = all[(row & 7) * 4 + (k & 7) / 2][(row >> 3) + (k >> 3) * 2], y = all[column * 4 + (k & 7) / 2][4 + (k >> 3)];
       c[e] += amp_of_half<BF>((uint16_t)(k & 1 ? x >> 16 : x)) * amp_of_half<BF>((uint16_t)(k & 1 ? y >> 16 : y));
     }
+  }
+}
+
+static inline void amp_mma_tf32(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1)
+{
+  unsigned mine[6] = { a[0], a[1], a[2], a[3], b0, b1 }, all[32][6];
+  int lane = emu_lane(), r = lane >> 2, q = lane & 3;
+  emu_exchange(mine, all, sizeof mine);
+  for (int e = 0; e < 4; e++) {
+    int row = r + (e >> 1) * 8, column = 2 * q + (e & 1);
+    for (int k = 0; k < 8; k++)
+      c[e] += __uint_as_float(all[(row & 7) * 4 + (k & 3)][(row >> 3) + (k >> 2) * 2] & ~0x1fffu) * __uint_as_float(all[column * 4 + (k & 3)][4 + (k >> 2)] & ~0x1fffu);
   }
 }
 
@@ -104,6 +116,14 @@ template <bool BF> __device__ __forceinline__ void amp_mma(float (&c)[4], const 
   }
 }
 
+/* C (16 x 8) += A (16 x 8) B (8 x 8) of float32, of which 10 bits of a mantissa count:  A  a[0] (r, q)  a[1] (r + 8, q)  a[2] (r, q + 4)
+** a[3] (r + 8, q + 4)   B  (q, r)  (q + 4, r) */
+__device__ __forceinline__ void amp_mma_tf32(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1)
+{
+  asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
 /* Four 8 x 8 matrices; lane l's address is row l % 8 of matrix l / 8 */
 __device__ __forceinline__ void amp_ldmatrix(unsigned (&x)[4], amp_at at)
 {
@@ -129,6 +149,17 @@ __device__ __forceinline__ float amp_exp2(float x)
   return y;
 }
 #endif
+
+/* Two products, of 32 summed values: u, v: 8 of them of rows r and r + 8, w: of column r, from 8 q on. Which value meets which in an
+** instruction does not matter to the sum, so each lane reads 16 bytes of a row */
+template <bool BF> __device__ __forceinline__ void amp_mma32(float (&c)[4], const uint4 &u, const uint4 &v, const uint4 &w)
+{
+#if AMP_MMA
+  const unsigned low[4] = { u.x, v.x, u.y, v.y }, high[4] = { u.z, v.z, u.w, v.w };
+  amp_mma<BF>(c, low, w.x, w.y);
+  amp_mma<BF>(c, high, w.z, w.w);
+#endif
+}
 
 #if AMP_MMA
 /* Where in a tile of rows of `pitch` bytes a lane's address for ldmatrix is: four matrices of 16 rows x 16 columns in the order

@@ -1,7 +1,7 @@
 /*
 ** rnn.cu: rows rnn_layer and rnn_layer_backward: one recurrent layer in one
-** direction. 16-bit floats on cards with tensor cores take one launch for the whole
-** sequence where the weights fit the card's registers (rnn_all.cu), else one for a
+** direction. On cards with tensor cores one launch makes the whole sequence where the
+** weights fit the card's registers (rnn_all.cu); of 16-bit floats, else, one makes a
 ** step, product and all (rnn_step.cu); else, and where a product is large, a step is
 ** a product and a launch for the rest.
 **

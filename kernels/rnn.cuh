@@ -39,7 +39,7 @@ int amp_rnn_behind_whole(const amp_rnn *k, const amp_rnn_step *s, bool next);   
 int amp_rnn_first_whole(const amp_rnn *k, const amp_rnn_step *s, char *dh0, bool next);   /* the initial state's gradient, of the same */
 /* next: the launch before was one of these of the same call */
 bool amp_rnn_takes(const amp_rnn *k, bool backward, bool input);
-bool amp_rnn_fits(const amp_rnn *k, bool backward, bool input);
+bool amp_rnn_fits(const amp_rnn *k, bool backward, bool input); /* but for the dtype */
 /* rnn_all.cu: all steps of a sequence that is not packed in one launch, where amp_rnn_takes_all it. Forward the input's projections
 ** are in xg; backward the initial states' gradients are made as well, of h in dh0 */
 bool amp_rnn_takes_all(const amp_rnn *k, bool backward);
@@ -95,39 +95,41 @@ template <class T> __device__ __forceinline__ T rnn_before(const amp_rnn &k, con
 /* What a step makes of a hidden value: the result, the cell (LSTM), and what the way back needs */
 template <class T> struct rnn_made { T y, c, keep[4]; };
 
-/* QUICK: to some 1e-6 of their value, which 16 bits don't show */
-template <bool QUICK, class T> __device__ __forceinline__ T rnn_sigmoid(T x)
+/* Near: to some 4e-7 of their value, in a fraction of the instructions. Quick: to some 1e-6, which 16 bits don't show */
+enum { RNN_EXACT, RNN_NEAR, RNN_QUICK };
+template <int HOW> __device__ __forceinline__ float rnn_exp(float x) { return HOW == RNN_QUICK ? __expf(x) : expf(x); }
+template <int HOW, class T> __device__ __forceinline__ T rnn_sigmoid(T x)
 {
 #ifndef AMP_EMULATED
-  if constexpr (QUICK) { return __fdividef(1.f, 1.f + __expf(-x)); }
+  if constexpr (HOW != RNN_EXACT) { return __fdividef(1.f, 1.f + rnn_exp<HOW>(-x)); }
 #endif
   return amp_sigmoid(x);
 }
-template <bool QUICK, class T> __device__ __forceinline__ T rnn_tanh(T x)
+template <int HOW, class T> __device__ __forceinline__ T rnn_tanh(T x)
 {
 #ifndef AMP_EMULATED
-  if constexpr (QUICK) {
+  if constexpr (HOW != RNN_EXACT) {
     const float y = x * x, small = x + x * y * (-0.333333343f + y * (0.133333340f + y * (-0.0539682545f + y * 0.0218694881f)));
-    return fabsf(x) < 0.3f ? small : 1.f - 2.f * __fdividef(1.f, 1.f + __expf(2.f * x));
+    return fabsf(x) < 0.3f ? small : 1.f - 2.f * __fdividef(1.f, 1.f + rnn_exp<HOW>(2.f * x));
   }
 #endif
   return tanh(x);
 }
 
 /* before: as of rnn_before; a(q): the input's part of gate q, b(q): the state's, biases included */
-template <class T, bool QUICK = false, class A, class B> __device__ __forceinline__ rnn_made<T> rnn_make(int mode, T before, A a, B b)
+template <class T, int HOW = RNN_EXACT, class A, class B> __device__ __forceinline__ rnn_made<T> rnn_make(int mode, T before, A a, B b)
 {
   rnn_made<T> m = { 0, 0, { 0, 0, 0, 0 } };
   if (mode == AMP_RNN_LSTM) {
-    T in = rnn_sigmoid<QUICK>(a(0) + b(0)), f = rnn_sigmoid<QUICK>(a(1) + b(1)), u = rnn_tanh<QUICK>(a(2) + b(2)), o = rnn_sigmoid<QUICK>(a(3) + b(3));
+    T in = rnn_sigmoid<HOW>(a(0) + b(0)), f = rnn_sigmoid<HOW>(a(1) + b(1)), u = rnn_tanh<HOW>(a(2) + b(2)), o = rnn_sigmoid<HOW>(a(3) + b(3));
     m.c = f * before + in * u;
-    m.y = o * rnn_tanh<QUICK>(m.c);
+    m.y = o * rnn_tanh<HOW>(m.c);
     m.keep[0] = in;
     m.keep[1] = f;
     m.keep[2] = u;
     m.keep[3] = o;
   } else if (mode == AMP_RNN_GRU) {
-    T r = rnn_sigmoid<QUICK>(a(0) + b(0)), z = rnn_sigmoid<QUICK>(a(1) + b(1)), own = b(2), n = rnn_tanh<QUICK>(a(2) + r * own);
+    T r = rnn_sigmoid<HOW>(a(0) + b(0)), z = rnn_sigmoid<HOW>(a(1) + b(1)), own = b(2), n = rnn_tanh<HOW>(a(2) + r * own);
     m.y = n + z * (before - n);
     m.keep[0] = r;
     m.keep[1] = z;
@@ -135,7 +137,7 @@ template <class T, bool QUICK = false, class A, class B> __device__ __forceinlin
     m.keep[3] = own;
   } else {
     T v = a(0) + b(0);
-    m.y = m.keep[0] = mode == AMP_RNN_TANH ? rnn_tanh<QUICK>(v) : v < 0 ? (T)0 : v;
+    m.y = m.keep[0] = mode == AMP_RNN_TANH ? rnn_tanh<HOW>(v) : v < 0 ? (T)0 : v;
   }
   return m;
 }
@@ -192,12 +194,12 @@ template <class T> __device__ __forceinline__ rnn_saved<T> rnn_saved_at(const am
 template <class T> struct rnn_slope { T gate[4], state; };
 
 /* prod: of the later step's gates' gradient with the weights; 0 where there is no later step */
-template <class T, bool QUICK = false> __device__ __forceinline__ rnn_slope<T> rnn_back(int mode, const rnn_saved<T> &v, T prod)
+template <class T, int HOW = RNN_EXACT> __device__ __forceinline__ rnn_slope<T> rnn_back(int mode, const rnn_saved<T> &v, T prod)
 {
   const T d = v.grad + prod;
   rnn_slope<T> w = { { 0, 0, 0, 0 }, 0 };
   if (mode == AMP_RNN_LSTM) {
-    T in = v.gate[0], f = v.gate[1], u = v.gate[2], o = v.gate[3], t = rnn_tanh<QUICK>(v.cell), q = v.dc + d * o * (1 - t * t);
+    T in = v.gate[0], f = v.gate[1], u = v.gate[2], o = v.gate[3], t = rnn_tanh<HOW>(v.cell), q = v.dc + d * o * (1 - t * t);
     w.gate[0] = q * u * in * (1 - in);
     w.gate[1] = q * v.before * f * (1 - f);
     w.gate[2] = q * in * (1 - u * u);

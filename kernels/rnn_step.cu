@@ -23,16 +23,6 @@ namespace {
 
 /* -- Operands ------------------------------------------------------------------------------ */
 
-/* d += 32 summed values: u, v: 8 of them of rows g and g + 8; w: of column g */
-template <int BF> __device__ __forceinline__ void mma32(float (&d)[4], const uint4 &u, const uint4 &v, const uint4 &w)
-{
-#if AMP_MMA
-  const unsigned low[4] = { u.x, v.x, u.y, v.y }, high[4] = { u.z, v.z, u.w, v.w };
-  amp_mma<BF != 0>(d, low, w.x, w.y);
-  amp_mma<BF != 0>(d, high, w.z, w.w);
-#endif
-}
-
 __device__ __forceinline__ uint4 eight(const char *row, int64_t k, bool there) /* values k .. k + 7 */
 {
   if (!there) return make_uint4(0, 0, 0, 0);
@@ -42,7 +32,6 @@ __device__ __forceinline__ uint4 eight(const char *row, int64_t k, bool there) /
 /* Loads that are not waited for: of 16 bits as they lie, 0 where there is nothing */
 __device__ __forceinline__ uint16_t raw(const void *p, int64_t i, bool there) { return there ? ((const uint16_t *)p)[i] : (uint16_t)0; }
 __device__ __forceinline__ float wide(const void *p, int64_t i, bool there) { return there ? ((const float *)p)[i] : 0.f; }
-template <int BF> __device__ __forceinline__ float of_raw(uint16_t v) { return BF ? amp_bf2f(v) : amp_h2f(v); }
 
 /* What comes from the launch before: waited for, then read. NULL: 0 */
 struct late {
@@ -65,7 +54,7 @@ __device__ __forceinline__ const char *state_row(const amp_rnn &k, const amp_rnn
 }
 
 /* k, with what a kernel is made for as constants */
-template <int BF> __device__ __forceinline__ amp_rnn known(amp_rnn k, int mode)
+template <bool BF> __device__ __forceinline__ amp_rnn known(amp_rnn k, int mode)
 {
   k.dtype = BF ? AMP_BFLOAT16 : AMP_FLOAT16;
   k.mode = mode;
@@ -78,7 +67,7 @@ enum { ROWS = 32, COLS = 8, WARPS = 8, BACK_ROWS = 16, BACK_COLS = 16, BACK_WARP
 
 /* acc[m][to(q)] += rows (4 pointers: g, g + 8, g + 16, g + 24; NULL: none) times w's rows of gate q. The rows are read, and `l`, when the launch
 ** before has ended (l NULL: that is not waited for) */
-template <int BF, int G, int N, class TO>
+template <bool BF, int G, int N, class TO>
 __device__ __forceinline__ void sum_gates(float (&acc)[2][N][4], const char *const (&row)[4], const char *w, int64_t h, int64_t size, TO to, late *l)
 {
   const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, t = lane & 3;
@@ -102,8 +91,8 @@ __device__ __forceinline__ void sum_gates(float (&acc)[2][N][4], const char *con
     for (int p = 0; p < 2; p++) {
 #pragma unroll
       for (int q = 0; q < G; q++) {
-        mma32<BF>(acc[0][to(q)], a[p][0], a[p][1], b[p][q]);
-        mma32<BF>(acc[1][to(q)], a[p][2], a[p][3], b[p][q]);
+        amp_mma32<BF>(acc[0][to(q)], a[p][0], a[p][1], b[p][q]);
+        amp_mma32<BF>(acc[1][to(q)], a[p][2], a[p][3], b[p][q]);
       }
     }
   }
@@ -111,7 +100,7 @@ __device__ __forceinline__ void sum_gates(float (&acc)[2][N][4], const char *con
 }
 
 /* G gates; a GRU's last gate keeps the input's part apart, as sum 3 */
-template <int BF, int G> __global__ void __launch_bounds__(WARPS * 32, 2) ahead_whole(const amp_rnn given, const amp_rnn_step s, int input)
+template <bool BF, int G> __global__ void __launch_bounds__(WARPS * 32, 2) ahead_whole(const amp_rnn given, const amp_rnn_step s, int input)
 {
   const amp_rnn k = known<BF>(given, G == 4 ? AMP_RNN_LSTM : G == 3 ? AMP_RNN_GRU : given.mode == AMP_RNN_RELU ? AMP_RNN_RELU : AMP_RNN_TANH);
   constexpr int N = G == 3 ? 4 : G;
@@ -176,18 +165,18 @@ template <int BF, int G> __global__ void __launch_bounds__(WARPS * 32, 2) ahead_
   }
 #pragma unroll
   for (int q = 0; q < G; q++) {
-    in[q] = of_raw<BF>(x[q]) + of_raw<BF>(bi[q]);
-    sum[q] += of_raw<BF>(bh[q]);
+    in[q] = amp_of_half<BF>(x[q]) + amp_of_half<BF>(bi[q]);
+    sum[q] += amp_of_half<BF>(bh[q]);
   }
   if (G == 3) in[2 % G] += sum[N - 1];
-  rnn_ahead<float>(k, s, i, j, G == 4 && i < s.old ? l.b : of_raw<BF>(l.a), [&](int q) { return in[q]; }, [&](int q) { return sum[q]; });
+  rnn_ahead<float>(k, s, i, j, G == 4 && i < s.old ? l.b : amp_of_half<BF>(l.a), [&](int q) { return in[q]; }, [&](int q) { return sum[q]; });
 }
 
 /* -- Backward ----------------------------------------------------------------------------- */
 
 /* The later step's gates' gradient times the weights, whose rows are what is summed: a lane reads two columns of eight rows, and
 ** pairs of rows become operands. Thread e of the block has element e of the tile (rows from `first`, columns from `col`) afterwards. */
-template <int BF> __device__ __forceinline__ float sum_rows(const amp_rnn &k, const amp_rnn_step &s, int64_t first, int64_t col, late &l)
+template <bool BF> __device__ __forceinline__ float sum_rows(const amp_rnn &k, const amp_rnn_step &s, int64_t first, int64_t col, late &l)
 {
   __shared__ float part[BACK_WARPS][BACK_ROWS * BACK_COLS];
   const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, g = lane >> 2, t = lane & 3;
@@ -221,8 +210,8 @@ template <int BF> __device__ __forceinline__ float sum_rows(const amp_rnn &k, co
         even[i] = (b[p][2 * i] & 0xffffu) | b[p][2 * i + 1] << 16;
         odd[i] = b[p][2 * i] >> 16 | (b[p][2 * i + 1] & 0xffff0000u);
       }
-      mma32<BF>(acc[0], a[p][0], a[p][1], make_uint4(even[0], even[1], even[2], even[3]));
-      mma32<BF>(acc[1], a[p][0], a[p][1], make_uint4(odd[0], odd[1], odd[2], odd[3]));
+      amp_mma32<BF>(acc[0], a[p][0], a[p][1], make_uint4(even[0], even[1], even[2], even[3]));
+      amp_mma32<BF>(acc[1], a[p][0], a[p][1], make_uint4(odd[0], odd[1], odd[2], odd[3]));
     }
   }
   if (warp * 32 >= size) l.get();
@@ -238,7 +227,7 @@ template <int BF> __device__ __forceinline__ float sum_rows(const amp_rnn &k, co
   return sum;
 }
 
-template <int BF> __global__ void __launch_bounds__(BACK_WARPS * 32, 1) behind_whole(const amp_rnn given, const amp_rnn_step s)
+template <bool BF> __global__ void __launch_bounds__(BACK_WARPS * 32, 1) behind_whole(const amp_rnn given, const amp_rnn_step s)
 {
   const amp_rnn k = known<BF>(given, given.mode);
   const int64_t first = (int64_t)blockIdx.y * BACK_ROWS, col = (int64_t)blockIdx.x * BACK_COLS;
@@ -264,14 +253,14 @@ template <int BF> __global__ void __launch_bounds__(BACK_WARPS * 32, 1) behind_w
 #pragma unroll
     for (int q = 0; q < 4; q++) x[q] = q == 2 ? amp_h2f(half[q]) : rnn_unpack(half[q]);
   }
-  rnn_saved<float> v = { gru ? of_raw<BF>(state) : before, { x[0], x[1], x[2], x[3] }, cell, of_raw<BF>(gy) + of_raw<BF>(gh), of_raw<BF>(gc) };
+  rnn_saved<float> v = { gru ? amp_of_half<BF>(state) : before, { x[0], x[1], x[2], x[3] }, cell, amp_of_half<BF>(gy) + amp_of_half<BF>(gh), amp_of_half<BF>(gc) };
   if (lstm) v.dc += l.b;
   else v.grad += l.b;
   rnn_behind<float>(k, s, i, j, v, prod);
 }
 
 /* the gradient of the initial state */
-template <int BF> __global__ void __launch_bounds__(BACK_WARPS * 32, 1) first_whole(const amp_rnn given, const amp_rnn_step s, char *dh0)
+template <bool BF> __global__ void __launch_bounds__(BACK_WARPS * 32, 1) first_whole(const amp_rnn given, const amp_rnn_step s, char *dh0)
 {
   const amp_rnn k = known<BF>(given, given.mode);
   const int64_t first = (int64_t)blockIdx.y * BACK_ROWS, col = (int64_t)blockIdx.x * BACK_COLS;
@@ -290,7 +279,6 @@ static unsigned tiles(int64_t n, int64_t size) { return (unsigned)((n + size - 1
 /* 16-byte pieces of whole rows on tensor cores */
 bool amp_rnn_fits(const amp_rnn *k, bool backward, bool input)
 {
-  if (k->dtype != AMP_FLOAT16 && k->dtype != AMP_BFLOAT16) return false;
   if (!amp_mma_here() || k->h % 8 || k->r % 8 || (input && k->in % 8)) return false;
   if (!aligned(k->h0) || !aligned(k->y) || !aligned(k->w) || (input && (!aligned(k->x) || !aligned(k->wx)))) return false;
   return !backward || (aligned(k->dg) && (k->dgh == NULL || aligned(k->dgh)));
@@ -300,7 +288,7 @@ bool amp_rnn_fits(const amp_rnn *k, bool backward, bool input)
 bool amp_rnn_takes(const amp_rnn *k, bool backward, bool input)
 {
   const double most = amp__cuda_rnn > 1 ? INFINITY : 34e6; /* bytes read */
-  if (!amp__cuda_rnn || !amp_rnn_fits(k, backward, input) || k->n > 4096 || k->g > 65535 * 32) return false;
+  if ((k->dtype != AMP_FLOAT16 && k->dtype != AMP_BFLOAT16) || !amp__cuda_rnn || !amp_rnn_fits(k, backward, input) || k->n > 4096 || k->g > 65535 * 32) return false;
   double size = (double)k->r + (input ? (double)k->in : 0), n = (double)k->n, g = (double)k->g, h = (double)k->h;
   if (!backward) return 2 * size * (ceil(n / ROWS) * g + h / COLS * n) <= most;
   if ((k->gy && k->gydt != k->dtype) || (k->gh && k->ghdt != k->dtype) || (k->gc && k->gcdt != k->dtype)) return false;
@@ -315,23 +303,23 @@ int amp_rnn_ahead_whole(const amp_rnn *k, const amp_rnn_step *s, bool input, boo
   if (gates == 4) AMP_LAUNCH_NEXT(next, (ahead_whole<BF, 4>), grid, WARPS * 32, 0, *k, *s, take);                  \
   else if (gates == 3) AMP_LAUNCH_NEXT(next, (ahead_whole<BF, 3>), grid, WARPS * 32, 0, *k, *s, take);             \
   else AMP_LAUNCH_NEXT(next, (ahead_whole<BF, 1>), grid, WARPS * 32, 0, *k, *s, take)
-  if (k->dtype == AMP_BFLOAT16) { AHEAD(1); }
-  else { AHEAD(0); }
+  if (k->dtype == AMP_BFLOAT16) { AHEAD(true); }
+  else { AHEAD(false); }
   return 0;
 }
 
 int amp_rnn_behind_whole(const amp_rnn *k, const amp_rnn_step *s, bool next)
 {
   const dim3 grid(tiles(k->h, BACK_COLS), tiles(s->m, BACK_ROWS));
-  if (k->dtype == AMP_BFLOAT16) AMP_LAUNCH_NEXT(next, (behind_whole<1>), grid, BACK_WARPS * 32, 0, *k, *s);
-  else AMP_LAUNCH_NEXT(next, (behind_whole<0>), grid, BACK_WARPS * 32, 0, *k, *s);
+  if (k->dtype == AMP_BFLOAT16) AMP_LAUNCH_NEXT(next, (behind_whole<true>), grid, BACK_WARPS * 32, 0, *k, *s);
+  else AMP_LAUNCH_NEXT(next, (behind_whole<false>), grid, BACK_WARPS * 32, 0, *k, *s);
   return 0;
 }
 
 int amp_rnn_first_whole(const amp_rnn *k, const amp_rnn_step *s, char *dh0, bool next)
 {
   const dim3 grid(tiles(k->r, BACK_COLS), tiles(s->done, BACK_ROWS));
-  if (k->dtype == AMP_BFLOAT16) AMP_LAUNCH_NEXT(next, (first_whole<1>), grid, BACK_WARPS * 32, 0, *k, *s, dh0);
-  else AMP_LAUNCH_NEXT(next, (first_whole<0>), grid, BACK_WARPS * 32, 0, *k, *s, dh0);
+  if (k->dtype == AMP_BFLOAT16) AMP_LAUNCH_NEXT(next, (first_whole<true>), grid, BACK_WARPS * 32, 0, *k, *s, dh0);
+  else AMP_LAUNCH_NEXT(next, (first_whole<false>), grid, BACK_WARPS * 32, 0, *k, *s, dh0);
   return 0;
 }

@@ -44,14 +44,14 @@ io.stderr:write 'end\n'
   end
 
   -- which kernels the steps of a layer took, forward and back: all in one launch (on the emulator one a step, two backward), or one each
-  local function taken(way, kind)
+  local function taken(way, kind, dtype)
     local out = child(([[
 local core, nn = require 'amp.ffi', amp.nn
 assert(core.C.amp_device_set(core.S, 1, 'rnn', %d) >= 0)
-local net = nn['%s'](16, 64):to('float16'):to 'cuda'
-local y = (net(amp.randn(3, 4, 16):to('float16'):to 'cuda'))
+local net = nn['%s'](16, 64):to('%s'):to 'cuda'
+local y = (net(amp.randn(3, 4, 16):to('%s'):to 'cuda'))
 y:sum():backward()
-]]):format(way, kind), 'AMP_EMULATOR_TRACE=1')
+]]):format(way, kind, dtype or 'float16', dtype or 'float16'), 'AMP_EMULATOR_TRACE=1')
     local function count(name) return select(2, out:gsub('launch %(' .. name, '')) end
     return { ahead = count 'ahead_all', behind = count 'behind_all', ahead_step = count 'ahead_whole', behind_step = count 'behind_whole' }
   end
@@ -65,5 +65,11 @@ y:sum():backward()
   case('as it is left to choose, gates forward take one launch, narrow layers backward and simple nets one a step', function()
     assert.same({ ahead = 3, behind = 0, ahead_step = 0, behind_step = 2 }, taken(1, 'LSTM'))
     assert.same({ ahead = 0, behind = 0, ahead_step = 3, behind_step = 2 }, taken(1, 'RNN'))
+  end)
+  case('in float32 all steps take one launch, both ways', function()
+    for _, kind in ipairs { 'LSTM', 'GRU', 'RNN' } do
+      assert.same({ ahead = 3, behind = 1 + 2 * 3, ahead_step = 0, behind_step = 0 }, taken(1, kind, 'float32'))
+      assert.same({ ahead = 0, behind = 0, ahead_step = 0, behind_step = 0 }, taken(0, kind, 'float32'))
+    end
   end)
 end)

@@ -1,11 +1,11 @@
 --- Linear algebra and Fourier transforms on a real card: own kernels and the libraries against the CPU, results and times.
 --
---     luajit spec/gpu/linalg.lua [small]
+--     luajit spec/gpu/linalg.lua [small | untimed]
 --
--- from the top of the tree (small: small sizes, without times). Every line is an op, a dtype and a shape: errors of own kernels and of cuSOLVER or cuFFT
--- relative to the largest value of the CPU's result, and milliseconds of both and of the CPU. Where results are not
--- unique (vectors), what they stand for is compared: the product of the factors, and their orthogonality. The last
--- line counts what is out of tolerance; the exit code says whether there was any.
+-- from the top of the tree (untimed: all sizes, without times; small: small ones, without times). Every line is an op, a dtype and a
+-- shape: errors of own kernels and of cuSOLVER or cuFFT relative to the largest value of the CPU's result, and milliseconds of both and
+-- of the CPU. Where results are not unique (vectors), what they stand for is compared: the product of the factors, and their
+-- orthogonality. The last line counts what is out of tolerance; the exit code says whether there was any.
 package.path = './?.lua;' .. package.path
 local ffi = require 'ffi'
 local amp = require 'amp'
@@ -13,7 +13,7 @@ local core = require 'amp.ffi'
 local ops = require 'spec.op_call'
 local C, S = core.C, core.S
 
-local small = arg[1] == 'small'
+local small, untimed = arg[1] == 'small', arg[1] == 'untimed'
 if not amp.cuda.is_available() then
   print('no GPU: ' .. amp.cuda.reason())
   os.exit(1)
@@ -54,7 +54,7 @@ local function product(a, b) return amp.matmul(a:cpu():to 'float64', b:cpu():to 
 local function columns(t, s) return t:cpu():to 'float64' * s:cpu():to 'float64':unsqueeze(-2) end
 
 local function milliseconds(f)
-  if small then return 0 end
+  if small or untimed then return 0 end
   f()
   amp.cuda.synchronize()
   local n, t = 1, 0
