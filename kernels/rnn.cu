@@ -97,7 +97,7 @@ static void types(rnn *r, const amp_tensor *w_hh, const amp_slot *a)
   r->g = w_hh->size[0];
   r->h = r->g / (r->mode == LSTM ? 4 : r->mode == GRU ? 3 : 1);
   r->r = w_hh->size[1];
-  r->rs = r->h * (rnn_packs(*r) ? 3 : r->mode == LSTM ? 5 : r->mode == GRU ? 4 : 1);
+  r->rs = r->h * (r->mode == LSTM ? rnn_packs(*r) ? 3 : 5 : r->mode == GRU ? rnn_packs(*r) ? 2 : 4 : 1);
 }
 
 /* Steps and their rows, of data (steps x batch x ..., or rows x ... with batch sizes, which the host has) */

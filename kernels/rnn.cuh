@@ -4,9 +4,9 @@
 ** with the weights are there.
 **
 ** src/cpu/cpu_rnn.h says how steps, packed sequences and the reserve lie; the
-** reserve is of the computing type, operands are of the tensors' dtype. A 16-bit
-** LSTM's reserve is most of what its training holds: its rows are the cells in
-** float32, then the gates in 16 bits.
+** reserve is of the computing type, operands are of the tensors' dtype. The reserve
+** is most of what training holds, so gates of 16-bit layers are kept in 16 bits: a row
+** of an LSTM is the cells in float32, then the gates; of a GRU the gates.
 */
 #ifndef AMP_RNN_CUH
 #define AMP_RNN_CUH
@@ -48,9 +48,9 @@ int amp_rnn_behind_all(const amp_rnn *k, char *dh0);
 
 namespace {
 
-/* -- The reserve of an LSTM: a row is i f g o c, or c and then 16 bits each of i f g o ---------- */
+/* -- The reserve: of an LSTM a row is i f g o c, or c and then 16 bits each of i f g o; of a GRU r z n a, in 16 bits or not -------- */
 
-__host__ __device__ __forceinline__ bool rnn_packs(const amp_rnn &k) { return k.mode == AMP_RNN_LSTM && (k.dtype == AMP_FLOAT16 || k.dtype == AMP_BFLOAT16); }
+__host__ __device__ __forceinline__ bool rnn_packs(const amp_rnn &k) { return k.mode >= AMP_RNN_LSTM && (k.dtype == AMP_FLOAT16 || k.dtype == AMP_BFLOAT16); }
 
 /* Where c lies in a row; the first row of initial cells is behind the last one of steps */
 __device__ __forceinline__ int64_t rnn_cell(const amp_rnn &k) { return rnn_packs(k) ? 0 : 4 * k.h; }
@@ -59,18 +59,32 @@ __device__ __forceinline__ int64_t rnn_cell(const amp_rnn &k) { return rnn_packs
 __device__ __forceinline__ uint16_t rnn_pack(float v) { return amp_f2h(v > 0.5f ? -(1 - v) : v); }
 __device__ __forceinline__ float rnn_unpack(uint16_t v) { return v >> 15 ? 1 + amp_h2f(v) : amp_h2f(v); }
 
-/* Gate q of hidden value j in the row at x; gate 2 is a tanh */
-__device__ __forceinline__ uint16_t *rnn_half(const amp_rnn &k, const void *x, int q, int64_t j) { return (uint16_t *)((float *)x + k.h) + q * k.h + j; }
+/* Gate q in 16 bits. Gate 2 is a tanh; a GRU's last one, the state's part of it, has the tensors' dtype, as cuBLAS would have left it */
+__device__ __forceinline__ uint16_t rnn_narrow(int mode, int dtype, int q, float v)
+{
+  if (mode == AMP_RNN_GRU && q == 3) return dtype == AMP_BFLOAT16 ? amp_f2bf(v) : amp_f2h(v);
+  return q == 2 ? amp_f2h(v) : rnn_pack(v);
+}
+__device__ __forceinline__ float rnn_wide(int mode, int dtype, int q, uint16_t v)
+{
+  if (mode == AMP_RNN_GRU && q == 3) return dtype == AMP_BFLOAT16 ? amp_bf2f(v) : amp_h2f(v);
+  return q == 2 ? amp_h2f(v) : rnn_unpack(v);
+}
+
+/* Gate q of hidden value j in the row at x */
+__device__ __forceinline__ uint16_t *rnn_half(const amp_rnn &k, const void *x, int q, int64_t j)
+{
+  return (uint16_t *)((float *)x + (k.mode == AMP_RNN_LSTM ? k.h : 0)) + q * k.h + j;
+}
 template <class T> __device__ __forceinline__ T rnn_gate(const amp_rnn &k, const T *x, int q, int64_t j)
 {
   if (!rnn_packs(k)) return x[q * k.h + j];
-  const uint16_t v = *rnn_half(k, x, q, j);
-  return (T)(q == 2 ? amp_h2f(v) : rnn_unpack(v));
+  return (T)rnn_wide(k.mode, k.dtype, q, *rnn_half(k, x, q, j));
 }
 template <class T> __device__ __forceinline__ void rnn_keep_gate(const amp_rnn &k, T *x, int q, int64_t j, T v)
 {
   if (!rnn_packs(k)) x[q * k.h + j] = v;
-  else *rnn_half(k, x, q, j) = q == 2 ? amp_f2h((float)v) : rnn_pack((float)v);
+  else *rnn_half(k, x, q, j) = rnn_narrow(k.mode, k.dtype, q, (float)v);
 }
 
 /* -- A step -------------------------------------------------------------------------------------- */
@@ -149,13 +163,10 @@ template <class T> __device__ __forceinline__ void rnn_keep(const amp_rnn &k, co
   T *x = (T *)k.reserve + (s.row + i) * k.rs;
   if (k.mode == AMP_RNN_LSTM) {
     if (i >= s.old) ((T *)k.reserve)[k.rows * k.rs + i * h + j] = before; /* for the way back */
-#pragma unroll
-    for (int q = 0; q < 4; q++) rnn_keep_gate<T>(k, x, q, j, m.keep[q]);
     x[rnn_cell(k) + j] = m.c;
-  } else {
-#pragma unroll
-    for (int q = 0; q < 4; q++) if (q == 0 || k.mode == AMP_RNN_GRU) x[q * h + j] = m.keep[q];
   }
+#pragma unroll
+  for (int q = 0; q < 4; q++) if (q == 0 || k.mode >= AMP_RNN_LSTM) rnn_keep_gate<T>(k, x, q, j, m.keep[q]);
   if (i < s.last_from) return; /* not the last step of this element */
   amp_store<T>(k.hn, k.dtype, i * h + j, m.y);
   if (k.mode == AMP_RNN_LSTM) amp_store<T>(k.cn, k.dtype, i * h + j, m.c);

@@ -359,18 +359,16 @@ template <int D, int G, int MT, int SETS> __global__ void __launch_bounds__(THRE
       /* what the way back needs, in pairs of columns */
       float *r = reserve;
       reserve += on * k.rs;
+      char *gate = (char *)(r - j + (G == 4 ? h : 0)) + j * 2;
+#pragma unroll
+      for (int q = 0; q < (G == 1 ? 1 : 4); q++) {
+        if (WIDE == 4 || G == 1) *(float2 *)(r + (int64_t)q * h) = make_float2(m[0].keep[q], m[1].keep[q]);
+        else if (q == 2) *(unsigned *)(gate + (int64_t)q * h * 2) = amp_pack<false>(m[0].keep[q], m[1].keep[q]);
+        else *(unsigned *)(gate + (int64_t)q * h * 2) = (unsigned)rnn_narrow(mode, D, q, m[0].keep[q]) | (unsigned)rnn_narrow(mode, D, q, m[1].keep[q]) << 16;
+      }
       if (G == 4) {
         *(float2 *)(r + (WIDE == 2 ? 0 : 4 * h)) = make_float2(m[0].c, m[1].c);
-        char *gate = (char *)(r - j + h) + j * 2;
-#pragma unroll
-        for (int q = 0; q < 4; q++) {
-          if (WIDE == 4) *(float2 *)(r + (int64_t)q * h) = make_float2(m[0].keep[q], m[1].keep[q]);
-          else *(unsigned *)(gate + (int64_t)q * h * 2) = q == 2 ? amp_pack<false>(m[0].keep[q], m[1].keep[q]) : (unsigned)rnn_pack(m[0].keep[q]) | (unsigned)rnn_pack(m[1].keep[q]) << 16;
-        }
         if (n == 0) *(float2 *)((float *)k.reserve + k.rows * k.rs + row * k.h + j) = make_float2(before[0], before[1]);
-      } else {
-#pragma unroll
-        for (int q = 0; q < (G == 3 ? 4 : 1); q++) *(float2 *)(r + (int64_t)q * h) = make_float2(m[0].keep[q], m[1].keep[q]);
       }
       if (n == k.t - 1) {
         *(pair *)(k.hn + (row * k.h + j) * WIDE) = both;
@@ -441,16 +439,11 @@ template <int D, int G, int MT, int SETS> __global__ void __launch_bounds__(THRE
   const auto narrow = [](const void *p) { return make_uint2(*(const unsigned *)p, 0); };
   const auto two = [&](const void *p) { return WIDE == 2 ? narrow(p) : *(const uint2 *)p; };
   const auto ask = [&](bool last) {
-    if (G == 4) {
-      const char *halves = (const char *)(kept - j + h) + j * 2;
+    const char *halves = (const char *)(kept - j + (G == 4 ? h : 0)) + j * 2;
 #pragma unroll
-      for (int q = 0; q < 4; q++) gate[q] = WIDE == 2 ? narrow(halves + (int64_t)q * h * 2) : *(const uint2 *)(kept + (int64_t)q * h);
-      before = *(const uint2 *)(last ? (const float *)k.reserve + k.rows * k.rs + row * k.h + j : kept + on * k.rs + cells);
-    } else {
-#pragma unroll
-      for (int q = 0; q < (G == 3 ? 4 : 1); q++) gate[q] = *(const uint2 *)(kept + (int64_t)q * h);
-      if (G == 3) before = two(last ? k.h0 + (row * k.h + j) * WIDE : state);
-    }
+    for (int q = 0; q < (G == 1 ? 1 : 4); q++) gate[q] = WIDE == 2 && G > 1 ? narrow(halves + (int64_t)q * h * 2) : *(const uint2 *)(kept + (int64_t)q * h);
+    if (G == 4) before = *(const uint2 *)(last ? (const float *)k.reserve + k.rows * k.rs + row * k.h + j : kept + on * k.rs + cells);
+    if (G == 3) before = two(last ? k.h0 + (row * k.h + j) * WIDE : state);
     grad = !grads ? make_uint2(0, 0) : wide == 4 ? *(const uint2 *)grads : narrow(grads);
   };
   if (row >= 0 && from < k.t) {
@@ -536,19 +529,15 @@ template <int D, int G, int MT, int SETS> __global__ void __launch_bounds__(THRE
         rnn_saved<float> v = { 0, { 0, 0, 0, 0 }, 0, 0, 0 };
         v.grad = k.gydt == AMP_FLOAT32 ? full(grad) : k.gydt == AMP_FLOAT16 ? amp_h2f(half(grad)) : amp_bf2f(half(grad));
         if (n == 0 && k.gh) v.grad += amp_load<float>(k.gh, k.ghdt, row * k.h + j + e);
-        if (G == 4) {
 #pragma unroll
-          for (int q = 0; q < 4; q++) v.gate[q] = WIDE == 4 ? full(gate[q]) : q == 2 ? amp_h2f(half(gate[q])) : rnn_unpack(half(gate[q]));
+        for (int q = 0; q < (G == 1 ? 1 : 4); q++) v.gate[q] = WIDE == 4 || G == 1 ? full(gate[q]) : rnn_wide(mode, D, q, half(gate[q]));
+        if (G == 4) {
           v.cell = full(cell);
           v.before = full(before);
           v.dc = carry[e];
-        } else {
-#pragma unroll
-          for (int q = 0; q < (G == 3 ? 4 : 1); q++) v.gate[q] = full(gate[q]);
-          if (G == 3) {
-            v.before = WIDE == 4 ? full(before) : e ? K::second(*(const pair *)&before) : K::first(*(const pair *)&before);
-            v.grad += carry[e];
-          }
+        } else if (G == 3) {
+          v.before = WIDE == 4 ? full(before) : e ? K::second(*(const pair *)&before) : K::first(*(const pair *)&before);
+          v.grad += carry[e];
         }
         u[e] = rnn_back<float, K::HOW>(mode, v, prod[e]);
       }

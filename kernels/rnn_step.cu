@@ -241,17 +241,17 @@ template <bool BF> __global__ void __launch_bounds__(BACK_WARPS * 32, 1) behind_
   uint16_t half[4];
 #pragma unroll
   for (int q = 0; q < 4; q++) {
-    half[q] = raw(rnn_half(k, (const float *)k.reserve + (s.row + i) * k.rs, q, j), 0, mine && lstm);
-    x[q] = wide(k.reserve, at + q * k.h, mine && !lstm && q * k.h < k.rs);
+    half[q] = raw(rnn_half(k, (const float *)k.reserve + (s.row + i) * k.rs, q, j), 0, mine && (lstm || gru));
+    x[q] = wide(k.reserve, at, mine && !lstm && !gru && q == 0);
   }
   const uint16_t state = raw(state_row(k, s, i), j, mine && gru), gy = raw(k.gy, (s.row + i) * k.h + j, mine && k.gy != NULL);
   const uint16_t gh = raw(k.gh, e, mine && !later && k.gh != NULL), gc = raw(k.gc, e, mine && !later && k.gc != NULL);
   late l = { NULL, mine && later && (lstm || gru) ? (const float *)(lstm ? k.dc : k.carry) + e : NULL, 0, 0 };
   const float prod = sum_rows<BF>(k, s, first, col, l);
   if (!mine) return;
-  if (lstm) {
+  if (lstm || gru) {
 #pragma unroll
-    for (int q = 0; q < 4; q++) x[q] = q == 2 ? amp_h2f(half[q]) : rnn_unpack(half[q]);
+    for (int q = 0; q < 4; q++) x[q] = rnn_wide(k.mode, k.dtype, q, half[q]);
   }
   rnn_saved<float> v = { gru ? amp_of_half<BF>(state) : before, { x[0], x[1], x[2], x[3] }, cell, amp_of_half<BF>(gy) + amp_of_half<BF>(gh), amp_of_half<BF>(gc) };
   if (lstm) v.dc += l.b;

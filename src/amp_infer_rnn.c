@@ -9,10 +9,11 @@ enum { LSTM = 2, GRU = 3 }; /* of mode */
 
 static int gates_of(int64_t mode) { return mode == LSTM ? 4 : mode == GRU ? 3 : 1; }
 
-/* Values of a row of the reserve for each hidden one. A GPU keeps an LSTM's gates in 16 bits where its tensors are (kernels/rnn.cuh) */
+/* Values of a row of the reserve for each hidden one. A GPU keeps gates in 16 bits where its tensors are (kernels/rnn.cuh) */
 static int kept_of(const amp_tensor *w_hh, int64_t mode) {
-  if (mode == LSTM) return w_hh->device != AMP_CPU && amp__is_half(w_hh->dtype) ? 3 : 5;
-  return mode == GRU ? 4 : 1;
+  bool packs = w_hh->device != AMP_CPU && amp__is_half(w_hh->dtype);
+  if (mode == LSTM) return packs ? 3 : 5;
+  return mode == GRU ? packs ? 2 : 4 : 1;
 }
 
 static int want(const amp_tensor *t, const char *what, int dtype, int ndim, const int64_t *size) {
