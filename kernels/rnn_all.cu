@@ -146,9 +146,9 @@ template <bool LATE, int N, class V, class FROM, class MISSING> __device__ __for
 
 #endif
 
-/* Bytes of a value; pieces of a sum for a warp at most, forward and backward; rows a block / 16 at most */
-template <int D> struct amp_rnn_limits { enum { WIDE = 2, PIECES = 4, BACK_PIECES = 2, ROWS = 4 }; };
-template <> struct amp_rnn_limits<AMP_FLOAT32> { enum { WIDE = 4, PIECES = 2, BACK_PIECES = 1, ROWS = 2 }; };
+/* Bytes of a value; pieces of a sum for a warp at most, forward and backward; sets that 64 rows of a block are */
+template <int D> struct amp_rnn_limits { enum { WIDE = 2, PIECES = 4, BACK_PIECES = 2, SETS = 2 }; };
+template <> struct amp_rnn_limits<AMP_FLOAT32> { enum { WIDE = 4, PIECES = 2, BACK_PIECES = 1, SETS = 4 }; };
 
 #if AMP_MMA
 /* pair: two values beside each other as they lie in memory. A lane has 8 values of a row of a piece, in FETCHES times 16 bytes, and 8
@@ -267,7 +267,7 @@ template <int D, int G, int MT, int SETS> __global__ void __launch_bounds__(THRE
     }
   }
   /* The sets' rows are other warps': a thread finishes two values of one set */
-  const int mine = SETS == 2 ? threadIdx.x / (THREADS / 2) : 0, place = threadIdx.x % (THREADS / SETS), r = place >> 2;
+  const int mine = threadIdx.x / (THREADS / SETS), place = threadIdx.x % (THREADS / SETS), r = place >> 2;
   const int64_t row = r < MT * 16 && first + mine * (MT * 16) + r < k.n ? first + mine * (MT * 16) + r : -1; /* < 0: none */
   const int64_t start = begin * k.n + (row < 0 ? 0 : row);
   const char *input = k.xg + (start * k.g + j) * WIDE;
@@ -282,24 +282,26 @@ template <int D, int G, int MT, int SETS> __global__ void __launch_bounds__(THRE
   const amp_rnn_step initial = { 0, 0, begin * k.n - on, from ? k.n : 0, 0, 0, 0, 0 }; /* as far as rnn_before asks */
 #pragma unroll
   for (int e = 0; e < 2; e++) before[e] = row < 0 ? 0.f : rnn_before<float>(k, initial, row, j + e);
-  unsigned lead[SETS][TILES]; /* where this lane's values begin among the states; rows that are not there: any other */
+  /* where this lane's values begin among the states; rows that are not there: any other. Of two sets they are kept */
+  const auto lead = [&](int set, int e) {
+    const int64_t i = first + set * (MT * 16) + g + e * 8;
+    return (unsigned)(((i < k.n ? i : k.n - 1) * k.h + warp * d.pieces * PIECE + t * 8) * WIDE);
+  };
+  unsigned kept[2][TILES];
 #pragma unroll
-  for (int set = 0; set < SETS; set++) {
-#pragma unroll
-    for (int e = 0; e < TILES; e++) {
-      const int64_t i = first + set * (MT * 16) + g + e * 8;
-      lead[set][e] = (unsigned)(((i < k.n ? i : k.n - 1) * k.h + warp * d.pieces * PIECE + t * 8) * WIDE);
-    }
+  for (int e = 0; e < TILES; e++) {
+    kept[0][e] = lead(0, e);
+    kept[1][e] = lead(1, e);
   }
   const char *states = from == 0 ? k.h0 : k.y + (begin * k.n - on) * k.h * WIDE;
 
   for (int64_t n = from; n < to; n++) {
 #pragma unroll 1
-    for (int set = 0; set < SETS; set++) { /* one piece of code for both, which then stays in the instruction cache */
+    for (int set = 0; set < SETS; set++) { /* one piece of code for all, which then stays in the instruction cache */
       uint4 a[PIECES * TILES * F];
       const char *at[TILES];
 #pragma unroll
-      for (int e = 0; e < TILES; e++) at[e] = states + (SETS == 1 || set == 0 ? lead[0][e] : lead[SETS - 1][e]);
+      for (int e = 0; e < TILES; e++) at[e] = states + (SETS > 2 ? lead(set, e) : SETS == 1 || set == 0 ? kept[0][e] : kept[1][e]);
       gather<SETS == 1>(a, [&](int e) -> const char * { return e / (TILES * F) < here ? at[e / F % TILES] + e / (TILES * F) * (PIECE * WIDE) + e % F * 16 : NULL; },
                         [&](const uint4 &v) { return n > from && absent(v); });
       float acc[MT][G][4];
@@ -322,7 +324,7 @@ template <int D, int G, int MT, int SETS> __global__ void __launch_bounds__(THRE
         }
       }
       /* the half of the memory that was not used last: who still reads the other is not disturbed */
-      float *part = memory + (SETS == 2 ? set : (int)n & 1) * (WARPS * G * SIZE);
+      float *part = memory + (SETS > 1 ? set : (int)n & 1) * (WARPS * G * SIZE);
 #pragma unroll
       for (int m = 0; m < MT; m++) {
 #pragma unroll
@@ -412,19 +414,20 @@ template <int D, int G, int MT, int SETS> __global__ void __launch_bounds__(THRE
     for (int q = 0; q < BACK_COLS / 8; q++) w[p][q] = p < here ? K::apart(k.w + (place[p] * k.h + col + q * 8 + g) * WIDE, k.h) : K::none();
   }
   /* The sets' rows are other warps': a thread finishes two columns, from j on, of a row of one set */
-  const int mine = SETS == 2 ? threadIdx.x / (THREADS / 2) : 0, v = threadIdx.x % (THREADS / SETS) * 2, mark = part * (SIZE / d.parts) + v;
+  const int mine = threadIdx.x / (THREADS / SETS), v = threadIdx.x % (THREADS / SETS) * 2, mark = part * (SIZE / d.parts) + v;
   const int64_t i = first + mine * (MT * 16) + mark / BACK_COLS, j = col + mark % BACK_COLS, row = v < SIZE / d.parts && i < k.n ? i : -1; /* < 0: none */
   const int whole = d.parts * SIZE; /* a set's sums */
   const float *theirs = d.sums + (tile * SETS + mine) * whole + mark;
   float *ours = d.sums + tile * SETS * whole + part * SIZE + threadIdx.x * 4;
-  unsigned lead[SETS][TILES]; /* where this lane's rows begin among the gates' gradients; rows that are not there: any other */
+  const auto lead = [&](int set, int e) { /* where this lane's rows begin among the gates' gradients; rows that are not there: any other */
+    const int64_t r = first + set * (MT * 16) + g + e * 8;
+    return (unsigned)((r < k.n ? r : k.n - 1) * k.g * WIDE);
+  };
+  unsigned leads[2][TILES];
 #pragma unroll
-  for (int set = 0; set < SETS; set++) {
-#pragma unroll
-    for (int e = 0; e < TILES; e++) {
-      const int64_t r = first + set * (MT * 16) + g + e * 8;
-      lead[set][e] = (unsigned)((r < k.n ? r : k.n - 1) * k.g * WIDE);
-    }
+  for (int e = 0; e < TILES; e++) {
+    leads[0][e] = lead(0, e);
+    leads[1][e] = lead(1, e);
   }
   /* What a step needs of two hidden values, as it lies in memory, asked for a step ahead; the cell before is the next step's cell.
   ** carry: what goes from step to step beside the product: of cells (LSTM), of states (GRU) */
@@ -467,9 +470,9 @@ template <int D, int G, int MT, int SETS> __global__ void __launch_bounds__(THRE
         uint4 a[PIECES * TILES * F];
         const char *at[PIECES * TILES];
 #pragma unroll
-        for (int e = 0; e < PIECES * TILES; e++) at[e] = later + (SETS == 1 || set == 0 ? lead[0][e % TILES] : lead[SETS - 1][e % TILES]) + place[e / TILES] * WIDE;
+        for (int e = 0; e < PIECES * TILES; e++) at[e] = later + (SETS > 2 ? lead(set, e % TILES) : SETS == 1 || set == 0 ? leads[0][e % TILES] : leads[1][e % TILES]) + place[e / TILES] * WIDE;
         gather<SETS == 1>(a, [&](int e) -> const char * { return e / (TILES * F) < here ? at[e / F] + e % F * 16 : NULL; }, [&](const uint4 &v) { return n > from && absent(v); });
-        float *part_sums = memory + (SETS == 2 ? set : (int)n & 1) * (WARPS * ROWS);
+        float *part_sums = memory + (SETS > 1 ? set : (int)n & 1) * (WARPS * ROWS);
 #pragma unroll
         for (int m = 0; m < MT; m++) {
           float acc[BACK_COLS / 8][4];
@@ -582,19 +585,20 @@ static bool shared_fits(size_t bytes) { return amp__cuda_here()->shared >= bytes
 static int gates_of(const amp_rnn *k) { return (int)(k->g / k->h); }
 static int64_t tiles_of(const amp_rnn *k, int rows) { return (k->n + rows * 16 - 1) / (rows * 16); }
 static int32_t pieces_of(int64_t sum) { return (int32_t)((sum + PIECE * WARPS - 1) / (PIECE * WARPS)); }
-static int set_of(int rows) { return rows == 4 ? 2 : 1; } /* rows of a set / 16 */
-static size_t ahead_shared(const amp_rnn *k, int rows) { return sizeof(float) * 2 * WARPS * (size_t)gates_of(k) * (size_t)set_of(rows) * 16 * COLS; }
-static size_t behind_shared(int rows) { return sizeof(float) * 2 * WARPS * (size_t)set_of(rows) * 16 * PITCH; }
-
 static int most_of(const amp_rnn *k, int narrow, int wide) { return k->dtype == AMP_FLOAT32 ? wide : narrow; }
 #define MOST(k, what) most_of(k, amp_rnn_limits<AMP_FLOAT16>::what, amp_rnn_limits<AMP_FLOAT32>::what)
+static int sets_of(const amp_rnn *k, int rows) { return rows == 4 ? MOST(k, SETS) : rows; }
+/* Sums of every set, of a single one twice */
+static size_t rows_kept(const amp_rnn *k, int rows) { return (size_t)(rows / sets_of(k, rows) * 16 * (sets_of(k, rows) > 1 ? sets_of(k, rows) : 2)); }
+static size_t ahead_shared(const amp_rnn *k, int rows) { return sizeof(float) * WARPS * (size_t)gates_of(k) * rows_kept(k, rows) * COLS; }
+static size_t behind_shared(const amp_rnn *k, int rows) { return sizeof(float) * WARPS * rows_kept(k, rows) * PITCH; }
 
 /* The fewest rows a block with which all are on the card at once: false: there are none */
 static bool share_ahead(const amp_rnn *k, amp_rnn_share *d)
 {
   memset((void *)d, 0, sizeof *d);
   if (k->h % PIECE || (d->pieces = pieces_of(k->h)) > MOST(k, PIECES)) return false;
-  for (d->rows = 1; d->rows <= MOST(k, ROWS); d->rows *= 2)
+  for (d->rows = 1; d->rows <= 4; d->rows *= 2)
     if (k->h / COLS * tiles_of(k, d->rows) <= room_of()) return shared_fits(ahead_shared(k, d->rows));
   return false;
 }
@@ -604,11 +608,11 @@ static bool share_behind(const amp_rnn *k, amp_rnn_share *d)
 {
   memset((void *)d, 0, sizeof *d);
   if (k->h % BACK_COLS) return false;
-  for (d->rows = 1; d->rows <= MOST(k, ROWS); d->rows *= 2) {
+  for (d->rows = 1; d->rows <= 4; d->rows *= 2) {
     for (d->parts = d->rows == 1 ? 2 : 2 * d->rows; d->parts <= 8; d->parts *= 2) if (k->h % (PIECE * d->parts) == 0 && pieces_of(k->g / d->parts) <= MOST(k, BACK_PIECES)) break;
     if (d->parts > 8) return false;
     d->pieces = pieces_of(k->g / d->parts);
-    if (k->h / BACK_COLS * d->parts * tiles_of(k, d->rows) <= room_of()) return shared_fits(behind_shared(d->rows));
+    if (k->h / BACK_COLS * d->parts * tiles_of(k, d->rows) <= room_of()) return shared_fits(behind_shared(k, d->rows));
   }
   return false;
 }
@@ -632,19 +636,19 @@ template <int D, int G, int MT, int SETS> static int behind_of(const amp_rnn *k,
 #ifdef AMP_EMULATED
   for (int64_t n = 0; n <= k->t; n++) {
     const bool apart = n > 0;
-    if (apart) AMP_LAUNCH((behind_all<D, G, MT, SETS>), grid, THREADS, behind_shared(MT * SETS), *k, *d, dh0, n, n + 1, 1);
-    AMP_LAUNCH((behind_all<D, G, MT, SETS>), grid, THREADS, behind_shared(MT * SETS), *k, *d, dh0, n, n + 1, apart ? 2 : 3);
+    if (apart) AMP_LAUNCH((behind_all<D, G, MT, SETS>), grid, THREADS, behind_shared(k, MT * SETS), *k, *d, dh0, n, n + 1, 1);
+    AMP_LAUNCH((behind_all<D, G, MT, SETS>), grid, THREADS, behind_shared(k, MT * SETS), *k, *d, dh0, n, n + 1, apart ? 2 : 3);
   }
   return 0;
 #else
-  return amp_launch_together(behind_all<D, G, MT, SETS>, grid, THREADS, behind_shared(MT * SETS), *k, *d, dh0, (int64_t)0, k->t + 1, 3);
+  return amp_launch_together(behind_all<D, G, MT, SETS>, grid, THREADS, behind_shared(k, MT * SETS), *k, *d, dh0, (int64_t)0, k->t + 1, 3);
 #endif
 }
 
 template <int D, int G> static int ahead_rows(const amp_rnn *k, const amp_rnn_share *d)
 {
-  if constexpr (amp_rnn_limits<D>::ROWS == 4) if (d->rows == 4) return ahead_of<D, G, 2, 2>(k, d);
-  return d->rows == 1 ? ahead_of<D, G, 1, 1>(k, d) : ahead_of<D, G, 1, 2>(k, d);
+  constexpr int SETS = amp_rnn_limits<D>::SETS;
+  return d->rows == 1 ? ahead_of<D, G, 1, 1>(k, d) : d->rows == 2 ? ahead_of<D, G, 1, 2>(k, d) : ahead_of<D, G, 4 / SETS, SETS>(k, d);
 }
 
 template <int D> static int ahead_gates(const amp_rnn *k, const amp_rnn_share *d)
@@ -654,8 +658,8 @@ template <int D> static int ahead_gates(const amp_rnn *k, const amp_rnn_share *d
 
 template <int D, int G> static int behind_rows(const amp_rnn *k, const amp_rnn_share *d, char *dh0)
 {
-  if constexpr (amp_rnn_limits<D>::ROWS == 4) if (d->rows == 4) return behind_of<D, G, 2, 2>(k, d, dh0);
-  return d->rows == 1 ? behind_of<D, G, 1, 1>(k, d, dh0) : behind_of<D, G, 1, 2>(k, d, dh0);
+  constexpr int SETS = amp_rnn_limits<D>::SETS;
+  return d->rows == 1 ? behind_of<D, G, 1, 1>(k, d, dh0) : d->rows == 2 ? behind_of<D, G, 1, 2>(k, d, dh0) : behind_of<D, G, 4 / SETS, SETS>(k, d, dh0);
 }
 
 template <int D> static int behind_gates(const amp_rnn *k, const amp_rnn_share *d, char *dh0)

@@ -174,9 +174,9 @@ if not small then
     case { kind = kind, t = 6, b = 300, i = 512, h = 512 }
     case { kind = kind, t = 16, b = 61, i = 64, h = 1024, bi = true, all = true, dtypes = { 'float16', 'bfloat16' } }
     case { kind = kind, t = 100, b = 16, i = 64, h = 256, bi = true, all = true }
-    case { kind = kind, t = 9, b = 128, i = 64, h = 512, all = true, dtypes = { 'float16' } }
+    case { kind = kind, t = 9, b = 128, i = 64, h = 512, all = true, dtypes = { 'float16', 'float32' } }
     case { kind = kind, t = 9, b = 48, i = 64, h = 384, bi = true, all = true, dtypes = { 'float16', 'float32' } }
-    case { kind = kind, t = 9, b = 70, i = 64, h = 512, results = true, all = true, dtypes = { 'float16' } }
+    case { kind = kind, t = 9, b = 70, i = 64, h = 512, results = true, all = true, dtypes = { 'float16', 'float32' } }
     case { kind = kind .. 'Cell', t = 16, b = 64, i = 512, h = 512 }
   end
 end
