@@ -7,9 +7,8 @@
 ** All blocks are on the card at once (a cooperative launch). No block says that it has
 ** got to somewhere: a value says so itself. States and gradients are filled with ABSENT
 ** before, a bit pattern that no conversion and no sum makes, and read until they are
-** something else; an exchanged sum's last bit says of which step it is (an infinite one
-** may so become NaN). So nothing need be ordered, and a step takes one way to the L2
-** cache and back.
+** something else; an exchanged sum's last bit says of which step it is. So nothing need
+** be ordered, and a step takes one way to the L2 cache and back.
 **
 ** Forward a block has 8 hidden values, all their gates and the whole sum, which its warps
 ** share out. Backward the sum is gates times longer: a block has 64 columns of the
@@ -20,6 +19,7 @@
 ** two such values the smallest is left out, some 2^-23 of the whole. Eight products are
 ** added up by the tensor core, which cuts off what is behind the last bit, and such sums
 ** by additions that round: as exact as additions of all (Ootomo and Yokota, 2022).
+** Products of an infinite value may be NaN.
 **
 ** On the emulator, where blocks run one after the other, each step is a launch of its own.
 */
@@ -516,8 +516,8 @@ template <int D, int G, int MT, int SETS> __global__ void __launch_bounds__(THRE
         gather<true>(p, [&](int q) { return q < d.parts ? (const char *)(theirs + turn + q * SIZE) : NULL; }, [&](const uint2 &v) { return ((v.x ^ bit) | (v.y ^ bit)) & 1; });
 #pragma unroll
         for (int q = 0; q < 8; q++) {
-          prod[0] += __uint_as_float(p[q].x);
-          prod[1] += __uint_as_float(p[q].y);
+          prod[0] += __uint_as_float(p[q].x & ~1u); /* an infinite one with a bit would be a NaN */
+          prod[1] += __uint_as_float(p[q].y & ~1u);
         }
       }
       if (n == k.t) {

@@ -55,7 +55,9 @@ for _, kind in ipairs { 'GRU', 'RNN' } do
 end
 recurrent('LSTM', 'fp32', 1, 256, 16, 128)
 recurrent('LSTM', 'fp32', 2, 512, 64, 64)
+recurrent('LSTM', 'fp32', 2, 512, 128, 64)
 recurrent('LSTM', 'fp32', 2, 1024, 64, 64)
+for _, kind in ipairs { 'GRU', 'RNN' } do recurrent(kind, 'fp32', 2, 512, 64, 64) end
 
 for _, r in ipairs(rows) do
   r.eager.theirs = r.eager.theirs or { 'default', 'fused' }
