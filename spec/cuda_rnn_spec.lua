@@ -72,4 +72,26 @@ y:sum():backward()
       assert.same({ ahead = 0, behind = 0, ahead_step = 0, behind_step = 0 }, taken(0, kind, 'float32'))
     end
   end)
+  case('an infinite gradient stays infinite on its way through the steps, as on the CPU', function()
+    local out = child([[
+local core, nn = require 'amp.ffi', amp.nn
+local state = nn.RNN(16, 64, { nonlinearity = 'relu' }):to('float16'):state_dict()
+for name, t in pairs(state) do state[name] = t:abs() + 0.01 end
+local x, h, g = amp.rand(3, 4, 16):to 'float16', amp.rand(1, 4, 64):to 'float16', amp.zeros(3, 4, 64):to 'float16'
+g[3][2][5] = 1 / 0
+local function infinite(device)
+  local net = nn.RNN(16, 64, { nonlinearity = 'relu' }):to('float16'):to(device)
+  net:load_state_dict(state)
+  local h0 = h:to(device):clone():requires_grad_(true)
+  net(x:to(device), h0):backward(g:to(device))
+  return amp.isinf(h0.grad:cpu():to 'float32'):sum():item()
+end
+print('cpu', infinite 'cpu')
+for way = 0, 3 do
+  assert(core.C.amp_device_set(core.S, 1, 'rnn', way) >= 0)
+  print(way, infinite 'cuda')
+end
+]])
+    assert.truthy(out:find('cpu\t64\n0\t64\n1\t64\n2\t64\n3\t64', 1, true), out)
+  end)
 end)
