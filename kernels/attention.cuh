@@ -135,6 +135,13 @@ template <int D, int MT, bool BF> __device__ __forceinline__ void amp_tile_store
     if (r0 + i < n && column * 8 < size) *(uint4 *)(p + (int64_t)(r0 + i) * stride + column * 8) = *(const uint4 *)(tile + i * t::PITCH + column * 16);
 }
 
+/* A mask's value in units of log2: what is finite stays so */
+__device__ __forceinline__ float amp_mask_word(float m)
+{
+  const float v = m * 1.44269504f;
+  return v == -INFINITY && m > -INFINITY ? -3.402823466e38f : v;
+}
+
 /* f(word), word(i, j, s) being score s of query i and key j in units of log2 with the mask's word on it; what mask it is is asked once */
 template <bool BF, class F> __device__ __forceinline__ void amp_flash_by_mask(const amp_flash &k, int64_t mat, F f)
 {
@@ -147,10 +154,10 @@ template <bool BF, class F> __device__ __forceinline__ void amp_flash_by_mask(co
     f([=](int i, int j, float s) { return m[i * row + j * column] ? s * c : -INFINITY; });
   } else if (k.mask_dtype == AMP_FLOAT32) {
     const float *m = (const float *)p + mat;
-    f([=](int i, int j, float s) { return s * c + m[i * row + j * column] * 1.44269504f; });
+    f([=](int i, int j, float s) { return s * c + amp_mask_word(m[i * row + j * column]); });
   } else { /* the dtype of queries */
     const uint16_t *m = (const uint16_t *)p + mat;
-    f([=](int i, int j, float s) { return s * c + amp_of_half<BF>(m[i * row + j * column]) * 1.44269504f; });
+    f([=](int i, int j, float s) { return s * c + amp_mask_word(amp_of_half<BF>(m[i * row + j * column])); });
   }
 }
 #endif

@@ -36,7 +36,7 @@ __global__ void __launch_bounds__(256) numbers(const __grid_constant__ amp_flash
     for (int d = lanes / 2; d > 0; d >>= 1) s += __shfl_xor_sync(0xffffffffu, s, d);
     if (r < rows && c == 0) {
       float l = there ? lse[(int64_t)b * k.length + i] : -INFINITY;
-      k.lse2[r] = l == -INFINITY ? INFINITY : l * 1.44269504f;
+      k.lse2[r] = l == -INFINITY ? INFINITY : amp_mask_word(l);
       k.delta[r] = s * k.scale;
     }
   }

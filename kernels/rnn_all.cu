@@ -19,7 +19,6 @@
 ** two such values the smallest is left out, some 2^-23 of the whole. Eight products are
 ** added up by the tensor core, which cuts off what is behind the last bit, and such sums
 ** by additions that round: as exact as additions of all (Ootomo and Yokota, 2022).
-** Products of an infinite value may be NaN.
 **
 ** On the emulator, where blocks run one after the other, each step is a launch of its own.
 */
@@ -179,12 +178,12 @@ template <> struct kind<AMP_FLOAT32> : amp_rnn_limits<AMP_FLOAT32> {
   static __device__ __forceinline__ pair pack(float a, float b) { return make_uint2(__float_as_uint(a), __float_as_uint(b)); }
   static __device__ __forceinline__ float first(pair v) { return __uint_as_float(v.x); }
   static __device__ __forceinline__ float second(pair v) { return __uint_as_float(v.y); }
-  /* Rounded to a mantissa of 11 bits, and the rest */
+  /* The first 11 bits of the mantissa, and the rest rounded to as many (a tensor core looks at no more); of what is not finite: 0 */
   static __device__ __forceinline__ void split(unsigned v, unsigned &high, unsigned &low)
   {
     const float x = __uint_as_float(v);
-    high = (v + 0x1000u) & ~0x1fffu;
-    low = fabsf(x) == INFINITY ? 0u : __float_as_uint(x - __uint_as_float(high));
+    high = v & ~0x1fffu;
+    low = fabsf(x) < INFINITY ? __float_as_uint(x - __uint_as_float(high)) + 0x1000u : 0u;
   }
   static __device__ __forceinline__ weights beside(const char *p) { return apart(p, 1); }
   static __device__ __forceinline__ weights apart(const char *p, int64_t by)
@@ -205,6 +204,7 @@ template <> struct kind<AMP_FLOAT32> : amp_rnn_limits<AMP_FLOAT32> {
   {
     const unsigned a[8] = { u[0].x, u[0].y, u[0].z, u[0].w, u[1].x, u[1].y, u[1].z, u[1].w };
     const unsigned b[8] = { v[0].x, v[0].y, v[0].z, v[0].w, v[1].x, v[1].y, v[1].z, v[1].w };
+    float rest[4] = { 0, 0, 0, 0 };
 #pragma unroll
     for (int i = 0; i < 8; i += 2) {
       unsigned high[4], low[4];
@@ -214,12 +214,14 @@ template <> struct kind<AMP_FLOAT32> : amp_rnn_limits<AMP_FLOAT32> {
         split(a[i + e], high[2 * e], low[2 * e]);
         split(b[i + e], high[2 * e + 1], low[2 * e + 1]);
       }
-      amp_mma_tf32(sum, low, w.high[i], w.high[i + 1]);
-      amp_mma_tf32(sum, high, w.low[i], w.low[i + 1]);
       amp_mma_tf32(sum, high, w.high[i], w.high[i + 1]);
+      amp_mma_tf32(rest, low, w.high[i], w.high[i + 1]);
+      amp_mma_tf32(rest, high, w.low[i], w.low[i + 1]);
 #pragma unroll
       for (int e = 0; e < 4; e++) c[e] += sum[e];
     }
+#pragma unroll
+    for (int e = 0; e < 4; e++) c[e] += fabsf(rest[e]) < INFINITY ? rest[e] : 0.f; /* an infinite value times a rest of 0 is NaN */
   }
 };
 

@@ -94,4 +94,42 @@ end
 ]])
     assert.truthy(out:find('cpu\t64\n0\t64\n1\t64\n2\t64\n3\t64', 1, true), out)
   end)
+  case('float32 layers give what is finite on the CPU where a state or a weight is infinite or nearly so', function()
+    local out = child([[
+local nn, inf, most = amp.nn, 1 / 0, 3.4028234e38
+for _, c in ipairs { { 'LSTM', inf }, { 'LSTM', most }, { 'LSTM', nil, most }, { 'RNN', nil, inf }, { 'GRU', inf } } do
+  local kind, state, weight = c[1], c[2], c[3]
+  for _, device in ipairs { 'cpu', 'cuda' } do
+    amp.manual_seed(1)
+    local net, x, h = nn[kind](64, 64), amp.rand(3, 3, 64) - 0.5, amp.rand(1, 3, 64) - 0.5
+    if state then h[1][1][1] = state end
+    if weight then amp.no_grad(function() net.weight_hh_l0[1][1] = weight end) end
+    net:to(device)
+    local first = kind == 'LSTM' and { h:to(device), amp.zeros(1, 3, 64, { device = device }) } or h:to(device)
+    print(kind, device, amp.isnan((net(x:to(device), first)):detach():cpu()):sum():item())
+  end
+end
+]])
+    local n = 0
+    for kind, there, here in out:gmatch '(%w+)\tcpu\t(%d+)\n%w+\tcuda\t(%d+)' do
+      n = n + 1
+      assert.equal(there, here, kind)
+    end
+    assert.equal(5, n, out)
+  end)
+  case('gradients of a loss that is masked wholly are zeros, exactly', function()
+    local out = child([[
+local nn = amp.nn
+for _, kind in ipairs { 'LSTM', 'GRU', 'RNN' } do
+  local net = nn[kind](64, 64):to 'cuda'
+  local h = (amp.rand(1, 3, 64) - 0.5):to('cuda'):requires_grad_(true)
+  local y = (net((amp.rand(4, 3, 64) - 0.5):to 'cuda', kind == 'LSTM' and { h, amp.zeros(1, 3, 64, { device = 'cuda' }) } or h));
+  (y * 0):sum():backward()
+  local other = h.grad:ne(0):sum():item()
+  for _, p in ipairs(net:parameters()) do other = other + p.grad:ne(0):sum():item() end
+  print('others', other)
+end
+]])
+    assert.equal(3, select(2, out:gsub('others\t0\n', '')), out)
+  end)
 end)
