@@ -36,6 +36,52 @@ describe('?Name', function()
     local text = help.text 'LayerNorm'
     assert.is_not_nil(text:find('bias = true, elementwise_affine = true, eps = 1e-05', 1, true), text)
   end)
+  it('shows every option of amp.autocast, and the defaults as they are', function()
+    local ok, e = pcall(amp.autocast, { zzz = 1 }, function() end)
+    assert.is_false(ok)
+    local list = {}
+    for k in tostring(e):match '%(there are (.-)%)':gmatch '[%w_]+' do list[#list + 1] = k end
+    table.sort(list)
+    assert.equal(table.concat(list, ', '), shown(amp.autocast))
+    assert.equal(table.concat(list, ', '), shown(amp.autocast.wrap))
+    assert.is_true(calls.options(amp.autocast).enabled.default)
+    assert.equal(2000, calls.options(amp.GradScaler).growth_interval.default)
+  end)
+  it('shows every option of each schedule', function()
+    local opt = amp.optim.SGD { amp.ones(1):requires_grad_() }
+    local n = 0
+    for k in pairs(names.members(amp.optim.lr_scheduler)) do
+      local known = k:find '^%u' and taken(function() return amp.optim.lr_scheduler[k](opt, { zzz = 1 }) end)
+      if known then
+        n = n + 1
+        assert.equal(known, shown(amp.optim.lr_scheduler[k]), k)
+      end
+    end
+    assert.is_true(n >= 12, n .. ' schedules were looked at')
+  end)
+  it('shows every option of LARC and LBFGS', function()
+    local opt = amp.optim.SGD { amp.ones(1):requires_grad_() }
+    assert.equal(taken(function() amp.optim.LARC(opt, { zzz = 1 }) end), shown(amp.optim.LARC))
+    local ok, e = pcall(amp.optim.LBFGS, { amp.ones(1):requires_grad_() }, { zzz = 1 })
+    assert.is_false(ok)
+    local list = tostring(e):match '%(there are (.-)%)':gsub('params, ', '')
+    assert.equal(list, shown(amp.optim.LBFGS))
+  end)
+  it('shows the options of every optimizer that a trainer makes, and none that all of them refuse', function()
+    local w, options = amp.ones(2):requires_grad_(), calls.options(amp.optim.Trainer)
+    local of = {}
+    for _, name in ipairs { 'SGD', 'Adam', 'AdamW', 'RMSprop', 'Adagrad', 'LAMB' } do
+      for k, default in pairs(amp.optim[name].defaults) do
+        assert.is_not_nil(options[k], name .. ' ' .. k)
+        of[k] = of[k] or { name, default }
+      end
+    end
+    for k, o in pairs(options) do
+      local made, e = pcall(amp.optim.Trainer, { w }, of[k] and of[k][1]:lower() or 'sgd', { [k] = of[k] and of[k][2] or o.default })
+      assert.is_true(made, k .. ': ' .. tostring(e))
+      assert.is_true(of[k] ~= nil or ('name rescale_grad kvstore update_on_kvstore multi_precision'):find(k, 1, true) ~= nil, k)
+    end
+  end)
   it('shows no option that an optimizer refuses', function()
     local w = amp.ones(2):requires_grad_()
     for k in pairs(names.members(amp.optim)) do
@@ -45,6 +91,22 @@ describe('?Name', function()
         assert.is_true(ok or not tostring(e):find 'unknown option', k .. ': ' .. tostring(e))
       end
     end
+  end)
+end)
+
+describe('the reference and the stub for editors', function()
+  it('show options of what can be called as the prompt does', function()
+    local page, stub = H.read(H.root .. '/examples/guide/reference.md'), H.read(H.root .. '/examples/guide/amp.meta.lua')
+    for _, piece in ipairs { '`amp.autocast({cache_enabled = true, device, dtype, enabled = true, verbose}, fn, ...)`',
+      '`amp.optim.LARC(optimizer, {clip = true, eps = 1e-08, trust_coefficient = 0.02})`', 'line_search_fn, lr = 1, max_eval',
+      '`amp.optim.lr_scheduler.StepLR(opt, {gamma = 0.1, step_size})`' } do
+      assert.is_not_nil(page:find(piece, 1, true), piece)
+    end
+    for _, piece in ipairs { '---@overload fun(fn: function, ...: any): any\n', '---@overload fun(options: {cache_enabled?: boolean, device?: string, ',
+      'function amp.optim.LARC(optimizer, options) end', 'trust_coefficient?: number}', 'line_search_fn?: any' } do
+      assert.is_not_nil(stub:find(piece, 1, true), piece)
+    end
+    assert.is_nil(stub:find('...?:', 1, true))
   end)
 end)
 

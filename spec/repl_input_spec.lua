@@ -99,6 +99,52 @@ describe('amp reading from a pipe', function()
     assert.is_truthy(err:find("global 'qqqq' (a nil value)\n", 1, true), err)
     assert.is_truthy(err:find("did you mean 'alpha'?", 1, true), err)
   end)
+  it('says of a field that is not there what may have been meant, or where to look', function()
+    local _, err = pipe [[
+amp.sotfmax(1)
+amp.optm.SGD()
+amp.qqqqqq()
+amp.cuda.is_avialable()
+net = amp.nn.Linear(2, 3)
+net:paramters()
+mine = setmetatable({alpha = function() end}, {__index = function(_, k) print 'called' end})
+mine.alhpa()
+function later() return amp.nothing.here end
+later()
+]]
+    for _, piece in ipairs { "'sotfmax' (a nil value), did you mean 'softmax'?", "'optm' (a nil value), did you mean 'optim'?",
+      "'qqqqqq' (a nil value); ?amp lists what it has", "'is_avialable' (a nil value), did you mean 'is_available'?",
+      "'paramters' (a nil value), did you mean 'parameters'?", "'alhpa' (a nil value), did you mean 'alpha'?" } do
+      assert.is_truthy(err:find(piece, 1, true), err .. '\nlacks ' .. piece)
+    end
+  end)
+  it('shows a part or a class of amp in a line that names its help', function()
+    local out = pipe [[
+amp
+amp.nn
+amp.data
+amp.nn.functional
+{amp.optim.LARC}
+amp.optim.SGD
+amp.optim.lr_scheduler.StepLR
+amp.autocast
+amp.Tensor
+]]
+    assert.equal('amp (?amp lists what it has)\namp.nn (?nn lists what it has)\namp.data (?data lists what it has)\n'
+      .. 'amp.nn.functional (?nn.functional lists what it has)\n{amp.optim.LARC (?optim.LARC explains it)}\n'
+      .. 'amp.optim.SGD (?optim.SGD explains it)\namp.optim.lr_scheduler.StepLR (?optim.lr_scheduler.StepLR explains it)\n'
+      .. 'amp.autocast (?autocast explains it)\namp.Tensor (?Tensor lists what it has)\n', out)
+  end)
+  it('lists every variable of the session with :who, those of a script before it and those of before the first command', function()
+    local script = H.tmp 'globals.lua'
+    H.write(script, 'of_script = 4\nlocal own = 5\n')
+    local out = pipe('x = 1\nlocal y = 2\nfunction f() end\n:who\nz = 3\n:who\n')
+    assert.is_truthy(out:find('^f +function: input 3:1\nx +1\ny +2\nf +function: input 3:1\nx +1\ny +2\nz +3\n$'), out)
+    out = pipe(':who\n')
+    assert.equal('nothing yet\n', out)
+    out = pipe(':who\n', "-i '" .. script .. "'")
+    assert.equal('of_script  4\nown        5\n', out)
+  end)
   it('compiles inputs when asked', function()
     local out = pipe ':jit\n:jit on\n:jit\nfor i = 1, 10 do x = i end\nx\n:jit off\n'
     assert.equal('off\non\n10\n', out)
@@ -213,6 +259,25 @@ describe('completion', function()
     assert.is_true(words('amp.nn.HuberLoss{del').delta)
     assert.is_nil(next((words 'amp.optim.SGD(net:parameters(), {lr = zzz')))
   end)
+  it('knows options that stand in comments: of amp.autocast, of optimizers by name and around others', function()
+    for _, name in ipairs { 'dtype', 'enabled', 'device', 'cache_enabled', 'verbose' } do
+      assert.is_true(words('amp.autocast({')[name], name)
+      assert.is_true(words('amp.autocast.wrap(f, {')[name], name)
+    end
+    assert.is_true(words('amp.optim.LARC(opt, {tr').trust_coefficient)
+    local set = words('amp.optim.Trainer(p, "sgd", {')
+    for _, name in ipairs { 'lr', 'momentum', 'name', 'rescale_grad' } do assert.is_true(set[name], name) end
+    for _, name in ipairs { 'more', 'what', 'given', 'params' } do assert.is_nil(set[name], name) end
+    set = words('amp.optim.LBFGS(p, {')
+    assert.is_true(set.max_eval and set.line_search_fn)
+    assert.is_nil(words('amp.data.DataLoader(set, {').dataset)
+  end)
+  it('knows methods of what a class makes', function()
+    assert.is_true(words('?GradManager:rec').record)
+    assert.is_true(words('?optim.SGD:st').step)
+    eval.set('larc', amp.optim.LARC(amp.optim.SGD({ amp.ones(1):requires_grad_() })))
+    assert.is_true(words('larc:st').step)
+  end)
   it('knows files in quotes', function()
     os.execute("mkdir -p '" .. H.tmp 'files/sub' .. "'")
     H.write(H.tmp 'files/one.npy', '')
@@ -278,6 +343,65 @@ describe('help', function()
     require('amp.repl.eval').set('net', amp.nn.Linear(2, 3))
     has('net', 'nn.Linear')
     has('net:parameters', 'All parameters of the module')
+  end)
+  it('writes a method as it is called: after a colon, without itself among the arguments', function()
+    local set = require('amp.repl.eval').set
+    local net = amp.nn.Linear(2, 3)
+    set('x', amp.ones(2))
+    set('net', net)
+    set('opt', amp.optim.SGD(net:parameters()))
+    set('gm', amp.GradManager())
+    set('sc', amp.GradScaler())
+    set('tr', amp.optim.Trainer(net:parameters(), 'sgd'))
+    set('list', { amp.ones(2) })
+    H.write(H.tmp 'methods.lua', 'Own = {}\nfunction Own:method(a, b) end\nfunction Own.plain(a) end\nfunction of_self(self) end\n')
+    dofile(H.tmp 'methods.lua')
+    set('Own', rawget(_G, 'Own'))
+    set('of_self', rawget(_G, 'of_self'))
+    for name, first in pairs {
+      ['tr:step'] = 'tr:step(batch_size)', ['gm:record'] = 'gm:record(fn, ...)', ['net:parameters'] = 'net:parameters()',
+      ['net:forward'] = 'net:forward(x)', ['net.forward'] = 'net:forward(x)', ['opt:step'] = 'opt:step(closure)',
+      ['sc:unscale_'] = 'sc:unscale_(opt)', ['Module:parameters'] = 'amp.nn.Module:parameters()', ['Tensor:backward'] = 't:backward(gradient, o)',
+      ['t:chunk'] = 't:chunk(n, dim)', ['x:backward'] = 'x:backward(gradient, o)', ['list[1]:chunk'] = 'list[1]:chunk(n, dim)',
+      ['Own.method'] = 'Own:method(a, b)', ['Own:plain'] = 'Own.plain(a)', ['of_self'] = 'of_self(self)',
+      ['Linear:forward'] = 'amp.nn.Linear:forward(x)', ['amp.autocast.wrap'] = 'amp.autocast.wrap(fn, options)',
+      ['StepLR:step'] = 'amp.optim.lr_scheduler.StepLR:step(epoch)', ['LBFGS:step'] = 'amp.optim.LBFGS:step(closure)',
+    } do
+      local text = help.text(name)
+      assert.equal(first, text and text:match '^[^\n]*', name)
+    end
+    rawset(_G, 'Own', nil)
+    rawset(_G, 'of_self', nil)
+  end)
+  it('knows the methods of what a class makes', function()
+    has('GradManager', 'attach', 'record', 'backward', 'functions  group', 'is ')
+    has('GradManager:record', 'amp.GradManager:record(fn, ...)', 'Record what fn does')
+    has('GradScaler:step', 'amp.GradScaler:step(')
+    has('Trainer:step', 'amp.optim.Trainer:step(batch_size)')
+    has('LARC:step', 'amp.optim.LARC:step(closure)')
+    has('LARC:zero_grad', 'wrapped optimizer')
+    has('SGD:step', 'amp.optim.SGD:step(closure)')
+    has('DataLoader:iter', 'amp.data.DataLoader:iter(')
+    has('LARC', 'methods    ', 'state_dict')
+    has('StepLR', 'methods    ', 'get_last_lr')
+    has('autocast', 'functions  ')
+    local text = help.text 'autocast'
+    assert.is_nil(text:find('methods  ', 1, true), text)
+  end)
+  it('names arguments and options of classes whose constructors take a table', function()
+    has('autocast', 'amp.autocast(options, fn, ...)', 'options    cache_enabled = true, device, dtype, enabled = true, verbose')
+    has('autocast.wrap', 'cache_enabled', 'verbose')
+    has('optim.LARC', 'amp.optim.LARC(optimizer, options)', 'options    clip = true, eps = 1e-08, trust_coefficient = 0.02')
+    has('optim.LBFGS', 'amp.optim.LBFGS(params, options)', 'line_search_fn', 'max_eval')
+    has('optim.SGD', 'amp.optim.SGD(params, options)')
+    local text = help.text 'optim.Trainer'
+    assert.is_truthy(text:find('params  a list of tensors', 1, true), text)
+  end)
+  it('has no stray colon where a parameter has no type', function()
+    for _, name in ipairs(names.all()) do
+      local text = help.text(name) or ''
+      assert.is_nil(text:find('\n             [%w_.?]+ +: ') or text:find('\n  arguments  [%w_.?]+ +: '), text)
+    end
   end)
   it('names what is near an unknown name', function()
     local text, why = help.text 'sotfmax'

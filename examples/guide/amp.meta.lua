@@ -2394,7 +2394,7 @@ function Tensor:rsqrt() end
 ---@return amp.Tensor
 function Tensor:rsqrt_() end
 
----Attention of query over key and value; a mask is true where a key takes part, or is added to the scores.
+---Attention of query over key and value; a mask is true where a key takes part, or is added to the scores (to leave out a whole row use false or -inf: where all values of a row are finite and beyond -1e5 its gradients are not exact).
 ---@param key amp.Tensor
 ---@param value amp.Tensor
 ---@param attn_mask? amp.Tensor
@@ -6826,7 +6826,7 @@ function amp.rsqrt(input) end
 ---@return amp.Tensor
 function amp.rsqrt_(input) end
 
----Attention of query over key and value; a mask is true where a key takes part, or is added to the scores.
+---Attention of query over key and value; a mask is true where a key takes part, or is added to the scores (to leave out a whole row use false or -inf: where all values of a row are finite and beyond -1e5 its gradients are not exact).
 ---@param query amp.Tensor
 ---@param key amp.Tensor
 ---@param value amp.Tensor
@@ -7455,7 +7455,7 @@ function amp.Function(def) end
 ---recording lasts. backward ends its recording. A manager that records inside another's
 ---recording leaves gradients with history, so the outer one gives second derivatives; its backward ends that history.
 ---@class amp.GradManager.module
----@overload fun(...): amp.GradManager
+---@overload fun(): amp.GradManager
 amp.GradManager = {}
 
 ---Managers that record together and do not see each other's backward.
@@ -7474,8 +7474,10 @@ function amp.GradManager.is(v) end
 ---Scale, growth tracker and what was found live in the library's device cells, and gradients
 ---carry their checks, so no step waits. What this file keeps is the protocol: which optimizer
 ---was unscaled or stepped since the last update.
+---Make a scaler.
+---o: {init_scale = 65536, growth_factor = 2, backoff_factor = 0.5, growth_interval = 2000 (0: static), min_scale, max_scale, hysteresis = 1, max_skipped, enabled = true, verbose = false}
 ---@class amp.GradScaler.module
----@overload fun(...): amp.GradScaler
+---@overload fun(o?: {backoff_factor?: number, enabled?: boolean, growth_factor?: number, growth_interval?: number, hysteresis?: number, init_scale?: number, max_scale?: any, max_skipped?: any, min_scale?: any, verbose?: boolean}): amp.GradScaler
 amp.GradScaler = {}
 
 ---Whether a value is a GradScaler.
@@ -7494,8 +7496,11 @@ function amp.GradScaler.is(v) end
 ---Scalars that are tensors are copied where they are and read together every few seconds, so no step waits for
 ---the log. A folder that holds a log already is gone on with. A process that dies leaves whole records, and of
 ---scalars lacks the last seconds; os.exit without close is such a death. One logger a folder at a time.
+---Make a logger.
+---folder: made if it is not there
+---given: csv (true), tensorboard (true), interval (2 seconds that scalars wait at most for the next call)
 ---@class amp.Logger.module
----@overload fun(...): amp.Logger
+---@overload fun(folder: string, given?: {csv?: boolean, interval?: any, tensorboard?: boolean}): amp.Logger
 amp.Logger = {}
 
 ---The scalars of a run, as amp.plot.curves takes them.
@@ -7521,8 +7526,11 @@ function amp.arange(...) end
 ---    step = amp.autocast.wrap(function(x, y) ... end, {dtype = 'float16'})
 ---What is cast is decided in the library by the op's class; a region only sets the state's
 ---fields, through amp.region, so it ends as it began whatever happens inside.
+---Run a function in a region: its ops compute in a 16-bit dtype or in float32, each as its class says.
+---options: fn is the first argument without them: dtype ('float16' or 'bfloat16'; not given: float16 on a GPU, bfloat16 on the processor), enabled (true; false: the region is as if there were no autocast), device (such as 'cuda': the only one that the region is for; not given: all), cache_enabled (true: casts of parameters are kept till the outermost region ends), verbose (of the region around this one, else false; true: each cast is printed)
 ---@class amp.autocast.module
----@overload fun(...): any
+---@overload fun(fn: function, ...: any): any
+---@overload fun(options: {cache_enabled?: boolean, device?: string, dtype?: amp.dtype, enabled?: boolean, verbose?: boolean}, fn: function, ...: any): any
 amp.autocast = {}
 
 ---Forget the casts of parameters that are kept till the outermost region ends.
@@ -7581,7 +7589,8 @@ function amp.autocast.with(state, fn, ...) end
 
 ---A function that runs fn in a region each time it is called.
 ---@param fn function
----@param options? table as of autocast, in either order with fn
+---@param options? table those of amp.autocast, {dtype, enabled = true, device, cache_enabled = true, verbose}; in either order with fn
+---@return function # 
 function amp.autocast.wrap(fn, options) end
 
 ---Backward from several roots, into the leaves.
@@ -7649,7 +7658,7 @@ amp.cuda = {}
 
 ---Marks in a GPU's streams.
 ---A new event: it belongs to the GPU it is first recorded on.
----@param options? table|string {enable_timing (false), device}; or a device
+---@param options? {device?: string, enable_timing?: boolean}|string {enable_timing (false), device}; or a device
 ---@return amp.cuda.Event
 function amp.cuda.Event(options) end
 
@@ -7750,7 +7759,7 @@ amp.data = {}
 ---batches while the caller trains (data/workers.lua); the order of batches and their contents are the same.
 ---Make a loader.
 ---@param dataset table with size() and batch(indices) or get(i)
----@param options? table batch_size (1), shuffle (false), drop_last (false: the last batch may be smaller), workers (0: processes that gather batches; datasets of tensors and text, whose batches are cheap, are not given to any), prefetch (0: batches gathered ahead; with workers at least two for each), transform (function of a batch's tensors that gives those to hand out, run in the caller's process), pin_memory (false: batches lie in ordinary memory; pinned, a GPU copies them while the program goes on; without a GPU it has no effect), device (where batches are handed out, such as 'cuda': the next one is copied there while the step computes; a transform gets them there)
+---@param options? {batch_size?: number, device?: string, drop_last?: boolean, pin_memory?: boolean, prefetch?: number, shuffle?: boolean, transform?: any, workers?: number} batch_size (1), shuffle (false), drop_last (false: the last batch may be smaller), workers (0: processes that gather batches; datasets of tensors and text, whose batches are cheap, are not given to any), prefetch (0: batches gathered ahead; with workers at least two for each), transform (function of a batch's tensors that gives those to hand out, run in the caller's process), pin_memory (false: batches lie in ordinary memory; pinned, a GPU copies them while the program goes on; without a GPU it has no effect), device (where batches are handed out, such as 'cuda': the next one is copied there while the step computes; a transform gets them there)
 ---@return amp.data.DataLoader
 function amp.data.DataLoader(dataset, options) end
 
@@ -7763,7 +7772,7 @@ function amp.data.DataLoader(dataset, options) end
 ---Images are read when they are asked for (data/image.lua); folders in a class's folder belong to it.
 ---Make a dataset of images, each folder in `root` being a class.
 ---@param root string
----@param given? table channels (3), size ({height, width} or one number: images are brought to it; needed for batches of images of unequal sizes), transform (function of an image that gives what is used instead)
+---@param given? {channels?: number, size?: any, transform?: any} channels (3), size ({height, width} or one number: images are brought to it; needed for batches of images of unequal sizes), transform (function of an image that gives what is used instead)
 ---@return amp.data.ImageFolder
 function amp.data.ImageFolder(root, given) end
 
@@ -7783,7 +7792,7 @@ function amp.data.TensorDataset(...) end
 ---  print(set.vocabulary:decode(x[1]))
 ---Make a dataset of windows of a text: example i is `length` tokens, and the same moved on by one, to be foretold.
 ---@param path string|table of a file, or {text = 'the text itself'}
----@param given? table level ('char'), length (64), stride (length: windows one behind the other), vocabulary (made of the text with min_count, max_size, specials)
+---@param given? {length?: number, level?: string, stride?: any, vocabulary?: any} level ('char'), length (64), stride (length: windows one behind the other), vocabulary (made of the text with min_count, max_size, specials)
 ---@return amp.data.TextDataset
 function amp.data.TextDataset(path, given) end
 
@@ -7797,7 +7806,7 @@ function amp.data.TextDataset(path, given) end
 ---character by itself, white space between them dropped).
 ---Make a vocabulary of the tokens of a text: the more frequent ones first, equal ones by name.
 ---@param text string|table or list of tokens
----@param given? table level ('char'; 'byte', 'word'), min_count (1), max_size (of all, specials counted), specials (tokens that come first; '<unk>' among them stands for all that are not in it)
+---@param given? {level?: string, max_size?: any, min_count?: number, specials?: any} level ('char'; 'byte', 'word'), min_count (1), max_size (of all, specials counted), specials (tokens that come first; '<unk>' among them stands for all that are not in it)
 ---@return amp.data.Vocabulary
 function amp.data.Vocabulary(text, given) end
 
@@ -9525,7 +9534,7 @@ amp.optim = {}
 ---initial_accumulator_value = 0, eps = 1e-10, maximize = false, name}); Torch7's learningRate,
 ---learningRateDecay, weightDecay, epsilon work too.
 ---@param params any
----@param options? {eps?: number, initial_accumulator_value?: number, lr?: number, lr_decay?: number, maximize?: boolean, weight_decay?: number}
+---@param options? {eps?: number, initial_accumulator_value?: number, lr?: number, lr_decay?: number, maximize?: boolean, name?: string, weight_decay?: number}
 ---@return amp.optim.Optimizer
 function amp.optim.Adagrad(params, options) end
 
@@ -9534,7 +9543,7 @@ function amp.optim.Adagrad(params, options) end
 ---amsgrad = false, maximize = false, name}); beta1, beta2 and Torch7's learningRate,
 ---weightDecay, epsilon work too.
 ---@param params any
----@param options? {amsgrad?: boolean, betas?: table, eps?: number, lr?: number, maximize?: boolean, weight_decay?: number}
+---@param options? {amsgrad?: boolean, betas?: table, eps?: number, lr?: number, maximize?: boolean, name?: string, weight_decay?: number}
 ---@return amp.optim.Optimizer
 function amp.optim.Adam(params, options) end
 
@@ -9543,7 +9552,7 @@ function amp.optim.Adam(params, options) end
 ---amsgrad = false, maximize = false, name}); beta1, beta2 and Torch7's learningRate,
 ---weightDecay, epsilon work too.
 ---@param params any
----@param options? {amsgrad?: boolean, betas?: table, eps?: number, lr?: number, maximize?: boolean, weight_decay?: number}
+---@param options? {amsgrad?: boolean, betas?: table, eps?: number, lr?: number, maximize?: boolean, name?: string, weight_decay?: number}
 ---@return amp.optim.Optimizer
 function amp.optim.AdamW(params, options) end
 
@@ -9554,7 +9563,7 @@ function amp.optim.AdamW(params, options) end
 ---amp.optim.LAMB(params, {lr = 1e-3, betas = {0.9, 0.999}, eps = 1e-6, weight_decay = 0.01,
 ---bias_correction = true, always_adapt = false, maximize = false, name}).
 ---@param params any
----@param options? {always_adapt?: boolean, betas?: table, bias_correction?: boolean, eps?: number, lr?: number, maximize?: boolean, weight_decay?: number}
+---@param options? {always_adapt?: boolean, betas?: table, bias_correction?: boolean, eps?: number, lr?: number, maximize?: boolean, name?: string, weight_decay?: number}
 ---@return amp.optim.Optimizer
 function amp.optim.LAMB(params, options) end
 
@@ -9564,10 +9573,11 @@ function amp.optim.LAMB(params, options) end
 ---so that the rate is the smaller of the group's and the layer's. A parameter or a gradient that is
 ---all zeros is left to the optimizer as it is, without decay. Gradients are changed in place, as
 ---clipping does, without a wait; groups and state are the wrapped optimizer's, and so are schedulers.
----@param params any
----@param options? {options?: any}
+---Put it around an optimizer.
+---@param optimizer table one of amp.optim but LBFGS, or a table with step and param_groups
+---@param options? {clip?: boolean, eps?: number, trust_coefficient?: number} {trust_coefficient = 0.02, clip = true, eps = 1e-8}; without clip the rate is the layer's alone, times the group's
 ---@return amp.optim.Optimizer
-function amp.optim.LARC(params, options) end
+function amp.optim.LARC(optimizer, options) end
 
 ---L-BFGS: a quasi-Newton method with a limited history, each step several evaluations of a closure.
 ---amp.optim.LBFGS(params, {lr = 1, max_iter = 20, max_eval = max_iter * 5 / 4, tolerance_grad = 1e-7,
@@ -9575,7 +9585,7 @@ function amp.optim.LARC(params, options) end
 ---One group of parameters. It decides by values, so it waits for the device, and it can't stand under a
 ---GradScaler: run it in float32 (a bfloat16 region inside the closure is fine).
 ---@param params any
----@param options? {history_size?: number, lr?: number, max_iter?: number, tolerance_change?: number, tolerance_grad?: number}
+---@param options? {history_size?: number, line_search_fn?: any, lr?: number, max_eval?: any, max_iter?: number, name?: string, tolerance_change?: number, tolerance_grad?: number}
 ---@return amp.optim.Optimizer
 function amp.optim.LBFGS(params, options) end
 
@@ -9584,7 +9594,7 @@ function amp.optim.LBFGS(params, options) end
 ---amp.optim.RMSprop(params, {lr = 1e-2, alpha = 0.99, eps = 1e-8, weight_decay = 0, momentum = 0,
 ---centered = false, maximize = false, name}); Torch7's learningRate, weightDecay, epsilon work too.
 ---@param params any
----@param options? {alpha?: number, centered?: boolean, eps?: number, lr?: number, maximize?: boolean, momentum?: number, weight_decay?: number}
+---@param options? {alpha?: number, centered?: boolean, eps?: number, lr?: number, maximize?: boolean, momentum?: number, name?: string, weight_decay?: number}
 ---@return amp.optim.Optimizer
 function amp.optim.RMSprop(params, options) end
 
@@ -9592,7 +9602,7 @@ function amp.optim.RMSprop(params, options) end
 ---amp.optim.SGD(params, {lr = 1e-3, momentum = 0, dampening = 0, weight_decay = 0,
 ---nesterov = false, maximize = false, name}); Torch7's learningRate and weightDecay work too.
 ---@param params any
----@param options? {dampening?: number, lr?: number, maximize?: boolean, momentum?: number, nesterov?: boolean, weight_decay?: number}
+---@param options? {dampening?: number, lr?: number, maximize?: boolean, momentum?: number, name?: string, nesterov?: boolean, weight_decay?: number}
 ---@return amp.optim.Optimizer
 function amp.optim.SGD(params, options) end
 
@@ -9604,7 +9614,7 @@ function amp.optim.SGD(params, options) end
 ---A trainer.
 ---@param params any a list of tensors or of groups, a module, or tensors by name
 ---@param what string|table 'sgd', 'nag', 'adam', 'adamw', 'rmsprop', 'adagrad', 'lamb'; or an optimizer
----@param given? table the optimizer's options; also rescale_grad (1), name, and kvstore, update_on_kvstore, multi_precision, which are accepted and have no effect
+---@param given? {alpha?: any, always_adapt?: any, amsgrad?: any, betas?: any, bias_correction?: any, centered?: any, dampening?: any, eps?: any, initial_accumulator_value?: any, kvstore?: any, lr?: any, lr_decay?: any, maximize?: any, momentum?: any, multi_precision?: any, name?: string, nesterov?: any, rescale_grad?: number, update_on_kvstore?: any, weight_decay?: any} the optimizer's options, of {lr, momentum, dampening, nesterov, weight_decay, betas, eps, amsgrad, alpha, centered, lr_decay, initial_accumulator_value, bias_correction, always_adapt, maximize} those that it has; also {rescale_grad = 1, name}, and {kvstore, update_on_kvstore, multi_precision}, which are accepted and have no effect
 ---@param more? table kvstore options here do as well
 ---@return amp.optim.Optimizer
 function amp.optim.Trainer(params, what, given, more) end
@@ -9641,7 +9651,7 @@ function amp.optim.lr_scheduler.ChainedScheduler(opt, options) end
 ---  scaler:step(opt); local skipped = scaler:found_inf(opt); scaler:update()
 ---  if not skipped then sched:step() end
 ---@param opt any
----@param options? {...?: any}
+---@param options? {factor?: number, total_iters?: number}
 ---@return amp.optim.Schedule
 function amp.optim.lr_scheduler.ConstantLR(opt, options) end
 
@@ -9668,7 +9678,7 @@ function amp.optim.lr_scheduler.ConstantLR(opt, options) end
 ---  scaler:step(opt); local skipped = scaler:found_inf(opt); scaler:update()
 ---  if not skipped then sched:step() end
 ---@param opt any
----@param options? {...?: any}
+---@param options? {T_max?: any, eta_min?: number}
 ---@return amp.optim.Schedule
 function amp.optim.lr_scheduler.CosineAnnealingLR(opt, options) end
 
@@ -9695,7 +9705,7 @@ function amp.optim.lr_scheduler.CosineAnnealingLR(opt, options) end
 ---  scaler:step(opt); local skipped = scaler:found_inf(opt); scaler:update()
 ---  if not skipped then sched:step() end
 ---@param opt any
----@param options? {...?: any}
+---@param options? {T_0?: any, T_mult?: number, eta_min?: number}
 ---@return amp.optim.Schedule
 function amp.optim.lr_scheduler.CosineAnnealingWarmRestarts(opt, options) end
 
@@ -9722,7 +9732,7 @@ function amp.optim.lr_scheduler.CosineAnnealingWarmRestarts(opt, options) end
 ---  scaler:step(opt); local skipped = scaler:found_inf(opt); scaler:update()
 ---  if not skipped then sched:step() end
 ---@param opt any
----@param options? {...?: any}
+---@param options? {base_lr?: any, base_momentum?: number, cycle_momentum?: boolean, gamma?: number, max_lr?: any, max_momentum?: number, mode?: string, scale_fn?: any, scale_mode?: string, step_size_down?: any, step_size_up?: number}
 ---@return amp.optim.Schedule
 function amp.optim.lr_scheduler.CyclicLR(opt, options) end
 
@@ -9749,7 +9759,7 @@ function amp.optim.lr_scheduler.CyclicLR(opt, options) end
 ---  scaler:step(opt); local skipped = scaler:found_inf(opt); scaler:update()
 ---  if not skipped then sched:step() end
 ---@param opt any
----@param options? {...?: any}
+---@param options? {gamma?: any}
 ---@return amp.optim.Schedule
 function amp.optim.lr_scheduler.ExponentialLR(opt, options) end
 
@@ -9776,7 +9786,7 @@ function amp.optim.lr_scheduler.ExponentialLR(opt, options) end
 ---  scaler:step(opt); local skipped = scaler:found_inf(opt); scaler:update()
 ---  if not skipped then sched:step() end
 ---@param opt any
----@param options? {...?: any}
+---@param options? {lr_lambda?: any}
 ---@return amp.optim.Schedule
 function amp.optim.lr_scheduler.LambdaLR(opt, options) end
 
@@ -9803,7 +9813,7 @@ function amp.optim.lr_scheduler.LambdaLR(opt, options) end
 ---  scaler:step(opt); local skipped = scaler:found_inf(opt); scaler:update()
 ---  if not skipped then sched:step() end
 ---@param opt any
----@param options? {...?: any}
+---@param options? {end_factor?: number, start_factor?: number, total_iters?: number}
 ---@return amp.optim.Schedule
 function amp.optim.lr_scheduler.LinearLR(opt, options) end
 
@@ -9830,7 +9840,7 @@ function amp.optim.lr_scheduler.LinearLR(opt, options) end
 ---  scaler:step(opt); local skipped = scaler:found_inf(opt); scaler:update()
 ---  if not skipped then sched:step() end
 ---@param opt any
----@param options? {...?: any}
+---@param options? {gamma?: number, milestones?: any}
 ---@return amp.optim.Schedule
 function amp.optim.lr_scheduler.MultiStepLR(opt, options) end
 
@@ -9857,7 +9867,7 @@ function amp.optim.lr_scheduler.MultiStepLR(opt, options) end
 ---  scaler:step(opt); local skipped = scaler:found_inf(opt); scaler:update()
 ---  if not skipped then sched:step() end
 ---@param opt any
----@param options? {...?: any}
+---@param options? {lr_lambda?: any}
 ---@return amp.optim.Schedule
 function amp.optim.lr_scheduler.MultiplicativeLR(opt, options) end
 
@@ -9884,7 +9894,7 @@ function amp.optim.lr_scheduler.MultiplicativeLR(opt, options) end
 ---  scaler:step(opt); local skipped = scaler:found_inf(opt); scaler:update()
 ---  if not skipped then sched:step() end
 ---@param opt any
----@param options? {...?: any}
+---@param options? {anneal_strategy?: string, base_momentum?: number, cycle_momentum?: boolean, div_factor?: number, epochs?: any, final_div_factor?: number, max_lr?: any, max_momentum?: number, pct_start?: number, steps_per_epoch?: any, three_phase?: boolean, total_steps?: any}
 ---@return amp.optim.Schedule
 function amp.optim.lr_scheduler.OneCycleLR(opt, options) end
 
@@ -9911,14 +9921,14 @@ function amp.optim.lr_scheduler.OneCycleLR(opt, options) end
 ---  scaler:step(opt); local skipped = scaler:found_inf(opt); scaler:update()
 ---  if not skipped then sched:step() end
 ---@param opt any
----@param options? {...?: any}
+---@param options? {power?: number, total_iters?: number}
 ---@return amp.optim.Schedule
 function amp.optim.lr_scheduler.PolynomialLR(opt, options) end
 
 ---ReduceLROnPlateau: smaller rates when a metric stops to improve.
 ---Called by amp.optim.lr_scheduler with its module table.
 ---@param opt any
----@param options? {...?: any}
+---@param options? {cooldown?: number, eps?: number, factor?: number, min_lr?: number, mode?: string, patience?: number, threshold?: number, threshold_mode?: string}
 ---@return amp.optim.Schedule
 function amp.optim.lr_scheduler.ReduceLROnPlateau(opt, options) end
 
@@ -9945,7 +9955,7 @@ function amp.optim.lr_scheduler.ReduceLROnPlateau(opt, options) end
 ---  scaler:step(opt); local skipped = scaler:found_inf(opt); scaler:update()
 ---  if not skipped then sched:step() end
 ---@param opt any
----@param options? {...?: any}
+---@param options? {milestones?: any, schedulers?: any}
 ---@return amp.optim.Schedule
 function amp.optim.lr_scheduler.SequentialLR(opt, options) end
 
@@ -9972,7 +9982,7 @@ function amp.optim.lr_scheduler.SequentialLR(opt, options) end
 ---  scaler:step(opt); local skipped = scaler:found_inf(opt); scaler:update()
 ---  if not skipped then sched:step() end
 ---@param opt any
----@param options? {...?: any}
+---@param options? {gamma?: number, step_size?: any}
 ---@return amp.optim.Schedule
 function amp.optim.lr_scheduler.StepLR(opt, options) end
 

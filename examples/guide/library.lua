@@ -59,6 +59,13 @@ local function maker(v)
   return f
 end
 
+-- Options of a constructor, as arguments; nil: none are known
+local function by_name(v)
+  local options, list = calls.options(v), {}
+  for i, name in ipairs(sorted(options)) do list[i] = { name = name, default = options[name].default } end
+  return #list > 0 and list or nil
+end
+
 -- Arguments of a constructor, in order, with defaults where they are known: from the list that it checks them against,
 -- else from its comment, else from its definition.
 local function arguments(v, f)
@@ -70,11 +77,13 @@ local function arguments(v, f)
   if known then
     for i, name in ipairs(known) do list[i] = { name = name, default = known_defaults[name] } end
   elseif doc and #doc.params > 0 then
-    for i, p in ipairs(doc.params) do list[i] = { name = p.name, kind = p.kind, optional = p.kind:find '^%?' ~= nil, text = p[1] } end
+    for i, p in ipairs(doc.params) do
+      list[i] = { name = p.name, kind = p.kind, optional = p.kind:find '^%?' ~= nil, text = p[1], options = calls.takes_options(p) and by_name(v) or nil }
+    end
   elseif next(defaults) then
-    for i, name in ipairs(sorted(defaults)) do list[i] = { name = name, default = defaults[name] } end
+    list = by_name(v)
   elseif signature:find('...', 1, true) then
-    list[1] = { name = '...' }
+    list = by_name(v) or { { name = '...' } }
   elseif signature:find '%f[%w]given%f[%W]' then -- options alone, as the losses take them
     list[1] = { name = 'options', kind = '?table', optional = true, text = table.concat(sorted(calls.options(v)), ', ') }
   end

@@ -83,19 +83,56 @@ local function returns(doc)
   end
 end
 
+local option_types = { dtype = 'amp.dtype', device = 'string', name = 'string', verbose = 'boolean' }
+
+-- "{lr?: number, name?: any}" of options
+local function fields(list)
+  local out = {}
+  for i, a in ipairs(list) do
+    out[i] = a.name .. '?: ' .. (a.default ~= nil and type(a.default) or option_types[a.name] or 'any')
+  end
+  return '{' .. table.concat(out, ', ') .. '}'
+end
+
+-- A type of a comment, its table by its fields where they are known
+local function argument_type(a)
+  local known = comment_type(a.kind)
+  return a.options and known:gsub('table', function() return fields(a.options) end) or known
+end
+
+-- How a table that has functions besides can be called
+local function overloads(item, result)
+  local list, others = {}, {}
+  for i, a in ipairs(item.arguments) do
+    local name = a.name:gsub('^%?', '')
+    local kind = a.kind and argument_type(a) or 'any'
+    local text = name == '...' and '...: any' or identifier(name) .. (a.optional and '?: ' or ': ') .. kind
+    if a.text and a.text ~= '' and name ~= '...' then say('---', name, ': ', a.text) end
+    list[i] = text
+    if not a.optional then others[#others + 1] = text end
+  end
+  local first = item.arguments[1]
+  if first and first.optional and #others > 0 then -- it may be left out although others follow
+    list[1] = list[1]:gsub('%?: ', ': ', 1)
+    say('---@class ', item.path, '.module')
+    say('---@overload fun(', table.concat(others, ', '), '): ', result)
+  else
+    say('---@class ', item.path, '.module')
+  end
+  say('---@overload fun(', #list > 0 and table.concat(list, ', ') or '', '): ', result)
+end
+
 local function constructor(item, name, result)
   comment(item.head and item.head.text)
   comment(item.doc and item.doc.text)
   local list = {}
-  if item.path:find '^amp%.optim%.' and item.path ~= 'amp.optim.Trainer' then
+  if item.path:find '^amp%.optim%.' and not (item.arguments[1] and item.arguments[1].kind) then
     list = { item.path:find 'lr_scheduler' and 'opt' or 'params', 'options' }
-    local fields = {}
-    for i, a in ipairs(item.arguments) do fields[i] = a.name .. '?: ' .. (type(a.default) == 'nil' and 'any' or type(a.default)) end
     say('---@param ', list[1], ' any')
-    say('---@param options? ', #fields > 0 and '{' .. table.concat(fields, ', ') .. '}' or 'table')
+    say('---@param options? ', #item.arguments > 0 and fields(item.arguments) or 'table')
   else
     for _, a in ipairs(item.arguments) do
-      local known = a.kind and comment_type(a.kind) or a.default ~= nil and type(a.default) or 'any'
+      local known = a.kind and argument_type(a) or a.default ~= nil and type(a.default) or 'any'
       local argument = identifier((a.name:gsub('^%?', '')))
       list[#list + 1] = argument
       if argument ~= '...' then
@@ -210,7 +247,9 @@ for _, item in ipairs(items) do
       or #item.methods > 0 and item.path or item.path:find '^amp%.nn%.' and 'amp.nn.Module' or 'any'
     if both[item.path] then -- a table that can be called
       comment(item.head and item.head.text)
-      say('---@class ', item.path, '.module\n---@overload fun(...): ', result, '\n', item.path, ' = {}\n')
+      comment(item.doc and item.doc.text)
+      overloads(item, result)
+      say(item.path, ' = {}\n')
     else
       constructor(item, item.path, result)
     end

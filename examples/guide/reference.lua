@@ -63,12 +63,15 @@ end
 
 local function signature(list, path)
   local out = {}
+  local function named(a) return a.default ~= nil and a.name .. ' = ' .. shown(a.default) or a.name end
   for i, a in ipairs(list) do
+    local options = {}
+    for k, o in ipairs(a.kind and a.kind:find '^%??table$' and a.options or {}) do options[k] = named(o) end
     local names = a.name == 'options' and a.text ~= '' and not a.text:find '%s%w+%s' -- only the options' names
-    out[i] = a.default ~= nil and a.name .. ' = ' .. shown(a.default) or names and '{' .. a.text .. '}' or a.name
+    out[i] = #options > 0 and '{' .. table.concat(options, ', ') .. '}' or names and '{' .. a.text .. '}' or named(a)
   end
-  local first = path:find '^amp%.optim%.lr_scheduler%.' and 'opt' or path == 'amp.optim.LARC' and 'optimizer' or path:find '^amp%.optim%.%u' and 'params'
-  if first and path ~= 'amp.optim.Trainer' then -- options by name, after what they are for
+  local first = path:find '^amp%.optim%.lr_scheduler%.' and 'opt' or path:find '^amp%.optim%.%u' and 'params'
+  if first and not (list[1] and list[1].kind) then -- options by name, after what they are for
     return ('(%s, {%s})'):format(first, table.concat(out, ', '))
   end
   return '(' .. table.concat(out, ', ') .. ')'

@@ -110,6 +110,17 @@ local function need_function(op, place, fn)
   if not is_callable(fn) then err.throw(op, 'argument %d must be a function, got %s', place, util.show(fn)) end
 end
 
+--- Run a function in a region: its ops compute in a 16-bit dtype or in float32, each as its class says.
+-- @tparam ?table options fn is the first argument without them: dtype ('float16' or 'bfloat16'; not given: float16 on
+--   a GPU, bfloat16 on the processor), enabled (true; false: the region is as if there were no autocast), device (such as
+--   'cuda': the only one that the region is for; not given: all), cache_enabled (true: casts of parameters are kept till
+--   the outermost region ends), verbose (of the region around this one, else false; true: each cast is printed)
+-- @tparam function fn
+-- @param ... its arguments
+-- @return what fn returns
+-- @raise an unknown option; what is no function. A device that is absent or a dtype other than these two is a
+-- warning, and the region runs without autocast
+-- @usage local loss = amp.autocast({dtype = 'bfloat16'}, function() return loss_of(net(x), y) end)
 local function run(_, a, b, ...)
   if type(a) == 'function' or is_callable(a) then return region.run(kind, record(by_default), a, b, ...) end
   if type(a) ~= 'table' then
@@ -122,7 +133,10 @@ end
 
 --- A function that runs fn in a region each time it is called.
 -- @tparam function fn
--- @tparam ?table options as of autocast, in either order with fn
+-- @tparam ?table options those of amp.autocast, {dtype, enabled = true, device, cache_enabled = true, verbose}; in either
+-- order with fn
+-- @treturn function
+-- @usage local step = amp.autocast.wrap(function(x, y) return loss_of(net(x), y) end, {dtype = 'float16'})
 function M.wrap(fn, options)
   if type(fn) == 'table' and not is_callable(fn) then fn, options = options, fn end
   need_function('autocast.wrap', 1, fn)

@@ -14,6 +14,7 @@ local OP = 'optim.LARC'
 
 local LARC = {}
 for _, name in ipairs { 'clear_grad', 'zero_grad', 'has_grads', 'load_state_dict', 'add_param_group' } do
+  --- As the wrapped optimizer's.
   LARC[name] = function(self, ...)
     local inner = self.optim
     local result = inner[name](inner, ...)
@@ -25,6 +26,7 @@ end
 --- The wrapped optimizer's state.
 function LARC:state_dict() return self.optim:state_dict() end
 
+--- Name for messages: the wrapped optimizer's.
 function LARC:describe()
   local inner = self.optim
   return 'LARC around ' .. (type(inner.describe) == 'function' and inner:describe() or tostring(inner))
@@ -86,17 +88,21 @@ local mt = {
   end,
 }
 
-return setmetatable({ name = 'LARC' }, {
-  -- optimizer: one of amp.optim, or a table with step and param_groups; given {trust_coefficient = 0.02, clip = true, eps = 1e-8}
-  __call = function(_, optimizer, given)
-    if type(optimizer) ~= 'table' or type(optimizer.step) ~= 'function' or type(optimizer.param_groups) ~= 'table' then
-      err.throw(OP, 'wraps an optimizer (a table with step and param_groups), got %s', util.show(optimizer))
-    end
-    if optimizer.needs_closure then err.throw(OP, 'LBFGS takes its steps inside a closure; LARC has no place in it') end
-    local o = options.read(OP, given, { 'trust_coefficient', 'clip', 'eps' }, { trust_coefficient = 0.02, clip = true, eps = 1e-8 })
-    options.number(OP, 'trust_coefficient', o.trust_coefficient, 0)
-    options.number(OP, 'eps', o.eps, 0)
-    options.boolean(OP, 'clip', o.clip)
-    return setmetatable({ optim = optimizer, options = o }, mt)
-  end,
-})
+--- Put it around an optimizer.
+-- @tparam table optimizer one of amp.optim but LBFGS, or a table with step and param_groups
+-- @tparam ?table options {trust_coefficient = 0.02, clip = true, eps = 1e-8}; without clip the rate is the layer's
+-- alone, times the group's
+-- @raise what is no optimizer, LBFGS, an unknown option
+local function new(_, optimizer, given)
+  if type(optimizer) ~= 'table' or type(optimizer.step) ~= 'function' or type(optimizer.param_groups) ~= 'table' then
+    err.throw(OP, 'wraps an optimizer (a table with step and param_groups), got %s', util.show(optimizer))
+  end
+  if optimizer.needs_closure then err.throw(OP, 'LBFGS takes its steps inside a closure; LARC has no place in it') end
+  local o = options.read(OP, given, { 'trust_coefficient', 'clip', 'eps' }, { trust_coefficient = 0.02, clip = true, eps = 1e-8 })
+  options.number(OP, 'trust_coefficient', o.trust_coefficient, 0)
+  options.number(OP, 'eps', o.eps, 0)
+  options.boolean(OP, 'clip', o.clip)
+  return setmetatable({ optim = optimizer, options = o }, mt)
+end
+
+return setmetatable({ name = 'LARC' }, { __call = new })

@@ -14,13 +14,14 @@ return function(M)
   Plateau.op = 'lr_scheduler.ReduceLROnPlateau'
   Plateau.get_last_lr = Scheduler.get_last_lr
   local kept = { 'last_epoch', 'best', 'bad', 'cooling' }
+  local names = { 'mode', 'factor', 'patience', 'threshold', 'threshold_mode', 'cooldown', 'min_lr', 'eps' }
+  local defaults = { mode = 'min', factor = 0.1, patience = 10, threshold = 1e-4, threshold_mode = 'rel', cooldown = 0, min_lr = 0, eps = 1e-8 }
 
   M.ReduceLROnPlateau = setmetatable(Plateau, {
     __call = function(_, opt, ...)
       local op = Plateau.op
       check_optimizer(op, opt)
-      local o = options.arguments(op, { 'mode', 'factor', 'patience', 'threshold', 'threshold_mode', 'cooldown', 'min_lr', 'eps' }, 0,
-        { mode = 'min', factor = 0.1, patience = 10, threshold = 1e-4, threshold_mode = 'rel', cooldown = 0, min_lr = 0, eps = 1e-8 }, ...)
+      local o = options.arguments(op, names, 0, defaults, ...)
       if o.mode ~= 'min' and o.mode ~= 'max' then err.throw(op, "mode must be 'min' or 'max', got %s", util.show(o.mode)) end
       if o.threshold_mode ~= 'rel' and o.threshold_mode ~= 'abs' then
         err.throw(op, "threshold_mode must be 'rel' or 'abs', got %s", util.show(o.threshold_mode))

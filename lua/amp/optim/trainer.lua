@@ -192,8 +192,9 @@ end
 --- A trainer.
 -- @param params a list of tensors or of groups, a module, or tensors by name
 -- @tparam string|table what 'sgd', 'nag', 'adam', 'adamw', 'rmsprop', 'adagrad', 'lamb'; or an optimizer
--- @tparam ?table given the optimizer's options; also rescale_grad (1), name, and kvstore, update_on_kvstore, multi_precision,
---   which are accepted and have no effect
+-- @tparam ?table given the optimizer's options, of {lr, momentum, dampening, nesterov, weight_decay, betas, eps, amsgrad, alpha,
+--   centered, lr_decay, initial_accumulator_value, bias_correction, always_adapt, maximize} those that it has; also
+--   {rescale_grad = 1, name}, and {kvstore, update_on_kvstore, multi_precision}, which are accepted and have no effect
 -- @tparam ?table more kvstore options here do as well
 local function new(_, params_, what, given, more)
   if params_ == nil then err.throw(OP, "parameters are missing: amp.optim.Trainer(net:parameters(), 'sgd', {lr = 0.1})") end

@@ -47,6 +47,10 @@ local function from_upvalues(f, into)
     if not name then return end
     if lists[name] and strings(t) then
       for k = 1, #t do into[t[k]] = into[t[k]] or {} end
+    elseif name == 'extra' and type(t) == 'table' then -- what has no default
+      for k in next, t do
+        if k ~= 'params' then into[k] = into[k] or {} end
+      end
     elseif name == 'defaults' and type(t) == 'table' then
       for k, v in next, t do
         if type(k) == 'string' then into[k] = { default = v } end
@@ -75,6 +79,31 @@ local function from_module(class)
   return into
 end
 
+-- "true", "2000", "'nearest'" of a comment
+local function literal(text)
+  if text == 'true' or text == 'false' then return text == 'true' end
+  return text and (tonumber(text) or text:match "^'([^']*)'$")
+end
+
+-- Options that a comment names: "batch_size (1), shuffle (false: ...)" or "{dtype, eps = 1e-8}"
+local function from_text(text, into)
+  local function note(name, value)
+    if keywords[name] then return end
+    local o = into[name] or {}
+    into[name] = o
+    if o.default == nil then o.default = literal(value) end
+  end
+  for name, inner in text:gmatch '([%a_][%w_]*)%s*(%b())' do note(name, inner:match '^%(%s*([^%s:;,)]+)%s*[:;,)]') end
+  for inner in text:gsub('%b()', ''):gmatch '%b{}' do
+    for name, mark, at in inner:gmatch '([%a_][%w_]*)%s*([,}=])()' do
+      note(name, mark == '=' and inner:match('^%s*([^%s,}]+)', at) or nil)
+    end
+  end
+end
+
+--- Whether a parameter of a comment is a table of options.
+function M.takes_options(p) return p.kind:find 'table' ~= nil and (p.name:find '^options?$' ~= nil or p.name == 'given' or p.name == 'o') end
+
 --- Options of what is called.
 -- @param v function or class
 -- @treturn table name -> {default =}
@@ -100,15 +129,9 @@ function M.options(v)
   from_upvalues(f, into)
   local doc = ldoc.of_function(f)
   for _, p in ipairs(doc and doc.params or {}) do
-    if p.kind:find 'table' and (p.name:find '^options?$' or p.name == 'given' or p.name == 'o') then
-      -- "batch_size (1), shuffle (false)" or "{dtype, device}"
-      for name in (p[1] .. ','):gmatch '([%a_][%w_]*)%s*%b()' do into[name] = into[name] or {} end
-      for inner in p[1]:gmatch '(%b{})' do
-        for name in inner:gmatch '([%a_][%w_]*)%s*[,}=]' do
-          if not keywords[name] then into[name] = into[name] or {} end
-        end
-      end
-    elseif type(v) == 'table' and p.kind ~= '' and p.name:find '^[%a_][%w_]*$' then
+    if M.takes_options(p) then
+      from_text(p[1], into)
+    elseif type(v) == 'table' and f == v.init and p.kind ~= '' and p.name:find '^[%a_][%w_]*$' then -- a module's arguments may be given by name
       into[p.name] = into[p.name] or {}
     end
   end

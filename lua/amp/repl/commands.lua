@@ -60,16 +60,12 @@ function commands.jit(repl, rest)
   else return fail(':jit on or :jit off') end
 end
 
--- What was there before the session
-local before = {}
-for k in pairs(_G) do before[k] = true end
-
 function commands.who()
   local show = require 'amp.repl.show'
   local names, values = {}, {}
   for _, t in ipairs { eval.env, _G } do
     for k, v in next, t do
-      if type(k) == 'string' and values[k] == nil and not (t == _G and before[k]) and not k:find '^_+$' and k ~= 'amp' then
+      if type(k) == 'string' and values[k] == nil and not (t == _G and eval.before[k]) and not k:find '^_+$' and k ~= 'amp' then
         names[#names + 1], values[k] = k, v
       end
     end

@@ -3,6 +3,7 @@
 -- a name; after `?` anything that help knows, after `:` a command.
 -- @module amp.repl.complete
 local calls = require 'amp.repl.calls'
+local classes = require 'amp.repl.classes'
 local eval = require 'amp.repl.eval'
 local files = require 'amp.repl.files'
 local lexer = require 'amp.repl.lexer'
@@ -162,6 +163,7 @@ local function help_names(prefix, from)
   local path, sep, last = prefix:match '^(.-)([.:])([%w_]*)$'
   if path and path ~= '' then
     local v = path == 'Tensor' and names.sample() or names.meant(path)
+    if sep == ':' and type(v) == 'table' and calls.constructor(v) then v = classes.methods(v) end
     if v ~= nil then return { from = from + #path + 1, words = matching(names.members(v, sep == ':'), last) } end
   end
   for _, name in ipairs(names.all()) do set[name] = true end

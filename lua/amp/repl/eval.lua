@@ -18,6 +18,11 @@ M.env = setmetatable({}, {
   end,
 })
 
+--- Globals that are no variables of the session: those there were when the prompt was loaded, before any script that
+-- runs ahead of it.
+M.before = {}
+for k in pairs(_G) do M.before[k] = true end
+
 M.keep_locals = true -- `local` at the outermost level makes a variable of the session
 
 --- Make names variables of the prompt.

@@ -2,6 +2,7 @@
 -- @module amp.repl.help
 local core = require 'amp.ffi'
 local calls = require 'amp.repl.calls'
+local classes = require 'amp.repl.classes'
 local help_op = require 'amp.repl.help_op'
 local ldoc = require 'amp.repl.ldoc'
 local names = require 'amp.repl.names'
@@ -25,26 +26,49 @@ local function paragraph(out, doc)
   end
 end
 
-local function tags(out, doc)
-  local width = 0
-  for _, p in ipairs(doc.params) do width = math.max(width, #p.name) end
-  for i, p in ipairs(doc.params) do
-    local type_ = p.kind:gsub('^%?', ''):gsub('|', ' or ')
-    local text = (type_ ~= '' and type_ or '') .. (p.kind:find '^%?' and ' (may be left out)' or '') .. (p[1] ~= '' and ': ' .. p[1] or '')
-    out[#out + 1] = ('  %-10s %-' .. width .. 's  %s'):format(i == 1 and 'arguments' or '', p.name, wrap(text, 15 + width))
+-- What a comment says of its parameters, but for the one of that name
+local function tags(out, doc, but)
+  local width, list = 0, {}
+  for _, p in ipairs(doc.params) do
+    local name, optional = p.name:gsub('^%?', '')
+    if name ~= but then
+      local kind = p.kind:gsub('^%?', ''):gsub('|', ' or ')
+      if optional > 0 or p.kind:find '^%?' then kind = kind .. (kind ~= '' and ' ' or '') .. '(may be left out)' end
+      list[#list + 1] = { name, kind .. (kind ~= '' and p[1] ~= '' and ': ' or '') .. p[1] }
+      width = math.max(width, #name)
+    end
+  end
+  for i, p in ipairs(list) do
+    out[#out + 1] = (('  %-10s %-' .. width .. 's  %s'):format(i == 1 and 'arguments' or '', p[1], wrap(p[2], 15 + width)):gsub('%s+$', ''))
   end
   for i, r in ipairs(doc.returns) do field(out, i == 1 and 'gives' or '', r) end
   for i, r in ipairs(doc.raises) do field(out, i == 1 and 'errors' or '', r) end
   for i = 1, #doc.usage do out[#out + 1] = (i == 1 and '  example    ' or '             ') .. doc.usage[i] end
 end
 
+-- A function's name and parameters as a call has them, and the parameter left out: a method stands after a colon, and
+-- what it belongs to is no argument. It is one by its definition, or by where it was found.
+local function call_of(name, f)
+  local list, method = ldoc.signature(f)
+  if not list then return name .. '(...)' end
+  local first = list:match '^%(%s*([%a_][%w_]*)'
+  if not method and first and (first == 'self' and name:find '[.:]' or name:find(':', 1, true)) then
+    list, method = list:gsub('^%(%s*[%w_]+%s*,?%s*', '('), true
+  else
+    first = nil
+  end
+  if method then name = name:gsub('%.([%w_]+)$', ':%1') end
+  return name .. list, first
+end
+
 local function func(name, f, out)
   local info = debug.getinfo(f, 'S')
-  out[#out + 1] = name .. (ldoc.signature(f) or '(...)')
+  local head, but = call_of(name, f)
+  out[#out + 1] = head
   local doc = ldoc.of_function(f)
   if doc then
     paragraph(out, doc)
-    tags(out, doc)
+    tags(out, doc, but)
   elseif info.what == 'C' then
     out[#out + 1] = '  a function of Lua\'s own library'
   else
@@ -87,19 +111,23 @@ end
 
 local hidden = { init = true, extra_repr = true, transient = true, describe = true }
 
-local function methods(v, out)
-  local list = {}
-  for k, f in next, v do
-    if type(k) == 'string' and type(f) == 'function' and not k:find '^_' and not hidden[k] then list[#list + 1] = k end
+local function functions(title, v, out)
+  local set = {}
+  local mt = getmetatable(v)
+  local parent = type(mt) == 'table' and not rawget(v, '__name') and rawget(mt, '__index') -- of a module ?nn.Module tells
+  for _, t in ipairs { v, type(parent) == 'table' and parent or nil } do
+    for k, f in next, t do
+      if type(k) == 'string' and type(f) == 'function' and not k:find '^_' and not hidden[k] then set[k] = set[k] or f end
+    end
   end
-  table.sort(list)
+  local list = util.keys(set)
   local width = 0
   for i = 1, #list do width = math.max(width, #list[i]) end
   local first = true
   for _, k in ipairs(list) do
-    local doc = ldoc.of_function(v[k])
+    local doc = ldoc.of_function(set[k])
     if doc then
-      out[#out + 1] = ('  %-10s %-' .. width .. 's  %s'):format(first and 'methods' or '', k, wrap(about(doc), 15 + width))
+      out[#out + 1] = ('  %-10s %-' .. width .. 's  %s'):format(first and title or '', k, wrap(about(doc), 15 + width))
       first = false
     end
   end
@@ -112,27 +140,6 @@ local function op_of(class)
     local r = ops.row(name)
     if r and band(r.flags, PRIVATE) == 0 then return name end
   end
-end
-
--- The table in which the instances of a class find their methods
-local function method_table(v, constructor)
-  if rawget(v, 'class') and type(v.class) == 'table' then return v.class end
-  if rawget(v, '__name') and type(v.init) == 'function' then return v end
-  local f = constructor or calls.constructor(v)
-  for i = 1, f and 60 or 0 do
-    local name, t = debug.getupvalue(f, i)
-    if not name then break end
-    if type(t) == 'table' and name == 'mt' and type(rawget(t, '__index')) == 'table' then return t.__index end
-    if type(t) == 'table' and name:find '^%u%l' and t ~= v and type(next(t)) == 'string' and type(select(2, next(t))) == 'function' then return t end
-    if name == 'new' and type(t) == 'function' and not constructor then return method_table(v, t) end
-    local index = type(t) == 'table' and name == 'mt' and rawget(t, '__index')
-    for k = 1, type(index) == 'function' and 60 or 0 do
-      local inner, methods_of = debug.getupvalue(index, k)
-      if not inner then break end
-      if inner:find '^%u%l' and type(methods_of) == 'table' then return methods_of end
-    end
-  end
-  return v
 end
 
 -- Names of a part of amp: what is its own, then ops, without their in-place forms
@@ -154,11 +161,10 @@ end
 local function class(name, v, out)
   local f = calls.constructor(v)
   local doc = f and ldoc.of_function(f)
-  out[#out + 1] = name .. (doc and #doc.params > 0 and (function()
-    local list = {}
-    for i, p in ipairs(doc.params) do list[i] = p.name end
-    return '(' .. table.concat(list, ', ') .. ')'
-  end)() or f and '(...)' or '')
+  local list = {}
+  for i, p in ipairs(doc and doc.params or {}) do list[i] = p.name:gsub('^%?', '') end
+  if #list > 0 then out[#out + 1] = name .. '(' .. table.concat(list, ', ') .. ')'
+  else out[#out + 1] = name .. (f and (ldoc.signature(f) or '(...)'):gsub('^%(_,?%s*', '('):gsub('%f[%w]given%f[%W]', 'options') or '') end
   local path = file_of(v)
   local head = path and ldoc.of_file(path)
   if head then paragraph(out, head) end
@@ -169,11 +175,19 @@ local function class(name, v, out)
   elseif head then
     tags(out, head)
   end
-  local options, list = calls.options(v), {}
-  for k, o in next, options do list[#list + 1] = k .. (o.default ~= nil and ' = ' .. shown(o.default) or '') end
+  list = {}
+  for k, o in next, calls.options(v) do list[#list + 1] = k .. (o.default ~= nil and ' = ' .. shown(o.default) or '') end
   table.sort(list)
   if #list > 0 then field(out, 'options', table.concat(list, ', ')) end
-  if f then methods(method_table(v), out) else members(v, out) end
+  local of_instances = f and classes.methods(v)
+  if not f then
+    members(v, out)
+  elseif of_instances ~= v then
+    functions('methods', of_instances, out)
+    functions('functions', v, out)
+  else -- of itself, or of what it is an instance of, as amp.autocast
+    functions((rawget(v, '__name') or rawget(v, '__index') == v) and 'methods' or 'functions', v, out)
+  end
   if rawget(v, '__name') and v.super then
     field(out, '', 'and those of every module: ?nn.Module')
     local same = op_of(v.__name)

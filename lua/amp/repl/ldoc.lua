@@ -86,11 +86,14 @@ end
 
 --- Names of a function's parameters, as its definition has them.
 -- @treturn ?string "(x, y, ...)"
+-- @treturn ?boolean whether it is a method by that: `function Name:method`, whose self is not among them
 function M.signature(f)
   local info = debug.getinfo(f, 'S')
   if info.what == 'C' or info.source:sub(1, 1) ~= '@' then return nil end
   local line = lines_of(info.source:sub(2))[info.linedefined]
-  return line and line:match 'function[^(]*(%b())'
+  if not line then return nil end
+  local name, list = line:match 'function%s*([^(]*)(%b())'
+  return list, name and name:find(':', 1, true) ~= nil
 end
 
 --- The head of a file.

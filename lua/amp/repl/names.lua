@@ -3,6 +3,8 @@
 -- @module amp.repl.names
 local ffi = require 'ffi'
 local amp = require 'amp'
+local calls = require 'amp.repl.calls'
+local classes = require 'amp.repl.classes'
 local core = require 'amp.ffi'
 local eval = require 'amp.repl.eval'
 local ops = require 'amp.ops'
@@ -62,7 +64,7 @@ local function lazy(into, index)
     if not name then break end
     if type(t) == 'table' and getmetatable(t) == nil then
       for k, v in next, t do
-        if type(v) == 'string' or (name:find '^%u%l' and type(v) == 'function') then add(into, k) end
+        if type(v) == 'string' or (name:find '^%u%w' and type(v) == 'function') then add(into, k) end
       end
     end
   end
@@ -202,10 +204,41 @@ end
 local places = { 'amp', 'amp.nn', 'amp.optim', 'amp.optim.lr_scheduler', 'amp.data', 'amp.metric', 'amp.nn.utils', 'amp.nn.init', 'amp.io', 'amp.cuda',
   'amp.autocast' }
 
+-- What a class makes has methods that the class itself has not: GradManager:record
+local function of_instance(steps)
+  local last = steps[#steps]
+  if #steps < 2 or type(last) ~= 'string' then return nil end
+  local class, full = M.meant(table.concat(steps, '.', 1, #steps - 1))
+  local methods = type(class) == 'table' and calls.constructor(class) and classes.methods(class)
+  local f = methods and methods ~= class and M.field(methods, last)
+  if type(f) == 'function' then return f, full .. ':' .. last end
+end
+
 local function place(path)
   local v = amp
   for name in path:gmatch '%.([%w_]+)' do v = v and M.field(v, name) end
   return v
+end
+
+--- Parts and classes of amp that are loaded.
+-- @treturn table table -> its name as help takes it, which is '' for amp itself
+function M.parts()
+  local of, modules, loaded = {}, {}, {}
+  for name, v in next, package.loaded do
+    if type(name) == 'string' and name:find '^amp%.' and type(v) == 'table' then modules[v] = true end
+  end
+  for i, head in ipairs(places) do
+    local v = amp
+    for name in head:gmatch '%.([%w_]+)' do v = type(v) == 'table' and rawget(v, name) or nil end
+    if type(v) == 'table' then of[v], loaded[i] = head:sub(5), v end
+  end
+  for i, head in ipairs(places) do
+    for k, x in next, loaded[i] or {} do
+      local mt = type(k) == 'string' and type(x) == 'table' and not k:find '^_' and of[x] == nil and (getmetatable(x) or {})
+      if mt and (modules[x] or type(mt) == 'table' and rawget(mt, '__call')) then of[x] = (head .. '.' .. k):sub(5) end
+    end
+  end
+  return of
 end
 
 --- What somebody means who asks for help on a name: the session's own path, amp's path, or
@@ -219,7 +252,12 @@ function M.meant(name)
   if steps[1] == 'F' and #steps > 1 and M.value 'F' == nil then table.remove(steps, 1) end -- as nn.functional is often called
   local path = table.concat(steps, '.')
   local own = M.value(name)
-  if own ~= nil and (#steps > 1 or rawget(eval.env, name) ~= nil) and type(own) ~= 'number' and type(own) ~= 'boolean' then return own, path end
+  if own ~= nil and (#steps > 1 or rawget(eval.env, name) ~= nil) and type(own) ~= 'number' and type(own) ~= 'boolean' then
+    local holder, last = name:match '^(.*)[.:]%s*([%a_][%w_]*)$'
+    if not holder then return own, name end
+    if type(own) ~= 'function' or not is_tensor(M.value(holder)) then return own, holder .. '.' .. last end
+    return require('amp.autograd').methods[last] or own, holder .. ':' .. last
+  end
   for _, head in ipairs(places) do
     local v = place(head)
     for i = 1, #steps do
@@ -228,6 +266,8 @@ function M.meant(name)
     end
     if v ~= nil then return v, head .. '.' .. path end
   end
+  local method, of = of_instance(steps)
+  if method then return method, of end
   local last = steps[#steps]
   if #steps == 1 or steps[1] == 'Tensor' or steps[1] == 't' then
     local m = require('amp.autograd').methods[last] or tensor.methods[last] or ops.method(last)

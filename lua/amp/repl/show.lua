@@ -101,12 +101,23 @@ local function filled(list, width)
   return lines
 end
 
+-- A part or a class of amp: where to read of it. Its fields are of no use to anybody.
+local function part(t, path)
+  path.parts = path.parts or require('amp.repl.names').parts()
+  local name = path.parts[t]
+  if not name then return nil end
+  local callable = require('amp.repl.calls').constructor(t)
+  return ('amp%s%s (?%s %s)'):format(name ~= '' and '.' or '', name, name ~= '' and name or 'amp', callable and 'explains it' or 'lists what it has')
+end
+
 local function table_text(t, depth, path)
   local mt = getmetatable(t)
   if type(mt) == 'table' and rawget(mt, '__tostring') then
     local text = text_of(t)
     return depth > 0 and (text:gsub('\n', '\n' .. ('  '):rep(depth))) or text
   end
+  local known = part(t, path)
+  if known then return known end
   if next(t) == nil then return '{}' end
   if path[t] then return '{...} (a table around this one)' end
   if depth >= DEPTH then return '{...}' end
