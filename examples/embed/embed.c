@@ -3,6 +3,8 @@
 ** weight out of Lua by its handle and reads it through amp.h.
 **
 **   cc embed.c $(pkg-config --cflags --libs amp luajit) -o embed && ./embed
+**
+** examples/guide/embedding.md says what PKG_CONFIG_PATH and LUA_PATH are to be where LuaRocks installed amp.
 */
 #include <stdio.h>
 #include <amp.h>

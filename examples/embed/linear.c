@@ -4,6 +4,8 @@
 ** scale starts too high), are skipped, and the scale comes down by itself.
 **
 **   cc linear.c $(pkg-config --cflags --libs amp) -lm -o linear && ./linear
+**
+** examples/guide/embedding.md says what PKG_CONFIG_PATH is to be where LuaRocks installed amp.
 */
 #include <math.h>
 #include <stdio.h>

@@ -7,6 +7,8 @@
 ** threads at once; one that somebody writes to needs the caller's lock.
 **
 **   cc two_states.c $(pkg-config --cflags --libs amp luajit) -pthread -lm -o two_states && ./two_states
+**
+** examples/guide/embedding.md says what PKG_CONFIG_PATH and LUA_PATH are to be where LuaRocks installed amp.
 */
 #include <math.h>
 #include <pthread.h>
@@ -81,7 +83,7 @@ int main(void)
     double w = NAN;
     pthread_join(thread[i], NULL);
     if (job[i].weight.t == NULL || amp_item(S, &job[i].weight, &w) < 0 || !(fabs(w - 2) < 0.05)) status = 1;
-    printf("%s: weight %.2f, loss %.1e\n", job[i].dtype, w, job[i].loss);
+    if (job[i].weight.t) printf("%s: weight %.2f, loss %.1e\n", job[i].dtype, w, job[i].loss);
     amp_release(&job[i].weight);
   }
   amp_release(&inputs);
