@@ -237,7 +237,7 @@ __device__ __forceinline__ int pieces_here(const amp_rnn_share &d, int all)
 /* -- Forward --------------------------------------------------------------------------------- */
 
 /* G gates; steps from .. to - 1. A block's rows are SETS sets of MT * 16, which know nothing of each other: while the states of one
-** are on their way the other's step is made. Of a set, four threads finish a row, each two hidden values. A step's time is the number
+** are on their way another's step is made. Of a set, four threads finish a row, each two hidden values. A step's time is the number
 ** of instructions from a state to the next: addresses are moved on rather than computed, and what can wait comes behind the result */
 template <int D, int G, int MT, int SETS> __global__ void __launch_bounds__(THREADS, 1) ahead_all(const amp_rnn k, const amp_rnn_share d, int64_t from, int64_t to)
 {
@@ -246,7 +246,7 @@ template <int D, int G, int MT, int SETS> __global__ void __launch_bounds__(THRE
   typedef typename K::pair pair;
   constexpr int SIZE = MT * 16 * COLS, TILES = MT * 2, PIECES = K::PIECES, F = K::FETCHES, WIDE = K::WIDE; /* SIZE: values of a gate; TILES: rows of a lane in a product */
   const int mode = G == 4 ? AMP_RNN_LSTM : G == 3 ? AMP_RNN_GRU : k.mode == AMP_RNN_RELU ? AMP_RNN_RELU : AMP_RNN_TANH;
-  AMP_SHARED(float, memory);                           /* twice for each warp: G gates x rows x columns */
+  AMP_SHARED(float, memory);                           /* of each set, of a single one twice: warps x G gates x rows x columns */
   const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, g = lane >> 2, t = lane & 3, h = (int)k.h, here = pieces_here(d, h / PIECE);
   const int64_t first = (int64_t)blockIdx.y * (SETS * MT * 16), col = (int64_t)blockIdx.x * COLS, j = col + t * 2;
   const int64_t begin = k.reverse ? k.t - 1 - from : from, on = k.reverse ? -k.n : k.n; /* rows from a step to the next */
@@ -325,7 +325,7 @@ template <int D, int G, int MT, int SETS> __global__ void __launch_bounds__(THRE
           }
         }
       }
-      /* the half of the memory that was not used last: who still reads the other is not disturbed */
+      /* a part of the memory that was not used last: who still reads the other is not disturbed */
       float *part = memory + (SETS > 1 ? set : (int)n & 1) * (WARPS * G * SIZE);
 #pragma unroll
       for (int m = 0; m < MT; m++) {
