@@ -237,6 +237,9 @@ AMP_API const char *amp_device_name(int device);
 /* How many threads a kernel may use, in the whole process; gives the number in force. n <= 0 only asks. At most
 ** 1024. */
 AMP_API int amp_set_threads(int n);
+/* The instructions that CPU kernels are chosen for: "baseline", "avx2" or "avx512", the most that the processor has and
+** the environment's AMP_CPU_ISA, one of these words, allows as the library is loaded. Static. */
+AMP_API const char *amp_cpu_isa(void);
 /* How many devices of a type there are; the first call for AMP_CUDA looks for its plug-in. 0: none, or no such type. */
 AMP_API int amp_device_available(int device);
 /* Why there are none of that type, or what serves it (a plug-in's version). Static, "" where there is nothing to

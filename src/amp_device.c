@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 #include "amp_linalg.h"
+#include "cpu/cpu_isa.h"
 
 #define AMP_FN(name) int amp__cpu_##name
 AMP_FN(optim_step)(int kind, const amp_hyper *h, const amp_hyper *there, amp_optim_chunk *chunks, int n, const float *const *found, int nfound) AMP_SLOTFN;
@@ -30,6 +31,12 @@ static int cpu_copy(amp_tensor *dst, const amp_tensor *src)
 }
 
 static int cpu_sync(int index) { return 0; }
+
+const char *amp_cpu_isa(void)
+{
+  static const char *const names[] = { "baseline", "avx2", "avx512" };
+  return names[amp__cpu_isa()];
+}
 
 /* -- The core, for plug-ins ------------------------------------------------------- */
 

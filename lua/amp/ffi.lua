@@ -54,6 +54,12 @@ end
 
 M.path = linked() or find()
 
+-- The library reads it as it is loaded, when it can't say anything.
+local isa = os.getenv 'AMP_CPU_ISA'
+if isa and isa ~= '' and not (' baseline avx2 avx512 '):find(' ' .. isa .. ' ', 1, true) then
+  error(("amp: the environment's AMP_CPU_ISA is '%s'; baseline, avx2 and avx512 are known"):format(isa), 0)
+end
+
 -- libgomp reads its settings when it is loaded. By default its threads spin for milliseconds at
 -- barriers, which on a shared machine starves the thread they wait for (measured beside two busy
 -- processes: a training step takes 2.7 times as long); a short spin costs nothing on an idle one.

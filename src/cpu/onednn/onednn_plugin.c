@@ -20,6 +20,7 @@
 #endif
 #include "amp_hash.h"
 #include "onednn.h"
+#include "../cpu_isa.h"
 
 enum { SLOTS = 256, KEY = 48, MAX_OPERAND = 4 };
 
@@ -535,10 +536,19 @@ __attribute__((visibility("default"))) const char *amp_plugin_version(void)
   return text;
 }
 
+/* AMP_CPU_ISA holds for oneDNN's kernels as for ours, unless its own variable says more. */
+static void limit_instructions(void)
+{
+  int isa = amp__cpu_isa();
+  if (getenv("ONEDNN_MAX_CPU_ISA") || getenv("DNNL_MAX_CPU_ISA") || !getenv("AMP_CPU_ISA") || isa == AMP_ISA_AVX512) return;
+  dnnl_set_max_cpu_isa(isa == AMP_ISA_AVX2 ? dnnl_cpu_isa_avx2 : dnnl_cpu_isa_sse41);
+}
+
 __attribute__((visibility("default"))) const char *amp_plugin_init(uint64_t table_hash, amp_device_ops *devices)
 {
   if (table_hash != amp__table_hash()) return "it was built for another version of amp";
   if (dnnl_version()->major != DNNL_VERSION_MAJOR) return "it was built for another version of oneDNN";
+  limit_instructions();
   if (engine == NULL && dnnl_engine_create(&engine, dnnl_cpu, 0) != dnnl_success) return "oneDNN finds no CPU engine";
   if (pthread_key_create(&key, thread_ends) != 0) return "no thread key is left";
   amp_device_ops *cpu = &devices[AMP_CPU];
