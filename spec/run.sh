@@ -2,7 +2,7 @@
 # Everything that shows amp works: set-up, build, C tests, specs, lint, manual.
 #
 #   sh spec/run.sh                    all of it
-#   sh spec/run.sh STAGE...           setup build ctest specs asan emulator tsan fuzz lint snippets kernels
+#   sh spec/run.sh STAGE...           setup build ctest specs isa asan emulator tsan fuzz lint snippets kernels
 #   sh spec/run.sh spec/x_spec.lua    one file (in the release build)
 #
 # Ends with `N passed, N failed`; non-zero if anything failed or did not run.
@@ -164,6 +164,15 @@ stage_specs() {
   say 'specs'
   for file in spec/*_spec.lua; do run_spec "$file"; done
 }
+stage_isa() { # the numeric specs on what a smaller processor has; the kernels of LAPACK are OpenBLAS's of the machine
+  build_release
+  say 'kernels for AVX2 and for any x86-64'
+  for what in avx2:ops avx2:linalg baseline:linalg baseline:nn_norm baseline:nn_conv baseline:nn_pool baseline:nn_loss baseline:nn_rnn baseline:nn_attention baseline:optim; do
+    bounded env AMP_CPU_ISA="${what%:*}" luajit spec/run.lua "spec/${what#*:}_spec.lua"
+    grep -vE '^[0-9]+ passed, [0-9]+ failed$' "$log"
+    tally "spec/${what#*:}_spec.lua, AMP_CPU_ISA=${what%:*}" "$status"
+  done
+}
 stage_asan() {
   build_sanitized
   say 'specs under AddressSanitizer and UBSan'
@@ -268,13 +277,14 @@ stage_kernels() { # what a compiler of CUDA makes of them says the build; this i
 }
 
 setup
-[ $# -eq 0 ] && set -- ctest specs asan emulator tsan fuzz lint snippets kernels
+[ $# -eq 0 ] && set -- ctest specs isa asan emulator tsan fuzz lint snippets kernels
 for what in "$@"; do
   case $what in
     setup) ;;
     build) build_release; build_sanitized ;;
     ctest) stage_ctest ;;
     specs) stage_specs ;;
+    isa) stage_isa ;;
     asan) stage_asan ;;
     tsan) stage_tsan ;;
     fuzz) stage_fuzz ;;
@@ -283,7 +293,7 @@ for what in "$@"; do
     snippets) stage_snippets ;;
     kernels) stage_kernels ;;
     *_spec.lua) build_release; run_spec "$what" ;;
-    *) printf 'no stage %s: setup build ctest specs asan emulator tsan fuzz lint snippets kernels, or a spec file\n' "$what"; add 0 1 ;;
+    *) printf 'no stage %s: setup build ctest specs isa asan emulator tsan fuzz lint snippets kernels, or a spec file\n' "$what"; add 0 1 ;;
   esac
 done
 finish

@@ -107,6 +107,8 @@ local function library(list)
     row(list, '', 'broken', tostring(why):gsub('^amp: ', ''), 'build or install amp again')
     return nil
   end
+  local limit = os.getenv 'AMP_CPU_ISA'
+  row(list, 'kernels', 'ok', ('for %s%s'):format(ffi.string(core.C.amp_cpu_isa()), limit and limit ~= '' and ' (AMP_CPU_ISA is set)' or ''))
   local threads = core.C.amp_set_threads(0)
   row(list, 'threads', 'ok', ('%d%s'):format(threads, os.getenv 'OMP_NUM_THREADS' and ' (OMP_NUM_THREADS is set)' or ''))
   plugin(list, core, 'onednn', 'oneDNN', "products and convolutions use amp's own kernels, which are slower", 'libdnnl-dev')
