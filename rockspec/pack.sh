@@ -1,7 +1,7 @@
 #!/bin/sh
 # Packs this source tree, as it lies, into a source rock that installs without a network:
 #
-#   sh rockspec/pack.sh [VERSION] [FOLDER]     VERSION scm-1 (default) or 0.1.0-1; FOLDER .
+#   sh rockspec/pack.sh [VERSION] [FOLDER]     VERSION scm-1 (default) or 0.2.0-1; FOLDER .
 #   luarocks --lua-version=5.1 install amp-scm-1.src.rock
 #
 # `luarocks pack rockspec/...` would clone the repository that the rockspec's source.url

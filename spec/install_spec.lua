@@ -75,7 +75,7 @@ describe('luarocks make', function()
   end)
   it('without arguments finds a rockspec, and takes the other version as well', function()
     if not installed then return pending 'not installed' end
-    local out, status = luarocks('tree', 'make rockspec/amp-0.1.0-1.rockspec AMP_CUDA=OFF') -- over the one that is there
+    local out, status = luarocks('tree', 'make rockspec/amp-0.2.0-1.rockspec AMP_CUDA=OFF') -- over the one that is there
     assert.equal(0, status, out:sub(-3000))
     assert.is_not_nil(out:find 'amp 0%.1%.0%-1 is now installed', out:sub(-1000))
     works 'tree'
@@ -108,16 +108,16 @@ describe('a packed rock', function()
   it('of the sources installs without a network', function()
     if not have then return pending 'luarocks is not installed here' end
     if once then return pending 'once is enough' end
-    local out, status = H.sh(("cd '%s' && mkdir rocks && touch src/left.o && sh rockspec/pack.sh scm-1 rocks && sh rockspec/pack.sh 0.1.0-1 rocks")
+    local out, status = H.sh(("cd '%s' && mkdir rocks && touch src/left.o && sh rockspec/pack.sh scm-1 rocks && sh rockspec/pack.sh 0.2.0-1 rocks")
       :format(source))
     assert.equal(0, status, out)
-    out = H.sh(("unzip -l '%s/rocks/amp-0.1.0-1.src.rock'"):format(source))
-    for _, name in ipairs { ' amp-0.1.0-1.rockspec', ' CMakeLists.txt', ' src/amp.h', ' lua/bin/amp', ' LICENSE' } do
+    out = H.sh(("unzip -l '%s/rocks/amp-0.2.0-1.src.rock'"):format(source))
+    for _, name in ipairs { ' amp-0.2.0-1.rockspec', ' CMakeLists.txt', ' src/amp.h', ' lua/bin/amp', ' LICENSE' } do
       assert.is_true(out:find(name, 1, true) ~= nil, name .. ' is missing in\n' .. out)
     end
     assert.is_nil(out:find 'build%.luarocks', out)
     assert.is_nil(out:find('left.o', 1, true), out)
-    out, status = luarocks('from_source', 'install rocks/amp-0.1.0-1.src.rock AMP_CUDA=OFF')
+    out, status = luarocks('from_source', 'install rocks/amp-0.2.0-1.src.rock AMP_CUDA=OFF')
     assert.equal(0, status, out:sub(-3000))
     works 'from_source'
     packed = true
@@ -126,7 +126,7 @@ describe('a packed rock', function()
     if not packed then return pending 'not installed' end
     local out, status = luarocks('from_source', 'pack amp')
     assert.equal(0, status, out)
-    out, status = luarocks('from_binary', 'install ./amp-0.1.0-1.linux-*.rock')
+    out, status = luarocks('from_binary', 'install ./amp-0.2.0-1.linux-*.rock')
     assert.equal(0, status, out)
     works 'from_binary'
   end)
@@ -147,7 +147,7 @@ describe('a packed rock', function()
     if once then return pending 'once is enough' end
     local out, status = H.sh(("cd '%s' && sh rockspec/pack.sh 9.9-1 '%s'"):format(root, H.tmp ''))
     assert.equal(1, status)
-    assert.is_not_nil(out:find('0.1.0-1', 1, true), out)
+    assert.is_not_nil(out:find('0.2.0-1', 1, true), out)
     assert.is_not_nil(out:find('scm-1', 1, true), out)
   end)
 end)

@@ -21,7 +21,7 @@
 #ifndef AMP_CDEF
 #include <stddef.h>
 #include <stdint.h>
-#define AMP_VERSION "0.1.0" /* of this header; amp_version() is the library's */
+#define AMP_VERSION "0.2.0" /* of this header; amp_version() is the library's */
 #ifndef AMP_API
 #define AMP_API __attribute__((visibility("default")))
 #endif
@@ -212,7 +212,7 @@ enum amp_call_flag { /* added to an op's number */
 
 /* -- Library -------------------------------------------------------------- */
 
-/* The version, "0.1.0"; equal to AMP_VERSION of the header that belongs to the library. Static. */
+/* The version, "0.2.0"; equal to AMP_VERSION of the header that belongs to the library. Static. */
 AMP_API const char *amp_version(void);
 /* Wall time in seconds, from an arbitrary start; never runs backward. */
 AMP_API double amp_clock(void);

@@ -89,7 +89,7 @@ if not pcall(ffi.typeof, 'struct amp_state') then
 end
 
 -- Of this Lua tree. The library's must be the same: it carries the op table that the wrappers here are made from.
-M.VERSION = '0.1.0'
+M.VERSION = '0.2.0'
 M.ABI = 1
 local version, abi = ffi.string(C.amp_version()), C.amp_abi_version()
 if version ~= M.VERSION or abi ~= M.ABI or abi ~= tonumber(C.AMP_ABI) then
