@@ -197,4 +197,6 @@ M.need_function = need_function
 M.mode = mode -- kind of region; its record is {inner = 0 or 1}
 M.begin = engine.begin
 
+require('amp.class').guard(Handle, 'register_hook', 'handle')
+
 return M

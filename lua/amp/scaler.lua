@@ -546,4 +546,6 @@ end
 --- Whether a value is a GradScaler.
 function M.is(v) return getmetatable(v) == mt end
 
+require('amp.class').guard(Scaler, 'GradScaler', 'scaler', mt)
+
 return setmetatable(M, { __call = function(_, o) return new(o) end })

@@ -42,7 +42,7 @@ end
 -- What all classes stand on: one copy a Lua state, even where package.loaded is
 -- cleared between two loads (a test runner's insulation).
 local base = {}
-for _, name in ipairs {'amp.nn.module', 'amp.nn.tree', 'amp.nn.where', 'amp.nn.initializers', 'amp.nn.sequential'} do
+for _, name in ipairs {'amp.nn.module', 'amp.nn.tree', 'amp.nn.where', 'amp.nn.initializers', 'amp.nn.list', 'amp.nn.sequential'} do
   base[name] = require(name)
 end
 

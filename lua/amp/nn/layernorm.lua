@@ -42,7 +42,7 @@ LayerNorm.transient = LayerNorm.forward
 
 -- May x and the residual go through the one op? Without broadcasting, and where nothing of the module's call is changed.
 local function joins(self, x, residual)
-  if self.transient ~= self.forward or rawget(self, '.hooks') or not istype(ref_t, x) or not istype(ref_t, residual) then return false end
+  if self.transient ~= self.forward or Module.raw_key(self, '.hooks') or not istype(ref_t, x) or not istype(ref_t, residual) then return false end
   local a, b = x.ptr_, residual.ptr_
   if a == nil or b == nil or a.device ~= b.device or a.device_index ~= b.device_index or a.ndim ~= b.ndim then return false end
   for d = 0, a.ndim - 1 do

@@ -133,7 +133,7 @@ BatchNorm.transient = BatchNorm.forward
 
 -- May x (and the residual) go through the one op?
 local function joins(self, x, residual)
-  if not on_device(x) or self.transient ~= self.forward or rawget(self, '.hooks') then return false end
+  if not on_device(x) or self.transient ~= self.forward or Module.raw_key(self, '.hooks') then return false end
   if residual == nil then return true end
   if not istype(ref_t, residual) or residual.ptr_ == nil then return false end
   local a, b = x.ptr_, residual.ptr_
@@ -211,10 +211,9 @@ function SyncBatchNorm.convert_sync_batchnorm(net)
       if not m:is(SyncBatchNorm) then seen[m] = synced(m) end
       return seen[m]
     end
-    local values = rawget(m, '.values')
-    for name, kind in pairs(rawget(m, '.kinds')) do
-      if kind == 'module' then values[name] = convert(values[name]) end
-    end
+    local changed = {}
+    for name, child in Module.parts(m, 'module') do changed[#changed + 1] = {name, convert(child)} end
+    for _, c in ipairs(changed) do m[c[1]] = c[2] end
     return m
   end
   return convert(net)

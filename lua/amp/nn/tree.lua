@@ -13,18 +13,7 @@ local is_tensor = amp.is_tensor
 
 -- -- Walking ----------------------------------------------------------------
 
-local function parts(self, kind) -- iterate over the registered fields of a kind
-  local names, kinds, values = rawget(self, '.names'), rawget(self, '.kinds'), rawget(self, '.values')
-  local i = 0
-  return function()
-    while i < #names do
-      i = i + 1
-      local name = names[i]
-      local v = values[name]
-      if kinds[name] == kind and type(v) ~= 'nil' then return name, v end
-    end
-  end
-end
+local parts, raw = Module.parts, Module.raw_key
 
 local function join(prefix, name) return prefix == '' and tostring(name) or prefix .. '.' .. tostring(name) end
 
@@ -107,7 +96,7 @@ end
 local function entries(self, prefix, path, out, of)
   if path[self] then return out, of end
   path[self] = true
-  local passing, record = rawget(self, '.passing') or {}, rawget(self, '.record')
+  local passing, record = raw(self, '.passing') or {}, raw(self, '.record')
   for name, t in parts(self, 'parameter') do out[join(prefix, name)], of[join(prefix, name)] = t, record end
   for name, t in parts(self, 'buffer') do
     if not passing[name] then out[join(prefix, name)], of[join(prefix, name)] = t, record end

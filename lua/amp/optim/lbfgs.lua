@@ -277,7 +277,11 @@ local mt = {
   end,
 }
 
+require('amp.class').guard(LBFGS, 'optim.LBFGS', 'opt', mt)
+require('amp.class').name(class, 'optim.LBFGS')
+
 return setmetatable(class, {
+  __index = LBFGS,
   __call = function(_, params, given)
     given = given or {}
     if type(given) ~= 'table' then err.throw(class.op, 'options are a table, as in {lr = 1}, got %s', util.show(given)) end

@@ -318,6 +318,8 @@ end
 --- Whether a value is one of these optimizers.
 function M.is(v) return type(v) == 'table' and rawget(v, '_handle') ~= nil and rawget(v, 'class') ~= nil end
 
+local _, family = require('amp.class').guard(Optimizer, 'optim.Optimizer', 'opt')
+
 local step = Optimizer.step
 
 --- Whether nothing of the user's runs between a call of an optimizer's step and the library's.
@@ -331,6 +333,7 @@ function M.class(class)
   class.group_mt = groups.metatable(class)
   class.__name = class.name
   local mt = { __index = Optimizer, __tostring = M.tostring }
+  family.ours[mt] = true
   local function new(_, params, options)
     if params == nil then err.throw(class.op, 'parameters are missing: amp.%s(net:parameters(), {lr = 0.1})', class.op) end
     if options ~= nil and type(options) ~= 'table' then
@@ -355,7 +358,8 @@ function M.class(class)
     for i = 1, #list do self:add_param_group(list[i]) end
     return self
   end
-  return setmetatable(class, { __call = new })
+  require('amp.class').name(class, class.op)
+  return setmetatable(class, { __index = Optimizer, __call = new })
 end
 
 return M

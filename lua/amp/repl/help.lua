@@ -10,6 +10,7 @@ local ops = require 'amp.ops'
 local text_of = require 'amp.repl.text'
 local util = require 'amp.util'
 local band = require('bit').band
+local raw = require('amp.class').raw
 local wrap, field, shown = text_of.wrap, text_of.field, text_of.shown
 
 local M = {}
@@ -62,7 +63,7 @@ local function call_of(name, f)
 end
 
 local function func(name, f, out)
-  local info = debug.getinfo(f, 'S')
+  local info = debug.getinfo(raw(f), 'S')
   local head, but = call_of(name, f)
   out[#out + 1] = head
   local doc = ldoc.of_function(f)
@@ -86,10 +87,10 @@ local function file_of(v)
     end
   end
   local f = calls.constructor(v)
-  local info = f and debug.getinfo(f, 'S')
+  local info = f and debug.getinfo(raw(f), 'S')
   if info and info.source:sub(1, 1) == '@' then return info.source:sub(2) end
   for _, g in next, v do
-    info = type(g) == 'function' and debug.getinfo(g, 'S')
+    info = type(g) == 'function' and debug.getinfo(raw(g), 'S')
     if info and info.source:sub(1, 1) == '@' then return info.source:sub(2) end
   end
 end
