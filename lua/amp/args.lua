@@ -42,6 +42,15 @@ local function integer(v)
 end
 
 local function fail(spec, a, i, v)
+  if i == 1 and a.kind == 'T' and not a.list then -- x.sum() for x:sum()
+    local holder = err.receiver(spec.form, '.')
+    if holder and not holder:find('.', 1, true) and istype(ref_t, err.variable(holder)) then
+      err.throw(spec.form, "'%s' is a method and is called with a colon, not a dot: %s:%s(...) (its first argument was %s)", spec.form, holder, spec.form, show(v))
+    end
+  end
+  if a.list and istype(ref_t, v) then
+    err.throw(spec.form, "argument %d '%s' must be %s, got a tensor; write amp.%s({a, b}, ...)", i, a.name, describe(a), spec.form)
+  end
   if v == nil then
     err.throw(spec.form, "argument %d '%s' is missing: %s is expected; call it as %s", i, a.name, describe(a), usage(spec))
   end

@@ -114,6 +114,30 @@ function M.receiver(name, mark)
   return line and line:match('([%a_][%w_.]*)%s*%' .. mark .. '%s*' .. name:gsub('%W', '%%%0') .. '%f[^%w_]')
 end
 
+--- Value of a variable in the nearest function outside amp: a local or what the function knows, or a global.
+-- @tparam string name
+function M.variable(name)
+  for level = 2, 200 do
+    local info = debug.getinfo(level, 'Sf')
+    if info == nil then return nil end
+    if info.what ~= 'C' and not own(info.source) then
+      local found, value = false, nil
+      for i = 1, 200 do
+        local n, v = debug.getlocal(level, i)
+        if not n then break end
+        if n == name then found, value = true, v end
+      end
+      for i = 1, found and 0 or 200 do
+        local n, v = debug.getupvalue(info.func, i)
+        if not n then break end
+        if n == name then return v end
+      end
+      if found then return value end
+      return rawget(getfenv(info.func), name)
+    end
+  end
+end
+
 -- Tables of functions, which are called with a dot -> how they are written.
 local spaces = setmetatable({}, { __mode = 'k' })
 
@@ -136,7 +160,11 @@ local function colon()
   if not found then return nil end
   local line = M.line()
   if not line then return nil end
-  local holder, name = line:match '([%a_][%w_.]*)%s*:%s*([%a_][%w_]*)%s*[%(%{"\'%[]'
+  local holder, name
+  for h, n in line:gmatch '([%a_][%w_.]*)%s*:%s*([%a_][%w_]*)%s*[%(%{"\'%[]' do
+    local wanted = found:match '([%w_]+)$'
+    if not holder or h:match '([%w_]+)$' == wanted and holder:match '([%w_]+)$' ~= wanted then holder, name = h, n end
+  end
   if holder then return found, holder, name end
 end
 
@@ -209,7 +237,7 @@ M.context = nil
 -- @tparam ?number|string code
 function M.new(op, message, code)
   local space, holder, name = nil, nil, nil
-  if not (op and op:find '^register_') then space, holder, name = colon() end
+  if code ~= 'name' and not (op and op:find '^register_') then space, holder, name = colon() end
   if space then
     op, code = nil, 'argument'
     message = ("%s:%s(...) was written; functions of %s are called with a dot: %s.%s(...)"):format(holder, name, space, holder, name)

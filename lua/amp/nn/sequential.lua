@@ -67,7 +67,7 @@ end
 -- @return what the last one gives; the arguments if there is none
 function Sequential:forward(...)
   local n = #self
-  if self[n + 2] ~= nil or n == 0 and next(self) ~= nil then List.check_holes(self) end
+  if rawget(self, n + 2) ~= nil or n == 0 and next(self) ~= nil then List.check_holes(self) end
   if n == 0 then return ... end
   return chain(self, 1, n, false, ...)
 end

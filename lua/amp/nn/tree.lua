@@ -236,7 +236,9 @@ function Module:to(...)
     elseif is_float(what) then dtype = types.dtype_name[types.dtype_code[what]]
     elseif type(what) == 'string' and (what:match('^cpu') or what:match('^cuda')) then device = what
     else
-      raise('nn.Module:to', string.format('a device or a floating-point dtype expected, got %s', util.show(what)))
+      local hint = type(what) == 'string' and (types.dtype_code[what] and '' or types.dtype_hint(what)) or ''
+      if hint == '' and type(what) == 'string' then hint = types.device_hint(what) end
+      raise('nn.Module:to', "a device ('cpu', 'cuda', 'cuda:1') or a floating-point dtype expected, got %s%s", util.show(what), hint)
     end
   end
   return convert(self, function(t)
@@ -282,6 +284,12 @@ function Module:requires_grad_(on)
   for _, p in ipairs(self:parameters()) do p.requires_grad = on end
   return self
 end
+
+--- A copy of the module with everything in it: parameters and buffers anew, tied ones tied; mode, flags and hooks too.
+-- Gradients are not copied.
+-- @treturn nn.Module
+-- @usage local target = net:clone()
+function Module:clone() return require 'amp.nn.copy'(self) end
 
 where.install()
 require 'amp.nn.describe'
