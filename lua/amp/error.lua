@@ -148,11 +148,12 @@ function M.space(t, name) spaces[t] = name end
 local function colon()
   local level, found = 3, nil
   while true do
-    local info = debug.getinfo(level, 'Sn')
+    local info = debug.getinfo(level, 'Su')
     if info == nil then return nil end
     if info.what ~= 'C' and not own(info.source) then break end
     for _, i in ipairs { 1, 2, 3, 4, -1, -2 } do
-      local name, v = debug.getlocal(level, i)
+      local name, v = nil, nil
+      if i <= info.nparams then name, v = debug.getlocal(level, i) end
       if name and type(v) == 'table' and spaces[v] then found = found or spaces[v] end
     end
     level = level + 1

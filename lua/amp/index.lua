@@ -189,7 +189,7 @@ function M.set(t, k, value)
     elseif value.dtype ~= t.dtype then
       value = value:to(t.dtype)
     end
-    ops.get 'index_put_'(v, value, tensors, dims)
+    ops.get 'index_put_'(v, tensors, value, nil, dims)
   elseif type(value) == 'number' then
     ops.get 'fill_'(v, value)
   else

@@ -12,9 +12,9 @@ local function unknown(op, key, known)
   raise(op, string.format("unknown option '%s'%s (known: %s)", tostring(key), util.hint(key, known), table.concat(list, ', ')))
 end
 
--- nn.ReLU(x): a tensor where a layer is made.
-local function check_tensor(op, v)
-  if type(v) ~= 'cdata' or not core.is_ref(v) or not op:find '^nn%.%u' then return end
+-- nn.ReLU(x): a tensor where a layer is made. (Lists of names with a field `tensors` are of what a layer is called with.)
+local function check_tensor(op, known, v)
+  if type(v) ~= 'cdata' or known.tensors or not core.is_ref(v) or not op:find '^nn%.%u%w*$' then return end
   raise(op, 'a tensor was given where the layer is made; the layer is called with it: local layer = %s(...), then layer(x)', op)
 end
 
@@ -29,8 +29,8 @@ function M.read(op, given, known, defaults)
   local out = {}
   for k, v in pairs(defaults or {}) do out[k] = v end
   if given == nil then return out end
-  check_tensor(op, given)
-  if type(given) ~= 'table' then raise(op, 'options are a table, got ' .. util.show(given)) end
+  check_tensor(op, known, given)
+  if type(given) ~= 'table' then raise(op, 'options are a table, got ' .. (type(given) == 'cdata' and util.show(given) or type(given))) end
   local set = {}
   for _, k in ipairs(known) do set[k] = true end
   for k, v in pairs(given) do
@@ -58,7 +58,7 @@ function M.arguments(op, names, required, defaults, ...)
   if n > #names then raise(op, string.format('%d arguments at most (%s), got %d', #names, table.concat(names, ', '), n)) end
   for i = 1, n do
     local v = (select(i, ...))
-    check_tensor(op, v)
+    check_tensor(op, names, v)
     if v ~= nil then
       if given and given[names[i]] ~= nil then raise(op, string.format("'%s' is given twice, as argument %d and as an option", names[i], i)) end
       out[names[i]] = v

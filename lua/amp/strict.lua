@@ -54,8 +54,8 @@ end
 
 local function write(t, k, v)
   if type(k) == 'string' and not declared[k] and what() == 'Lua' then
-    err.throw_code('state', 'strict', "a function assigns to '%s', which is no variable of the program%s; write local %s = ..., or set %s at the outermost level",
-      k, require('amp.util').hint(k, known_names()), k, k)
+    err.throw_code('state', 'strict', "a function assigns to '%s', which is no variable of the program%s; write local %s = ..., or set %s at the "
+      .. 'outermost level', k, require('amp.util').hint(k, known_names()), k, k)
   end
   declared[k] = true
   local set = before and before.__newindex
@@ -63,7 +63,8 @@ local function write(t, k, v)
 end
 
 --- Make undefined globals errors, or stop it. Reading one is an error everywhere; assigning one for the first time is an
--- error inside a function (at the outermost level of a file it defines the variable).
+-- error inside a function (at the outermost level of a file it defines the variable). Comparing a tensor with a number by
+-- ==, which is never true, is an error as well then.
 -- @tparam ?boolean switch default true
 -- @usage amp.strict()
 function M.strict(switch)
@@ -71,6 +72,7 @@ function M.strict(switch)
   if type(switch) ~= 'boolean' then err.throw('strict', 'true or false is expected, got %s', require('amp.util').show(switch)) end
   if switch == on then return end
   on = switch
+  require('amp.tensor').strict = switch
   if switch then
     before = getmetatable(_G)
     local mt = {}

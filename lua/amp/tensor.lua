@@ -52,7 +52,8 @@ Size.__index = function(s, k)
     local n = #s
     if k < 0 and k >= -n and k % 1 == 0 then return rawget(s, n + 1 + k) end
     if k == 0 or k < 0 then
-      err.throw_code('index', nil, 'there is no size %s: the dimensions of a shape (%s) are counted from 1 to %d, or from -1 to -%d', tostring(k), tostring(s), n, n)
+      err.throw_code('index', nil, 'there is no size %s: the dimensions of a shape (%s) are counted from 1 to %d, or from -1 to -%d',
+        tostring(k), tostring(s), n, n)
     end
     return nil
   end
@@ -320,13 +321,16 @@ local function not_compared(sign, method, a, b)
     err.throw(method, "a tensor is compared with a number by its own method, t:%s(%s), element by element; the value of one element is t:item() %s %s",
       sign == '<' and 'gt' or 'ge', tostring(a), sign == '<' and '>' or '>=', tostring(a))
   end
-  err.throw(method, '%s %s %s compares no tensors element by element in Lua; use %s:%s(%s), or %s:item() for a single value', 'a', sign, written(b, 'b'), 'a', method,
-    written(b, 'b'), 'a')
+  local other = written(b, 'b')
+  err.throw(method, 'a %s %s compares no tensors element by element in Lua; use a:%s(%s), or a:item() for a single value', sign, other, method, other)
 end
+
+M.strict = false -- amp.strict() is in force: what is never true is an error
 
 local function compared_with_number(a, b)
   local n = type(a) == 'number' and a or b
-  err.throw('eq', '== with a number is never true of a tensor; t:eq(%s) compares its elements, t:item() == %s the value of a single one', tostring(n), tostring(n))
+  err.throw('eq', '== with a number is never true of a tensor; t:eq(%s) compares its elements, t:item() == %s the value of a single one',
+    tostring(n), tostring(n))
 end
 
 -- for i, row in ipairs(t): views of the first dimension
@@ -355,7 +359,7 @@ ffi.metatype(ref_t, {
   end,
   __eq = function(a, b)
     if istype(ref_t, a) and istype(ref_t, b) then return a.ptr_ == b.ptr_ end
-    if type(a) == 'number' or type(b) == 'number' then compared_with_number(a, b) end
+    if M.strict and (type(a) == 'number' or type(b) == 'number') then compared_with_number(a, b) end
     return false
   end,
   __lt = function(a, b) not_compared('<', 'lt', a, b) end,
@@ -364,7 +368,10 @@ ffi.metatype(ref_t, {
   __pairs = rows,
   __concat = function(a, b) return tostring(a) .. tostring(b) end,
   __tostring = function(t) return require('amp.print').tostring(t) end,
-  __call = function() err.throw(nil, 'a tensor is not a function: t(...) or a for loop over t was written; indexing is t[{...}], its rows are gone through by for i, row in ipairs(t) do') end,
+  __call = function()
+    err.throw(nil, 'a tensor is not a function: t(...) or a for loop over t was written; indexing is t[{...}], a loop over its rows '
+      .. 'for i, row in ipairs(t) do')
+  end,
 })
 
 -- -- Methods that are no rows -------------------------------------------------------------

@@ -151,7 +151,9 @@ function List:ipairs() return ipairs(self) end
 local function check_holes(self)
   local n = #self
   for k in next, self do
-    if k > n then raise(self.__name, 'place %d holds no module any more; table.remove(list, i) and list:pop(i) close the gap', n + 1) end
+    if type(k) == 'number' and k > n then
+      raise(self.__name, 'place %d holds no module any more; table.remove(list, i) and list:pop(i) close the gap', n + 1)
+    end
   end
 end
 rawset(List, 'check_holes', check_holes)

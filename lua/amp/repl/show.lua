@@ -107,7 +107,7 @@ local function part(t, path)
   path.parts = path.parts or require('amp.repl.names').parts()
   local name = path.parts[t]
   if not name then return nil end
-  local callable = require('amp.repl.calls').constructor(t)
+  local callable = t ~= require('amp').Tensor and require('amp.repl.calls').constructor(t) -- (amp.Tensor(...) only says what to write)
   return ('amp%s%s (?%s %s)'):format(name ~= '' and '.' or '', name, name ~= '' and name or 'amp', callable and 'explains it' or 'lists what it has')
 end
 
