@@ -231,6 +231,9 @@ return function(ops, TOKEN, outbox, spec, ...)
           err.throw(spec.form, "'%s' is given twice, in place %d and as an option", key, place)
         end
         value[place] = v
+      elseif key == 'inplace' and not spec.inplace and ops.get(spec.name .. '_') then -- F.relu(x, {inplace = true})
+        if type(v) ~= 'boolean' then err.throw(spec.form, "option 'inplace' must be true or false, got %s", show(v)) end
+        if v then spec = ops.specs[ops.get(spec.name .. '_')] end
       elseif key == 'out' and may_out then
         if not istype(ref_t, v) then err.throw(spec.form, "option 'out' must be a tensor, got %s", show(v)) end
         out = v

@@ -37,6 +37,12 @@ local function complain(family, name, self)
     holder or family.var, name, what(self))
 end
 
+-- metatables of instances of any class
+local known = setmetatable({}, { __mode = 'k' })
+
+--- Note one.
+function M.instance(mt) known[mt] = true end
+
 local templates = {}
 
 -- A guard of a function with so many parameters.
@@ -66,11 +72,17 @@ end
 function M.guarded(f, name, family)
   if type(f) ~= 'function' or raw[f] or debug.getlocal(f, 1) ~= 'self' then return f end
   local info = debug.getinfo(f, 'u')
+  local g
   local function stranger(self)
-    if type(self) == 'table' and rawequal(classes[self], nil) and getmetatable(self) ~= nil and type(self[name]) == 'function' then return end
+    local mt = type(self) == 'table' and rawequal(classes[self], nil) and getmetatable(self)
+    if mt then
+      local found = self[name] -- a wrapper that passes calls on finds this method; what is no object of amp's has its own
+      if rawequal(found, g) or type(found) == 'function' and not known[mt] then return end
+    end
     complain(family, name, self)
   end
-  local g = template(info.nparams, info.isvararg)(f, family.ours, stranger, getmetatable)
+  for mt in pairs(family.ours) do known[mt] = true end
+  g = template(info.nparams, info.isvararg)(f, family.ours, stranger, getmetatable)
   raw[g] = f
   return g
 end

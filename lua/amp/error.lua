@@ -144,6 +144,9 @@ local spaces = setmetatable({}, { __mode = 'k' })
 --- Note a table of functions, so that `space:f(x)` is told that it wants a dot.
 function M.space(t, name) spaces[t] = name end
 
+--- Whether a value is such a table.
+function M.is_space(v) return spaces[v] ~= nil end
+
 -- Was one of them handed to amp as a first argument? Gives its name, and what was called.
 local function colon()
   local level, found = 3, nil

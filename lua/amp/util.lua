@@ -33,7 +33,7 @@ M.edits = edits
 -- @usage util.closest('sie', { 'dim', 'size' })  --> 'size'
 function M.closest(name, candidates)
   local best, best_d
-  local limit = math.max(1, math.floor(#name / 2.5))
+  local limit = math.max(#name < 4 and 1 or 1.2, math.floor(#name / 2.5)) -- 1.2: one letter for another
   local lower = name:lower()
   for i = 1, #candidates do
     local c = candidates[i]

@@ -98,10 +98,10 @@ RMSNorm.extra_repr = LayerNorm.extra_repr
 
 local GroupNorm = Module:extend('nn.GroupNorm')
 
---- nn.GroupNorm(num_groups, num_channels, {eps = 1e-5, affine = true})
+--- nn.GroupNorm(num_groups, num_channels, {eps = 1e-5, affine = true, bias = true})
 function GroupNorm:init(...)
   local op = 'nn.GroupNorm'
-  local o = options.arguments(op, {'num_groups', 'num_channels', 'eps', 'affine'}, 2, {eps = 1e-5, affine = true}, ...)
+  local o = options.arguments(op, {'num_groups', 'num_channels', 'eps', 'affine', 'bias'}, 2, {eps = 1e-5, affine = true, bias = true}, ...)
   self.num_groups = options.integer(op, 'num_groups', o.num_groups, 1)
   self.num_channels = options.integer(op, 'num_channels', o.num_channels, 1)
   if o.num_channels % o.num_groups ~= 0 then
@@ -109,9 +109,10 @@ function GroupNorm:init(...)
   end
   self.eps = options.number(op, 'eps', o.eps, 0)
   options.boolean(op, 'affine', o.affine)
+  options.boolean(op, 'bias', o.bias)
   if o.affine then
     self:register_parameter('weight', amp.ones(o.num_channels))
-    self:register_parameter('bias', amp.zeros(o.num_channels))
+    if o.bias then self:register_parameter('bias', amp.zeros(o.num_channels)) end
   end
 end
 

@@ -220,6 +220,7 @@ function Module:register_forward_hook(fn) return add_hook(self, fn, false) end
 
 -- An instance metatable of a class is known to the class and to those it derives from, whose methods it may be given to.
 local function introduce(class, mt)
+  classes.instance(mt)
   while class do
     class['.family'].ours[mt] = true
     class = rawget(class, 'super')

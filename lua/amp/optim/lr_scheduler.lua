@@ -327,6 +327,7 @@ M.count, M.rates, M.check_inner = nil, nil, nil
 local _, family = require('amp.class').guard(Scheduler, 'optim.lr_scheduler', 'scheduler')
 for name, class in pairs(M) do
   family.ours[class] = true
+  require('amp.class').instance(class)
   require('amp.class').guard(class, 'optim.lr_scheduler.' .. name, 'scheduler')
 end
 

@@ -347,8 +347,10 @@ function M.class(class)
   class.__name = class.name
   local mt = { __index = Optimizer, __tostring = M.tostring }
   family.ours[mt] = true
+  require('amp.class').instance(mt)
   local function new(_, params, options)
     if params == nil then err.throw(class.op, 'parameters are missing: amp.%s(net:parameters(), {lr = 0.1})', class.op) end
+    if err.is_space(params) then err.throw(class.op, 'parameters are a list of tensors') end
     if options ~= nil and type(options) ~= 'table' then
       err.throw(class.op, 'options are a table, as in {lr = 0.1}, got %s', util.show(options))
     end
