@@ -216,7 +216,7 @@ describe('what is right is left alone', function()
   end)
   it('a method of one\'s own says it, too', function()
     local Net = nn.Module:extend 'Net'
-    function Net:forward(x) return x end
+    function Net.forward(self, x) return x, self end
     function Net:twice(x) return self(x) * 2 end
     local mine = Net()
     H.fails_here(function() local y = mine.twice(amp.ones(2)) return y end, 'mine:twice(', 'colon')

@@ -144,7 +144,8 @@ local constructors = {
   Upsample = 'size scale_factor mode align_corners recompute_scale_factor', PReLU = 'num_parameters init', Softplus = 'beta threshold',
   ELU = 'alpha inplace',
   CELU = 'alpha inplace', LeakyReLU = 'negative_slope inplace', Hardtanh = 'min_val max_val inplace', ReLU6 = 'inplace',
-  ReLU = 'inplace',  SELU = 'inplace', SiLU = 'inplace', Mish = 'inplace', Hardswish = 'inplace', Hardsigmoid = 'inplace', Threshold = 'threshold value inplace',
+  ReLU = 'inplace',  SELU = 'inplace',
+  SiLU = 'inplace', Mish = 'inplace', Hardswish = 'inplace', Hardsigmoid = 'inplace', Threshold = 'threshold value inplace',
   GELU = 'approximate',
 }
 describe('constructors', function()

@@ -22,9 +22,11 @@ local PRIVATE = 4
 local function paragraph(out, doc)
   local text = doc.text
   while text[1] and not text[1]:find '%S' do table.remove(text, 1) end
+  local plain = {}
   for i = 1, #text do
-    if not text[i]:find '^%s*@' then out[#out + 1] = (('  ' .. text[i]):gsub('%s+$', '')) end
+    if not text[i]:find '^%s*@' then plain[#plain + 1] = (text[i]:gsub('%s+$', '')) end
   end
+  for _, line in ipairs(text_of.paragraphs(plain, 2)) do out[#out + 1] = line end
 end
 
 -- What a comment says of its parameters, but for the one of that name
@@ -282,7 +284,7 @@ end
 -- @treturn boolean whether there was some
 function M.show(name, say)
   local text, why = M.text(name)
-  say(text or why)
+  say(text_of.fit(text or why))
   return text ~= nil
 end
 
