@@ -25,7 +25,6 @@ local function known_names()
         if not name then break end
         if not seen[name] and name:find '^[%a_]' then list[#list + 1], seen[name] = name, true end
       end
-      break
     end
   end
   return list

@@ -103,6 +103,17 @@ end
 
 local function names_in_sight(set, env)
   local list = util.keys(set)
+  for level = 4, 40 do -- locals of the functions around, which a function that does not name them has not
+    local info = debug.getinfo(level, 'S')
+    if not info then break end
+    if info.what ~= 'C' and not own(info.source) then
+      for i = 1, 200 do
+        local name = debug.getlocal(level, i)
+        if not name then break end
+        if name:find '^[%a_]' then list[#list + 1] = name end
+      end
+    end
+  end
   for _, t in ipairs { env, _G } do
     for k in next, t do
       if type(k) == 'string' then list[#list + 1] = k end
