@@ -25,7 +25,6 @@ local function make(self, defaults, ...)
   self.eps = options.number(op, 'eps', o.eps, 0)
   -- false: the running statistics are plain averages of all batches so far
   self.momentum = o.momentum ~= false and options.number(op, 'momentum', o.momentum)
-  if o.bias == nil then o.bias = true end
   for _, name in ipairs {'affine', 'track_running_stats', 'bias'} do options.boolean(op, name, o[name]) end
   if o.affine then
     self:register_parameter('weight', amp.ones(o.num_features))
@@ -98,7 +97,7 @@ BatchNorm.usually_affine, BatchNorm.usually_tracks = true, true
 -- also move the running ones by `momentum`; in evaluation by the running ones.
 -- With momentum = false the running ones are averages of all batches so far.
 function BatchNorm:init(...)
-  make(self, {eps = 1e-5, momentum = 0.1, affine = true, track_running_stats = true}, ...)
+  make(self, {eps = 1e-5, momentum = 0.1, affine = true, track_running_stats = true, bias = true}, ...)
 end
 
 local function by_batch(self, x, op)
@@ -232,7 +231,7 @@ InstanceNorm.expected = 'N x C x ... with data to normalise'
 -- track_running_stats, in evaluation, by the running ones. A single sample may come without N, except
 -- to nn.InstanceNorm, which takes data of any rank.
 function InstanceNorm:init(...)
-  make(self, {eps = 1e-5, momentum = 0.1, affine = false, track_running_stats = false}, ...)
+  make(self, {eps = 1e-5, momentum = 0.1, affine = false, track_running_stats = false, bias = true}, ...)
   if self.momentum == false then raise(self.__name, 'momentum must be a number, got false') end
 end
 
