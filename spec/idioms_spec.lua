@@ -90,6 +90,30 @@ describe('ModuleList and Sequential are lists', function()
   end)
 end)
 
+describe('modules in a plain table', function()
+  it('are no parts of the network, which is said once', function()
+    local Net = nn.Module:extend 'PlainTables'
+    function Net:init()
+      self.layers, self.sizes = {}, { 1, 2 }
+      self.layers[1] = nn.Linear(2, 2)
+    end
+    local said = H.warnings(function()
+      assert.equal(0, #Net():parameters())
+      Net():parameters()
+    end)
+    assert.equal(1, #said)
+    assert.is_truthy(said[1]:find("'layers'", 1, true) and said[1]:find('nn.ModuleList', 1, true), said[1])
+  end)
+  it('are left alone where they are registered as well', function()
+    local Net = nn.Module:extend 'BothWays'
+    function Net:init()
+      self.list = nn.ModuleList { nn.Linear(2, 2) }
+      self.by_name = { first = self.list[1] }
+    end
+    assert.equal(0, #H.warnings(function() assert.equal(2, #Net():parameters()) end))
+  end)
+end)
+
 describe('ModuleDict', function()
   it('has its modules and nothing else for pairs', function()
     local a, b = nn.Linear(2, 2), nn.ReLU()

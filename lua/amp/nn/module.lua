@@ -8,9 +8,9 @@
 -- An instance keeps every field in one table behind it (its own raw keys begin
 -- with a dot, as no field's name does), so each assignment is seen: a module or a tensor that requires grad is registered
 -- under the field's name, in order. Containers (nn/list.lua, nn/moduledict.lua) keep their parts in themselves, where
--- ipairs, pairs and # look, and these raw keys in a metatable of their own: `inside` gives the table that has them. Tensors keep their identity through to(), half() and loading,
--- so optimizers and other holders stay valid. How an error names the modules it
--- passed is in nn/where.lua; walking the tree and state dicts are in nn/tree.lua.
+-- ipairs, pairs and # look, and these raw keys in a metatable of their own: `inside` gives the table that has them.
+-- Tensors keep their identity through to(), half() and loading, so optimizers and other holders stay valid. How an error
+-- names the modules it passed is in nn/where.lua; walking the tree and state dicts are in nn/tree.lua.
 local amp = require 'amp'
 local options = require 'amp.options'
 local classes = require 'amp.class'

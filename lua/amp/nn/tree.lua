@@ -7,6 +7,7 @@ local util = require 'amp.util'
 local types = require 'amp.types'
 local raise = require('amp.error').throw
 local Module = require 'amp.nn.module'
+local warn = require 'amp.warn'
 local where = require 'amp.nn.where'
 
 local is_tensor = amp.is_tensor
@@ -45,8 +46,34 @@ local function pairs_of(names, values)
   end
 end
 
+-- Modules in a plain table are no parts of the network: nothing trains, moves or saves them. Said once for each field.
+local function check_tables(self)
+  local known, plain = {}, nil
+  visit(self, '', known, function(m)
+    for name, v in next, raw(m, '.values') do
+      if type(v) == 'table' and getmetatable(v) == nil then
+        plain = plain or {}
+        plain[#plain + 1] = {m, name, v}
+      end
+    end
+  end)
+  for _, p in ipairs(plain or {}) do
+    for _, v in next, p[3] do
+      if Module.is_module(v) and not known[v] then
+        local m, name = p[1], tostring(p[2])
+        warn.once(("field '%s' of %s is a plain table with modules in it, which are no parts of the network: they are not trained, moved or saved; "
+          .. 'use nn.ModuleList{...} or nn.ModuleDict{...}'):format(name, m.__name), 'modules in a table: ' .. m.__name .. '.' .. name)
+        break
+      end
+    end
+  end
+end
+
 --- All parameters of the module and its children: a list, each once.
-function Module:parameters() return (select(2, collect(self, 'parameter'))) end
+function Module:parameters()
+  check_tables(self)
+  return (select(2, collect(self, 'parameter')))
+end
 
 --- Iterate over names ('1.weight') and parameters.
 -- @usage for name, p in net:named_parameters() do print(name, p:size()) end
