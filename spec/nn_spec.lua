@@ -492,8 +492,12 @@ describe('Sequential', function()
     for _, i in ipairs { 0, 3, -3, 1.5, 'x' } do
       H.fails_here(function() row:get(i) end, tostring(i), '2')
     end
+    row:add(nn.Sigmoid())
     row[2] = nil
-    H.fails_here(function() row(amp.ones(1)) end, '2')
+    H.fails_here(function() row(amp.ones(1)) end, '2', 'table.remove')
+    row[3] = nil
+    assert.equal(1, #row)
+    assert.equal(0, row(amp.tensor { -1 }):item())
   end)
 end)
 

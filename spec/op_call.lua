@@ -136,6 +136,9 @@ end
 --- Results as a list, through amp.NAME(arguments, options).
 function M.user(name, inp, attrs)
   local row = M.by_name[name]
+  if name == 'index_put' then -- PyTorch's order: the list of indices first
+    return { amp[name](inp[1], inp[3].list, inp[2], attrs) }
+  end
   local args, n, absent = {}, 0, false
   for i = 1, #row.args do
     local x = inp[i]

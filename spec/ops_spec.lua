@@ -164,6 +164,7 @@ for _, row in ipairs(ops.rows) do
                 local before = H.version(inp[1])
                 local args, n = {}, #row.args
                 for i = 1, n do args[i] = type(inp[i]) == 'table' and inp[i].list or inp[i] or nil end
+                if row.name == 'index_put' then args[2], args[3] = args[3], args[2] end -- PyTorch's order: the list first
                 if next(c.attrs) then
                   n = n + 1
                   args[n] = c.attrs

@@ -112,8 +112,9 @@ mine.alhpa()
 function later() return amp.nothing.here end
 later()
 ]]
-    for _, piece in ipairs { "'sotfmax' (a nil value), did you mean 'softmax'?", "'optm' (a nil value), did you mean 'optim'?",
-      "'qqqqqq' (a nil value); ?amp lists what it has", "'is_avialable' (a nil value), did you mean 'is_available'?",
+    for _, piece in ipairs { "amp has no 'sotfmax', did you mean 'softmax'?",
+      "amp has no 'optm', did you mean 'optim'?", "amp has no 'qqqqqq'",
+      "'is_avialable' (a nil value), did you mean 'is_available'?",
       "'paramters' (a nil value), did you mean 'parameters'?", "'alhpa' (a nil value), did you mean 'alpha'?" } do
       assert.is_truthy(err:find(piece, 1, true), err .. '\nlacks ' .. piece)
     end

@@ -15,7 +15,7 @@ enum { MODE, PADDING, LAST }; /* slots */
 
 static int check(const amp_call *c) {
   const amp_tensor *x = c->in[0], *w = c->in[1], *at = c->in[2], *s = c->in[3];
-  if (!amp__is_int(x->dtype)) return amp__fail_arg(AMP_E_DTYPE, 1, "input has dtype %s, expected an integer dtype", amp_dtype_name(x->dtype));
+  if (!amp__is_int(x->dtype)) return amp__fail_arg(AMP_E_DTYPE, 1, "input has dtype %s, expected an integer dtype: t:long() converts", amp_dtype_name(x->dtype));
   if (!amp__is_float(w->dtype)) return amp__fail_arg(AMP_E_DTYPE, 2, "weight has dtype %s, expected a float dtype", amp_dtype_name(w->dtype));
   if (w->ndim != 2) return amp__fail_arg(AMP_E_SHAPE, 2, "weight has shape %s, expected a matrix (embeddings x size)", SHAPE_OF(w));
   if (x->ndim == 2 && at) return amp__fail_arg(AMP_E_ARGUMENT, 3, "offsets (%s) are for a vector of indices; input has shape %s, a bag a row", SHAPE_OF(at),
@@ -23,7 +23,7 @@ static int check(const amp_call *c) {
   if (x->ndim == 1 && !at) return amp__fail_arg(AMP_E_ARGUMENT, 3, "input has shape %s; a vector of indices wants offsets, which say where bags start",
                                                 SHAPE_OF(x));
   if (x->ndim != 1 && x->ndim != 2) return amp__fail_arg(AMP_E_SHAPE, 1, "input has shape %s, expected a vector or a matrix of indices", SHAPE_OF(x));
-  if (at && !amp__is_int(at->dtype)) return amp__fail_arg(AMP_E_DTYPE, 3, "offsets have dtype %s, expected an integer dtype", amp_dtype_name(at->dtype));
+  if (at && !amp__is_int(at->dtype)) return amp__fail_arg(AMP_E_DTYPE, 3, "offsets have dtype %s, expected an integer dtype: t:long() converts", amp_dtype_name(at->dtype));
   if (at && (at->ndim != 1 || (c->a[LAST].i && at->size[0] == 0))) return amp__fail_arg(AMP_E_SHAPE, 3, "offsets have shape %s, expected a vector%s",
                                                                                         SHAPE_OF(at), c->a[LAST].i ? " with at least the end" : "");
   if (!s) return 0;

@@ -283,12 +283,24 @@ int amp__comp_multilabel_soft_margin_loss(amp_call *c) {
   return result(c, amp__xmean(weighted(pair(in[0], in[1], NONE, BCE, 0), in[2]), 1, &last, false), c->a[0].i);
 }
 
+/* Whether a float target has the shape that class labels of x would have. */
+static bool labels_shape(const amp_tensor *x, const amp_tensor *t) {
+  if (t->ndim != x->ndim - 1) return false;
+  for (int d = 0; d < t->ndim; d++)
+    if (t->size[d] != x->size[x->ndim == 1 || d == 0 ? d : d + 1]) return false;
+  return true;
+}
+
 /* Probabilities as target: -sum_c w_c t_c log_softmax(x)_c */
 static int soft_cross_entropy(amp_call *c) {
   amp_tensor *x = c->in[0], *t = c->in[1], *w = c->in[2];
   int64_t reduction = c->a[0].i;
   double smooth = c->a[2].f;
   int cd = x->ndim > 1 ? 1 : 0, rc;
+  if (labels_shape(x, t))
+    return amp__fail_arg(AMP_E_DTYPE, 2, "target has dtype %s and, for input of shape %s, the shape of class labels, %s: class labels are integers: labels:long(), "
+                         "or {dtype = 'int64'} where they are made; probabilities have the shape of input", amp_dtype_name(t->dtype),
+                         amp__shape_str(x->ndim, x->size), amp__shape_str(t->ndim, t->size));
   if ((rc = want_same(c)) < 0 || (rc = amp__want_dtype(x, t)) < 0) return rc;
   int64_t classes = x->size[cd];
   if (smooth > 0) t = XN(add, XN(mul, t, 1 - smooth), smooth / (double)classes);

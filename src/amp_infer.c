@@ -84,7 +84,7 @@ int amp__equal_dtypes(const amp_call *c, int n)
 int amp__want_index(const amp_tensor *t, int arg, const char *what)
 {
   if (amp__is_int(t->dtype)) return 0;
-  return amp__fail_arg(AMP_E_DTYPE, arg, "%s has dtype %s, expected an integer dtype", what, amp_dtype_name(t->dtype));
+  return amp__fail_arg(AMP_E_DTYPE, arg, "%s has dtype %s, expected an integer dtype: t:long() converts, {dtype = 'int64'} makes such a tensor", what, amp_dtype_name(t->dtype));
 }
 
 int amp__want_shape(const amp_tensor *t, const char *what, int ndim, const int64_t *size)
@@ -254,13 +254,20 @@ void amp__as_channels_last(amp_meta *m)
 
 /* -- Broadcasting -------------------------------------------------------------------------- */
 
-static int mismatch(const amp_tensor *a, const amp_tensor *b)
+/* Shapes of which the matrix product exists, where the element-wise one does not. */
+static const char *other_product(const amp_call *c, const amp_tensor *a, const amp_tensor *b)
+{
+  bool fits = c->op == &amp__ops[AMP_OP_mul] && a == c->in[0] && a->ndim >= 2 && b->ndim >= 1 && a->size[a->ndim - 1] == b->size[b->ndim > 1 ? b->ndim - 2 : 0];
+  return fits ? "; * is element-wise, the matrix product is a:matmul(b)" : "";
+}
+
+static int mismatch(const amp_call *c, const amp_tensor *a, const amp_tensor *b)
 {
   for (int k = 1; k <= a->ndim && k <= b->ndim; k++) {
     int64_t x = a->size[a->ndim - k], y = b->size[b->ndim - k];
     if (x != y && x != 1 && y != 1)
-      return amp__fail(AMP_E_SHAPE, "shapes %s and %s do not match (dimension %d of the first is %lld, dimension %d of the second is %lld)",
-                       SHAPE_OF(a), SHAPE_OF(b), a->ndim - k + 1, LL(x), b->ndim - k + 1, LL(y));
+      return amp__fail(AMP_E_SHAPE, "shapes %s and %s do not match (dimension %d of the first is %lld, dimension %d of the second is %lld)%s",
+                       SHAPE_OF(a), SHAPE_OF(b), a->ndim - k + 1, LL(x), b->ndim - k + 1, LL(y), other_product(c, a, b));
   }
   return amp__fail(AMP_E_SHAPE, "shapes %s and %s do not match", SHAPE_OF(a), SHAPE_OF(b));
 }
@@ -277,7 +284,7 @@ int amp__broadcast(amp_call *c, int n, int *ndim, int64_t *size)
       const amp_tensor *t = c->in[i];
       int k = t ? d - (most - t->ndim) : -1;
       if (k < 0 || t->size[k] == 1 || (who && t->size[k] == size[d])) continue;
-      if (who) return mismatch(who, t);
+      if (who) return mismatch(c, who, t);
       size[d] = t->size[k];
       who = t;
     }

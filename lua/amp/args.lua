@@ -42,6 +42,16 @@ local function integer(v)
 end
 
 local function fail(spec, a, i, v)
+  if i == 1 and a.kind == 'T' and not a.list then -- x.sum() for x:sum()
+    local holder = err.receiver(spec.form, '.')
+    if holder and not holder:find('.', 1, true) and istype(ref_t, err.variable(holder)) then
+      err.throw(spec.form, "'%s' is a method and is called with a colon, not a dot: %s:%s(...) (its first argument was %s)",
+        spec.form, holder, spec.form, show(v))
+    end
+  end
+  if a.list and istype(ref_t, v) then
+    err.throw(spec.form, "argument %d '%s' must be %s, got a tensor; write amp.%s({a, b}, ...)", i, a.name, describe(a), spec.form)
+  end
   if v == nil then
     err.throw(spec.form, "argument %d '%s' is missing: %s is expected; call it as %s", i, a.name, describe(a), usage(spec))
   end
@@ -154,6 +164,8 @@ local function is_options(v, a)
   return true
 end
 
+local aliases = require('amp.rows').aliases -- PyTorch's names of arguments
+
 local norms = { norm = true, vector_norm = true, matrix_norm = true } -- whose kind may be a name (amp.norms)
 
 --- Sort out the arguments and call the wrapper.
@@ -165,6 +177,9 @@ return function(ops, TOKEN, outbox, spec, ...)
     return ops.get(spec.name .. 'imum')(...)
   end
 
+  -- torch.polygamma(n, input); the method is t:polygamma(n)
+  if spec.name == 'polygamma' and integer(given[1]) and istype(ref_t, given[2]) then given[1], given[2] = given[2], given[1] end
+
   local options
   if n > 0 and is_options(given[n], args[n]) then
     options = given[n]
@@ -175,9 +190,11 @@ return function(ops, TOKEN, outbox, spec, ...)
   local value, i, j = {}, 1, 1
   while j <= n do
     local v = given[j]
-    -- a tensor where an attribute stands that the options give: it is for the next tensor
-    if options and istype(ref_t, v) then
-      while args[i] and args[i].kind ~= 'T' and options[args[i].name] ~= nil do i = i + 1 end
+    -- a tensor where an attribute stands: it is for the next place of a tensor, if there is one
+    if istype(ref_t, v) and args[i] and args[i].kind ~= 'T' then
+      local k = i
+      while args[k] and args[k].kind ~= 'T' do k = k + 1 end
+      if args[k] then i = k end
     end
     local a = args[i]
     if a == nil then
@@ -208,12 +225,15 @@ return function(ops, TOKEN, outbox, spec, ...)
     end
     local may_out = not spec.inplace and (spec.kind == 'K' or spec.kind == 'N')
     for key, v in pairs(options) do
-      local place = known[key]
+      local place = known[key] or known[aliases[key]]
       if place then
         if value[place] ~= nil then
           err.throw(spec.form, "'%s' is given twice, in place %d and as an option", key, place)
         end
         value[place] = v
+      elseif key == 'inplace' and not spec.inplace and ops.get(spec.name .. '_') then -- F.relu(x, {inplace = true})
+        if type(v) ~= 'boolean' then err.throw(spec.form, "option 'inplace' must be true or false, got %s", show(v)) end
+        if v then spec = ops.specs[ops.get(spec.name .. '_')] end
       elseif key == 'out' and may_out then
         if not istype(ref_t, v) then err.throw(spec.form, "option 'out' must be a tensor, got %s", show(v)) end
         out = v
@@ -231,6 +251,10 @@ return function(ops, TOKEN, outbox, spec, ...)
     if other then return other(unpack(value, 1, #args)) end
   end
   if type(value[5]) == 'string' and spec.name:match '^conv%dd$' then require('amp.convs').named(ops, spec, value) end
+  if spec.name == 'index_put' and value[5] == nil and type(value[2]) == 'table' then -- dims: the first ones
+    value[5] = {}
+    for k = 1, #value[2] do value[5][k] = k end
+  end
   for k = 1, #args do value[k] = check(spec, args[k], k, value[k]) end
   if spec.nin > 0 and spec.args[1].number and spec.args[2] and spec.args[2].number
     and type(value[1]) == 'number' and type(value[2]) == 'number' and spec.nin == 2 then

@@ -31,7 +31,7 @@ local function need_function(op, fn)
   if type(fn) == 'function' then return end
   local m = getmetatable(fn)
   if type(m) == 'table' and m.__call then return end
-  err.throw(op, 'argument 1 must be a function, got %s', util.show(fn))
+  err.throw(op, 'argument 1 must be a function, as in amp.%s(function() ... end), got %s', op, util.show(fn))
 end
 
 --- Run fn(...) without recording; gives its results.
@@ -196,5 +196,7 @@ end
 M.need_function = need_function
 M.mode = mode -- kind of region; its record is {inner = 0 or 1}
 M.begin = engine.begin
+
+require('amp.class').guard(Handle, 'register_hook', 'handle')
 
 return M

@@ -106,4 +106,6 @@ function Event:__tostring()
   return ('cuda.Event (%s%s)'):format(self.index and types.device_string(CUDA, self.index) or 'not recorded', self.timing and ', timing' or '')
 end
 
+require('amp.class').guard(Event, 'cuda.Event', 'event')
+
 return setmetatable({ class = Event }, { __call = new })

@@ -108,4 +108,6 @@ end
 function Stream.__eq(a, b) return a.index == b.index and a.number == b.number end
 function Stream:__tostring() return ('cuda.Stream (%s, number %d)'):format(self.device, self.number) end
 
+require('amp.class').guard(Stream, 'cuda.Stream', 'stream')
+
 return setmetatable({ class = Stream }, { __call = new })

@@ -107,6 +107,7 @@ ffi.gc(M.S, C.amp_state_free)
 C.amp_set_plugin_dir(M.path:match('^(.*/)') or './')
 
 M.ref_t = ffi.typeof 'amp_ref'
+function M.is_ref(v) return ffi.istype(M.ref_t, v) end
 M.NONE = -2 ^ 63 -- an absent attribute, as a Lua number
 M.slots = ffi.typeof('amp_slot[' .. tonumber(C.AMP_MAX_SLOT) .. ']')
 

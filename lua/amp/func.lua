@@ -289,4 +289,6 @@ end
 
 M.detached, M.hold = detached, hold
 
+require('amp.class').guard(Context, 'Function', 'ctx', context_mt)
+
 return M

@@ -1,6 +1,6 @@
 --- Indexing: t[i], t[{i, {a, b}, {}, {a, b, step}, tensor, ...}], and assignment to each.
--- Numbers, ranges and `{}` compose views; tensors (integer or boolean) pick elements through
--- the ops index and index_put. Everything counts from 1, negative places from the end,
+-- Numbers, ranges, `{}` and integer tensors of no dimensions (numbers, once they are read) compose views; other
+-- tensors (integer or boolean) pick elements through the ops index and index_put. Everything counts from 1, negative places from the end,
 -- `{a}` is the range a..a.
 -- @module amp.index
 local ffi = require 'ffi'
@@ -13,13 +13,17 @@ local istype = ffi.istype
 
 local M = {}
 
-local select_, slice = ops.get 'select', ops.get 'slice'
 local BOOL = 9
+local select_, slice = ops.get 'select', ops.get 'slice'
 
 local function integral(v) return type(v) == 'number' and v % 1 == 0 end
 
+-- A number: of a 64-bit integer, and of an integer tensor without dimensions, which on a GPU waits for it.
 local function as_number(v)
-  if type(v) == 'cdata' and not istype(ref_t, v) then return tonumber(v) end
+  if type(v) ~= 'cdata' then return v end
+  if not istype(ref_t, v) then return tonumber(v) end
+  local p = v.ptr_
+  if p ~= nil and p.ndim == 0 and p.dtype > 3 and p.dtype < BOOL then return v:item() end
   return v
 end
 
@@ -60,7 +64,8 @@ local function range(v, at, r, d, size)
   local b = n >= 2 and range_end(r[2], d, size, 'the end') or a
   local step = n == 3 and as_number(r[3]) or 1
   if not integral(step) or step < 1 then
-    err.throw_code('index', 'index', 'the step of the range for dimension %d must be a positive integer, got %s', d, util.show(step))
+    err.throw_code('index', 'index', 'the step of the range for dimension %d must be a positive integer, got %s%s', d, util.show(step),
+      integral(step) and step < 0 and '; t:flip(d) reverses a dimension' or '')
   end
   if n == 1 then
     if a < 1 or a > size then out_of_range(r[1], d, size) end
@@ -72,12 +77,6 @@ local function range(v, at, r, d, size)
   end
   if a == 1 and b == size and step == 1 then return v end
   return slice(v, at, a, b, step)
-end
-
--- A list whose elements are numbers, tables or tensors; a tensor itself is a list of one.
-local function entries(k)
-  if istype(ref_t, k) then return { k } end
-  return k
 end
 
 --- Compose the view part of an index.
@@ -142,8 +141,9 @@ end
 
 local function check_key(t, k)
   if type(t.ptr_) == 'nil' or t.ptr_ == nil then err.throw('index', 'the tensor was freed') end
-  if type(k) == 'table' or istype(ref_t, k) then return entries(k) end
+  if type(k) == 'table' then return k end
   k = as_number(k)
+  if istype(ref_t, k) then return { k } end
   if type(k) ~= 'number' then err.throw_code('index', 'index', 'a tensor is indexed by a number, a list or a tensor, got %s', util.show(k)) end
   return k
 end
@@ -189,7 +189,7 @@ function M.set(t, k, value)
     elseif value.dtype ~= t.dtype then
       value = value:to(t.dtype)
     end
-    ops.get 'index_put_'(v, value, tensors, dims)
+    ops.get 'index_put_'(v, tensors, value, nil, dims)
   elseif type(value) == 'number' then
     ops.get 'fill_'(v, value)
   else

@@ -89,6 +89,8 @@ lazy('amp.losses', 'ctc_loss triplet_margin_with_distance_loss')
 lazy('amp.recurrent', 'lstm lstm_cell')
 lazy('amp.more', 'clock version set_num_threads get_num_threads is_tensor use_deterministic is_deterministic')
 lazy('amp.embed', 'from_ref')
+lazy('amp.error', 'errors last_error')
+lazy('amp.strict', 'strict')
 
 -- Functions that are methods as well and no rows of the table.
 for name in ([[allclose equal chunk split tensor_split unbind unstack tile]]):gmatch '%S+' do M[name] = tensor.methods[name] end
@@ -130,18 +132,36 @@ local function names()
 end
 M.names = names
 
+local spaces = ' data io cuda metric plot util torch7 '
+
+local function find(t, k)
+  if k == 'enabled' then return part('amp.autocast').is_enabled() end
+  local v
+  if modules[k] then
+    v = part(modules[k])
+    if spaces:find(' ' .. k .. ' ', 1, true) then err.space(v, 'amp.' .. k) end
+  elseif fields[k] then
+    v = part(fields[k])[k]
+  else
+    v = ops.public(aliases[k] or k)
+  end
+  if v ~= nil then rawset(t, k, v) end
+  return v
+end
+
+-- Parts of amp ask with this for a name that may be missing.
+part('amp.lookup').find = function(k)
+  local v = rawget(M, k)
+  if v == nil then v = find(M, k) end
+  return v
+end
+
 setmetatable(M, {
   __index = function(t, k)
-    if k == 'enabled' then return part('amp.autocast').is_enabled() end
-    local v
-    if modules[k] then
-      v = part(modules[k])
-    elseif fields[k] then
-      v = part(fields[k])[k]
-    else
-      v = ops.public(aliases[k] or k)
+    local v = find(t, k)
+    if v == nil and type(k) == 'string' and k:sub(1, 1) ~= '_' then
+      err.throw_code('name', nil, "amp has no '%s'%s", k, part('amp.habits').hint(part('amp.habits').amp, k, names()))
     end
-    if v ~= nil then rawset(t, k, v) end
     return v
   end,
   __newindex = function(t, k, v)
@@ -149,6 +169,8 @@ setmetatable(M, {
     rawset(t, k, v)
   end,
 })
+
+err.space(M, 'amp')
 
 registry['amp.loaded'] = { amp = M, library = core.C }
 

@@ -374,6 +374,9 @@ end
 --- Whether a value is a GradManager.
 function M.is(v) return getmetatable(v) == Manager end
 
+require('amp.class').guard(Manager, 'GradManager', 'gm')
+require('amp.class').guard(Group, 'GradManager.group', 'gm')
+
 return setmetatable(M, {
   __call = function()
     return setmetatable({

@@ -74,10 +74,9 @@ return function(M)
         if types.dtype_code[v] then dtype = types.dtype_code[v]
         elseif types.device_code[v] then device = types.device(v, 'to')
         else
-          local names = util.keys(types.dtype_code)
-          names[#names + 1] = 'cpu'
-          names[#names + 1] = 'cuda'
-          err.throw('to', '%s is neither a dtype nor a device%s', util.show(v), util.hint(v, names))
+          local hint = v:find '^%a+:%d*$' and types.device_hint(v) or types.dtype_hint(v)
+          if hint == '' then hint = types.device_hint(v) end
+          err.throw('to', '%s is neither a dtype nor a device%s%s', util.show(v), hint, v:find '^cuda:' and ' GPUs are counted from 1' or '')
         end
       elseif type(v) ~= 'nil' then
         err.throw('to', 'expected a dtype, a device, a tensor or options, got %s', util.show(v))

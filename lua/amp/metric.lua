@@ -84,6 +84,8 @@ function Accuracy:update(scores, labels)
   return self:add(guess:eq(labels):sum(), labels:numel())
 end
 
+for name, methods in pairs { Loss = Loss, Accuracy = Accuracy } do require('amp.class').guard(methods, 'metric.' .. name, 'metric') end
+
 return {
   --- amp.metric.Loss([name]): mean loss
   Loss = new_loss,

@@ -1,4 +1,5 @@
 --- Arguments and option tables: unknown names are errors that say what is known.
+local core = require 'amp.ffi'
 local util = require 'amp.util'
 local raise = require('amp.error').throw
 
@@ -9,6 +10,12 @@ local function unknown(op, key, known)
   local list = {unpack(known)}
   table.sort(list)
   raise(op, string.format("unknown option '%s'%s (known: %s)", tostring(key), util.hint(key, known), table.concat(list, ', ')))
+end
+
+-- nn.ReLU(x): a tensor where a layer is made. (Lists of names with a field `tensors` are of what a layer is called with.)
+local function check_tensor(op, known, v)
+  if type(v) ~= 'cdata' or known.tensors or not core.is_ref(v) or not op:find '^nn%.%u%w*$' then return end
+  raise(op, 'a tensor was given where the layer is made; the layer is called with it: local layer = %s(...), then layer(x)', op)
 end
 
 --- Options with defaults filled in.
@@ -22,7 +29,8 @@ function M.read(op, given, known, defaults)
   local out = {}
   for k, v in pairs(defaults or {}) do out[k] = v end
   if given == nil then return out end
-  if type(given) ~= 'table' then raise(op, 'options are a table, got ' .. type(given)) end
+  check_tensor(op, known, given)
+  if type(given) ~= 'table' then raise(op, 'options are a table, got ' .. (type(given) == 'cdata' and util.show(given) or type(given))) end
   local set = {}
   for _, k in ipairs(known) do set[k] = true end
   for k, v in pairs(given) do
@@ -50,6 +58,7 @@ function M.arguments(op, names, required, defaults, ...)
   if n > #names then raise(op, string.format('%d arguments at most (%s), got %d', #names, table.concat(names, ', '), n)) end
   for i = 1, n do
     local v = (select(i, ...))
+    check_tensor(op, names, v)
     if v ~= nil then
       if given and given[names[i]] ~= nil then raise(op, string.format("'%s' is given twice, as argument %d and as an option", names[i], i)) end
       out[names[i]] = v
@@ -64,7 +73,7 @@ end
 --- A whole number of at least `low` (which may be nil), or an error that names it.
 function M.integer(op, name, value, low)
   if type(value) ~= 'number' or value % 1 ~= 0 or value < (low or -2 ^ 53) or value >= 2 ^ 53 then
-    raise(op, string.format('%s must be an integer%s, got %s', name, low and ' of at least ' .. low or '', tostring(value)))
+    raise(op, string.format('%s must be an integer%s, got %s', name, low and ' of at least ' .. low or '', util.show(value)))
   end
   return value
 end

@@ -150,6 +150,8 @@ function Bar:close()
   return self
 end
 
+require('amp.class').guard(Bar, 'progress', 'bar')
+
 --- Make a bar.
 -- @tparam number total steps it has
 -- @tparam ?table given label, file (standard error), interval seconds between drawings

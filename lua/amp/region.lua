@@ -58,7 +58,7 @@ after = function(kind, rec, co, ok, tag, ...)
     end
     return inside(kind, rec, co, yield(tag, ...))
   end
-  note(co, tag)
+  tag = note(co, tag)
   if kind.leave then kind.leave(rec, true) end
   error(tag, 0)
 end

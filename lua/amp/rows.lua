@@ -44,6 +44,23 @@ end
 
 local rows, by_name = {}, {}
 
+-- Rows whose arguments PyTorch's function takes in another order than the library's: the places, in that order, of the
+-- row's own arguments. (Tensors stay in the order of the row among themselves.)
+local order = {
+  cross_entropy = { 1, 2, 3, 5, 4, 6 },    -- input target weight ignore_index reduction label_smoothing
+  nll_loss = { 1, 2, 3, 5, 4 },            -- input target weight ignore_index reduction
+  multi_margin_loss = { 1, 2, 4, 5, 3, 6 }, -- input target p margin weight reduction
+  bce_with_logits = { 1, 2, 3, 5, 4 },     -- input target weight reduction pos_weight
+  embedding_bag = { 1, 2, 3, 5, 4, 7, 6 }, -- input weight offsets mode per_sample_weights include_last_offset padding_idx
+  index_put = { 1, 3, 2, 5, 4 },           -- input indices values accumulate, then dims
+}
+
+-- Names that PyTorch gives to arguments, which are understood as options: of all rows, or of one.
+M.aliases = {
+  normalized_shape = 'shape', size = 'shape', fill_value = 'value', storage_offset = 'offset', source = 'src', mat2 = 'other', tensor = 'other',
+  dimension = 'dim', train = 'training', axis = 'dim', dims_self = 'dims_input', input2 = 'L', dims = 'dim', split_size = 'size', repeats = 'shape',
+}
+
 local function row(id)
   local info = C.amp_op_get(id)
   local r = {
@@ -60,10 +77,16 @@ local function row(id)
     err.throw(r.name, "the library counts %d slots in the schema '%s', this Lua tree %d: the two differ in version",
       info.nslot, r.schema, slot)
   end
+  local places = order[r.name]
+  if places then
+    local own = r.args
+    r.args = {}
+    for i = 1, #places do r.args[i] = own[places[i]] end
+  end
   for i = 1, #r.args do
     local a, after = r.args[i], r.args[i + 1]
     -- numbers in a row: t:view(2, 3); not where the next argument is a number itself
-    a.run = (a.kind == 'I' or a.kind == 'D') and not (after and numeric[after.kind]) and not (after and after.number)
+    a.run = not places and (a.kind == 'I' or a.kind == 'D') and not (after and numeric[after.kind]) and not (after and after.number)
     a.required = not a.optional and a.default == nil
   end
   if band(r.flags, AUX) ~= 0 then r.nout = 1 end

@@ -514,6 +514,8 @@ local mt = {
     if k == 'scale_factor' then Scaler.set_scale(self, v)
     elseif fields[k] and Scaler['set_' .. k] then Scaler['set_' .. k](self, v)
     elseif fields[k] then err.throw(nil, "GradScaler's '%s' is fixed at creation", k)
+    elseif Scaler[k] and type(v) ~= 'function' then
+      err.throw(nil, "'%s' is a method of GradScaler and can't be assigned%s", k, k == 'scale' and '; scaler.scale_factor = n sets the scale' or '')
     else rawset(self, k, v) end
   end,
   __tostring = function(self) -- waits for the device, as printing may, and raises nothing
@@ -545,5 +547,7 @@ end
 
 --- Whether a value is a GradScaler.
 function M.is(v) return getmetatable(v) == mt end
+
+require('amp.class').guard(Scaler, 'GradScaler', 'scaler', mt)
 
 return setmetatable(M, { __call = function(_, o) return new(o) end })

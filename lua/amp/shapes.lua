@@ -62,7 +62,13 @@ local function shaped(op, ...)
   end
   local list = { ... }
   local o = none
-  while n > 0 and list[n] == nil do n = n - 1 end
+  if n == 1 and list[1] == nil then
+    err.throw(op, 'a nil was given as the shape: is it a size that is not there? Sizes are counted from 1: x.shape[1], x:size(1)')
+  end
+  if n > 1 and list[n] == nil then
+    err.throw(op, 'argument %d is nil: is it a size that is not there? Sizes are counted from 1: x.shape[1], x:size(1). '
+      .. 'Options that may be nil stand after a list: amp.%s({2, 3}, options)', n, op)
+  end
   if n > 0 and type(list[n]) == 'table' then
     o = options(op, list[n])
     list[n] = nil

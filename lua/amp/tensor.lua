@@ -38,7 +38,27 @@ M.self_check = self_check
 -- -- Sizes ---------------------------------------------------------------------------
 
 local Size = {}
-Size.__index = Size
+
+--- Number of elements of a tensor of these sizes.
+local function elements(s)
+  local n = 1
+  for i = 1, #s do n = n * s[i] end
+  return n
+end
+
+-- Negative places count from the end; 0 is what other languages begin with.
+Size.__index = function(s, k)
+  if type(k) == 'number' then
+    local n = #s
+    if k < 0 and k >= -n and k % 1 == 0 then return rawget(s, n + 1 + k) end
+    if k == 0 or k < 0 then
+      err.throw_code('index', nil, 'there is no size %s: the dimensions of a shape (%s) are counted from 1 to %d, or from -1 to -%d',
+        tostring(k), tostring(s), n, n)
+    end
+    return nil
+  end
+  if k == 'numel' then return elements end
+end
 Size.__tostring = function(s) return util.shape(s) end
 Size.__eq = function(a, b)
   if #a ~= #b then return false end
@@ -169,7 +189,7 @@ local properties = {}
 M.properties = properties
 
 --- Sizes, a list.
-function properties.shape(t) return sizes(alive(t, 'shape')) end
+function properties.shape(t) return setmetatable(sizes(alive(t, 'shape')), Size) end
 --- Number of dimensions.
 function properties.ndim(t) return alive(t, 'ndim').ndim end
 --- The dtype's name.
@@ -201,7 +221,36 @@ function properties.grad(t)
   return g
 end
 
+--- The tensor with its dimensions in the opposite order: of a matrix, its transpose.
+function properties.T(t)
+  local n = alive(t, 'T').ndim
+  if n == 2 then return ops.get 't'(t) end
+  local dims = {}
+  for i = 1, n do dims[i] = n + 1 - i end
+  return n < 2 and t or ops.get 'permute'(t, dims)
+end
+
+--- The matrices in the last two dimensions transposed.
+function properties.mT(t)
+  local n = alive(t, 'mT').ndim
+  if n < 2 then err.throw_code('shape', 'mT', 'needs 2 dimensions or more, got %s', util.shape(sizes(t.ptr_))) end
+  return ops.get 'transpose'(t, -2, -1)
+end
+
+--- The same elements without history; may be set to a tensor, whose memory and shape the tensor then has.
+function properties.data(t)
+  alive(t, 'data')
+  return call.make('data', C.amp_detach, t)
+end
+
 local setters = {}
+
+function setters.data(t, u)
+  alive(t, 'data')
+  if not istype(ref_t, u) then err.throw('data', 'must be a tensor, got %s', util.show(u)) end
+  alive(u, 'data')
+  call.check(C.amp_set_data(S, t, u), 'data')
+end
 
 function setters.requires_grad(t, on)
   alive(t, 'requires_grad')
@@ -226,7 +275,8 @@ local function unknown(k)
   local names = ops.names(true)
   for name in pairs(methods) do names[#names + 1] = name end
   for name in pairs(properties) do names[#names + 1] = name end
-  err.throw(nil, "Tensor has no method or property '%s'%s", k, util.hint(k, names))
+  local habits = require 'amp.habits'
+  err.throw_code('name', nil, "Tensor has no method or property '%s'%s", k, habits.hint(habits.tensor, k, names))
 end
 
 local index_get, index_set -- amp.index, when first needed
@@ -254,13 +304,45 @@ local function newindex(t, k, v)
     if set then return set(t, v) end
     if properties[k] or methods[k] or ops.method(k) then err.throw(nil, "'%s' of a tensor can't be assigned", k) end
     err.throw(nil, "Tensor has no field '%s' to assign%s; data of your own goes into a table keyed by t:id()", k,
-      util.hint(k, { 'grad', 'requires_grad' }))
+      util.hint(k, { 'grad', 'requires_grad', 'data' }))
   end
   if not index_set then index_set = require('amp.index').set end
   index_set(t, k, v)
 end
 
 local neg = ops.get 'neg'
+
+-- -- What Lua's own operators and loops do with tensors ---------------------------------
+
+local function written(v, name) return type(v) == 'number' and tostring(v) or name end
+
+local function not_compared(sign, method, a, b)
+  if type(a) == 'number' then -- Lua turns a > b into b < a
+    err.throw(method, "a tensor is compared with a number by its own method, t:%s(%s), element by element; the value of one element is t:item() %s %s",
+      sign == '<' and 'gt' or 'ge', tostring(a), sign == '<' and '>' or '>=', tostring(a))
+  end
+  local other = written(b, 'b')
+  err.throw(method, 'a %s %s compares no tensors element by element in Lua; use a:%s(%s), or a:item() for a single value', sign, other, method, other)
+end
+
+M.strict = false -- amp.strict() is in force: what is never true is an error
+
+local function compared_with_number(a, b)
+  local n = type(a) == 'number' and a or b
+  err.throw('eq', '== with a number is never true of a tensor; t:eq(%s) compares its elements, t:item() == %s the value of a single one',
+    tostring(n), tostring(n))
+end
+
+-- for i, row in ipairs(t): views of the first dimension
+local function rows(t)
+  local p = alive(t, 'ipairs')
+  if p.ndim == 0 then err.throw_code('index', 'ipairs', 'a scalar (0 dimensions) has no elements to go through; t:item() gives its value') end
+  local n, select_, i = tonumber(p.size[0]), ops.get 'select', 0
+  return function()
+    i = i + 1
+    if i <= n then return i, select_(t, 1, i) end
+  end
+end
 
 -- Fixed for good: LuaJIT compiles against it. What may change goes through `index`.
 ffi.metatype(ref_t, {
@@ -276,17 +358,32 @@ ffi.metatype(ref_t, {
     return tonumber(p.size[0])
   end,
   __eq = function(a, b)
-    return istype(ref_t, a) and istype(ref_t, b) and a.ptr_ == b.ptr_
+    if istype(ref_t, a) and istype(ref_t, b) then return a.ptr_ == b.ptr_ end
+    if M.strict and (type(a) == 'number' or type(b) == 'number') then compared_with_number(a, b) end
+    return false
   end,
-  __lt = function() err.throw('lt', 'a < b compares no tensors element by element in Lua; use a:lt(b)') end,
-  __le = function() err.throw('le', 'a <= b compares no tensors element by element in Lua; use a:le(b)') end,
+  __lt = function(a, b) not_compared('<', 'lt', a, b) end,
+  __le = function(a, b) not_compared('<=', 'le', a, b) end,
+  __ipairs = rows,
+  __pairs = rows,
   __concat = function(a, b) return tostring(a) .. tostring(b) end,
   __tostring = function(t) return require('amp.print').tostring(t) end,
-  __call = function() err.throw(nil, 'a tensor is not a function (t(...) was written; indexing is t[{...}])') end,
+  __call = function()
+    err.throw(nil, 'a tensor is not a function: t(...) or a for loop over t was written; indexing is t[{...}], a loop over its rows '
+      .. 'for i, row in ipairs(t) do')
+  end,
 })
 
 -- -- Methods that are no rows -------------------------------------------------------------
 
 require 'amp.methods'(M)
+
+-- amp.Tensor(2, 3), as PyTorch and Torch7 have it
+setmetatable(M, { __call = function(_, ...)
+  local first = ...
+  local example = type(first) == 'number' and 'amp.empty' or 'amp.tensor'
+  err.throw('Tensor', 'makes no tensors: amp.empty(2, 3), amp.zeros(2, 3) are of a shape, amp.tensor{1, 2, 3} has values%s',
+    first == nil and '' or ('; here: %s(...)'):format(example))
+end })
 
 return M

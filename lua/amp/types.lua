@@ -25,6 +25,18 @@ local aliases = { double = 'float64', float = 'float32', half = 'float16', long 
   short = 'int16', char = 'int8', byte = 'uint8' }
 for alias, name in pairs(aliases) do M.dtype_code[alias] = M.dtype_code[name] end
 
+--- ", did you mean 'float16'?" for a word that is no dtype.
+function M.dtype_hint(word)
+  local meant = require('amp.habits').dtypes[word]
+  return meant and (", did you mean '%s'?"):format(meant) or util.hint(word, util.keys(M.dtype_code))
+end
+
+--- The same for a device.
+function M.device_hint(word)
+  local meant = type(word) == 'string' and (require('amp.habits').devices[word] or word:lower():find '^gpu' and 'cuda')
+  return meant and (", did you mean '%s'?"):format(meant) or util.hint(word, { 'cpu', 'cuda' })
+end
+
 --- Number of a dtype; an error names the closest dtype.
 -- @tparam string dtype
 -- @tparam ?string op for the message
@@ -32,7 +44,7 @@ for alias, name in pairs(aliases) do M.dtype_code[alias] = M.dtype_code[name] en
 function M.dtype(dtype, op)
   local code = M.dtype_code[dtype]
   if code then return code end
-  local hint = type(dtype) == 'string' and util.hint(dtype, util.keys(M.dtype_code)) or ''
+  local hint = type(dtype) == 'string' and M.dtype_hint(dtype) or ''
   err.throw_code('dtype', op, '%s is no dtype%s (there are %s)', util.show(dtype), hint,
     table.concat(M.dtype_names, ', '))
 end
@@ -75,7 +87,7 @@ M.device_code = setmetatable({}, {
 function M.device(device, op)
   local code = M.device_code[device]
   if code == nil then
-    err.throw_code('device', op, "%s is no device: 'cpu', 'cuda' or 'cuda:1' (counted from 1)", util.show(device))
+    err.throw_code('device', op, "%s is no device: 'cpu', 'cuda' or 'cuda:1' (counted from 1)%s", util.show(device), M.device_hint(device))
   end
   local kind, index = math.floor(code / 256), code % 256
   local count = C.amp_device_available(kind)

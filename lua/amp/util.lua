@@ -1,4 +1,4 @@
---- Small helpers that know nothing of tensors.
+--- Small helpers that know of tensors only what they are called.
 -- @module amp.util
 local M = {}
 
@@ -33,7 +33,7 @@ M.edits = edits
 -- @usage util.closest('sie', { 'dim', 'size' })  --> 'size'
 function M.closest(name, candidates)
   local best, best_d
-  local limit = math.max(1, math.floor(#name / 2.5))
+  local limit = math.max(#name < 4 and 1 or 1.2, math.floor(#name / 2.5)) -- 1.2: one letter for another
   local lower = name:lower()
   for i = 1, #candidates do
     local c = candidates[i]
@@ -81,7 +81,9 @@ function M.show(v)
   if t == 'number' or t == 'boolean' or t == 'nil' then return tostring(v) end
   if t == 'table' then return 'a table' end
   if t == 'function' then return 'a function' end
-  return t == 'cdata' and 'a cdata' or 'a ' .. t
+  if t ~= 'cdata' then return 'a ' .. t end
+  local core = package.loaded['amp.ffi']
+  return core and core.ref_t and core.is_ref(v) and 'a tensor' or 'a cdata'
 end
 
 --- "2x3" of a list of sizes; "scalar" of an empty one.

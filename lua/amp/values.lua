@@ -103,6 +103,10 @@ end
 -- @raise ragged tables, elements that are no numbers
 -- @usage amp.tensor({{1, 2}, {3, 4}}, {dtype = 'int64'})
 function M.tensor(data, o)
+  if type(data) == 'number' and type(o) == 'number' then
+    err.throw('tensor', 'takes one value or one table: amp.tensor{%s, %s}; of a shape are amp.zeros(%s, %s), amp.empty(...)', tostring(data), tostring(o),
+      tostring(data), tostring(o))
+  end
   o = options('tensor', o)
   if istype(ref_t, data) then
     local t = ops.get 'clone'(data:detach())

@@ -236,7 +236,7 @@ describe('on a GPU', function()
                 local a, b = indices(shape[1], { 6, 1 }), indices(shape[2], { 5 })
                 compare('index', function(x, i, j) return x[{ i, j }] end, { t, a, b })
                 if #shape > 2 then compare('index apart', function(x, i, j) return x[{ i, {}, j }] end, { t, a, indices(shape[3], { 5 }) }) end
-                compare('index_put', function(x, v, i, j) return amp.index_put(x, v, { i, j }, { 1, 2 }, true) end, { t, make({ 1 }, dtype, 'small'), a, b })
+                compare('index_put', function(x, v, i, j) return amp.index_put(x, { i, j }, v, true) end, { t, make({ 1 }, dtype, 'small'), a, b })
               end
             end
           end
@@ -281,7 +281,7 @@ describe('on a GPU', function()
             same('scatter_reduce', function(x, i, s) return x:scatter_reduce(dim, i, s, 'prod') end, { t, at, src })
           end
           local i, j = amp.randint(1, shape[1] + 1, { 90 }, { dtype = 'int64' }), amp.randint(1, shape[2] + 1, { 90 }, { dtype = 'int64' })
-          same('index_put', function(x, v, a, b) return amp.index_put(x, v, { a, b }, { 1, 2 }, true) end, { t, make({ 1 }, dtype), i, j })
+          same('index_put', function(x, v, a, b) return amp.index_put(x, { a, b }, v, true) end, { t, make({ 1 }, dtype), i, j })
         end
         local ix, at = amp.randint(1, 21, { 100 }, { dtype = 'int64' }), amp.tensor({ 1, 4, 4, 50, 99 }, { dtype = 'int64' })
         same('embedding_bag', function(i, w, o) return amp.nn.functional.embedding_bag(i, w, o) end, { ix, make({ 20, 9 }, dtype), at })

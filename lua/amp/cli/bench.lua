@@ -14,7 +14,7 @@ local claims = {
   { name = 'tiny_ops_joff', file = 'tiny_ops', flags = '-joff', what = 'the same without the JIT compiler' },
   { name = 'mlp64', what = 'a training step of a 3-layer network of width 64' },
   { name = 'matmul_conv', what = 'products and convolutions' },
-  { name = 'bf16_mlp', what = 'bfloat16 autocast against float32, width 2048' },
+  { name = 'bf16_mlp', what = 'bfloat16 autocast against float32, width 2048', needs = 'bfloat16' },
   { name = 'digits', what = 'an epoch of the digit classifier', needs = 'data' },
   { name = 'memory', what = 'memory over 20,000 steps is flat' },
   { name = 'ops', what = 'all ops, four sizes each (minutes)', needs = 'ops.tsv', slow = true },
@@ -47,6 +47,9 @@ end
 
 local function missing(c, here, data, build)
   if c.needs == 'data' and not exists(data .. '/train-images-idx3-ubyte.gz') then return 'its data set is not installed' end
+  if c.needs == 'bfloat16' and require('ffi').arch == 'x64' and not require('amp.tools.machine').fast_bfloat16() then
+    return 'its target is of processors with avx512_bf16 or amx_bf16, which this one has not: bfloat16 saves memory here, not time'
+  end
   if c.needs == 'ops.tsv' and not exists(here .. 'ops.tsv') then return 'ops.tsv is not installed' end
   if c.needs == 'gpu' then
     if not cuda.is_available() then return 'there is no GPU: ' .. cuda.reason() end

@@ -63,6 +63,8 @@ local F = amp.nn.functional
 local Model = require 'model'
 local data = require 'data'
 
+amp.strict() -- a misspelt variable is an error
+
 local epochs, dtype = tonumber(arg[1] or 20), arg[2] or 'bfloat16'
 local device = amp.cuda.is_available() and 'cuda' or 'cpu'
 amp.manual_seed(1)

@@ -25,6 +25,13 @@ function M.frames(trace)
   return lines
 end
 
+-- A frame above the one that raised: the handler, and what raises for it. (A handler that calls by a tail call has no
+-- frame of its own, so frames are known by what they are and not counted.)
+local function is_raiser(line)
+  return line:find 'amp/cli/report%.lua:' or line:find 'amp/cli/script%.lua:' or line:find 'amp/repl/run%.lua:' or line:find 'amp/error%.lua:'
+    or line:find "^%s*%[C%]: in function 'error'"
+end
+
 -- tostring that can't fail
 local function text_of(e)
   local ok, text = pcall(tostring, e)
@@ -45,9 +52,15 @@ end
 function M.text(e, input)
   local text = text_of(e)
   local trace = type(e) == 'table' and rawget(e, 'traceback')
-  if type(trace) ~= 'string' then trace = debug.traceback('', 3) end
+  if type(trace) ~= 'string' then
+    trace = debug.traceback('', 1)
+    if type(e) == 'string' then
+      local ok, cure = pcall(require('amp.cli.cure').of, e)
+      if ok then text = text .. cure end
+    end
+  end
   local lines = M.frames(trace)
-  while lines[1] and (lines[1]:find 'amp/error%.lua:' or lines[1]:find "^%s*%[C%]: in function 'error'") do table.remove(lines, 1) end
+  while lines[1] and is_raiser(lines[1]) do table.remove(lines, 1) end
   if input then
     local said = false -- a frame that says more than the message does
     for i = 1, #lines do

@@ -30,6 +30,12 @@ local function new(_, dataset, given)
   if type(dataset) ~= 'table' or not dataset.size or not (dataset.batch or dataset.get) then
     raise(op, "a dataset expected (a table with 'size' and 'batch' or 'get'), got " .. type(dataset))
   end
+  for _, name in ipairs {'size', 'get', 'batch'} do
+    local f = dataset[name]
+    if f ~= nil and type(f) ~= 'function' then
+      raise(op, "the dataset's '%s' must be a method, as in function set:%s(...) ... end, got a %s", name, name, type(f))
+    end
+  end
   local o = options.read(op, given, known, defaults)
   options.integer(op, 'batch_size', o.batch_size, 1)
   options.integer(op, 'prefetch', o.prefetch, 0)
@@ -229,5 +235,7 @@ function DataLoader:__tostring()
   return string.format('data.DataLoader (%d batches of %d, %d examples%s%s)', self:size(), self.batch_size, self.dataset:size(),
     self.shuffle and ', shuffled' or '', self.drop_last and ', the last one whole' or '')
 end
+
+require('amp.class').guard(DataLoader, 'data.DataLoader', 'loader')
 
 return setmetatable({class = DataLoader}, {__call = new})

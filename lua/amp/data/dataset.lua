@@ -53,4 +53,6 @@ function TensorDataset:__tostring()
   return 'data.TensorDataset(' .. table.concat(shapes, ', ') .. ')'
 end
 
+require('amp.class').guard(TensorDataset, 'data.TensorDataset', 'set')
+
 return setmetatable({class = TensorDataset}, {__call = new})

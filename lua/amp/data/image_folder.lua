@@ -80,4 +80,6 @@ function ImageFolder:__tostring()
   return ('data.ImageFolder (%s: %d images of %d classes)'):format(self.root, #self.files, #self.classes)
 end
 
+require('amp.class').guard(ImageFolder, 'data.ImageFolder', 'set')
+
 return setmetatable({class = ImageFolder}, {__call = new})

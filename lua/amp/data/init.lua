@@ -12,9 +12,9 @@ return setmetatable(M, {__index = function(_, name)
   if files[name] then
     value = require(files[name])
     if fields[name] then value = value[fields[name]] end
-  elseif type(name) == 'string' and name:match('^%u') then
+  elseif type(name) == 'string' and name:sub(1, 1) ~= '_' then
     local util = require 'amp.util'
-    require('amp.error').throw('data', "no class '%s'%s", name, util.hint(name, util.keys(files)))
+    require('amp.error').throw_code('name', 'data', "it has no '%s'%s", name, util.hint(name, util.keys(files)))
   end
   M[name] = value
   return value

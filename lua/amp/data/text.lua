@@ -65,4 +65,6 @@ function TextDataset:__tostring()
   return ('data.TextDataset (%d windows of %d, %d tokens, vocabulary of %d)'):format(self:size(), self.length, self.tokens:numel(), self.vocabulary:size())
 end
 
+require('amp.class').guard(TextDataset, 'data.TextDataset', 'set')
+
 return setmetatable({class = TextDataset}, {__call = new})

@@ -11,6 +11,14 @@ function M.load(...) return require('amp.io.checkpoint').load(...) end
 
 return setmetatable(M, {__index = function(_, name)
   local value = functions[name] and require(functions[name])[name] or files[name] and require(files[name])
+  if value == nil and type(name) == 'string' and name:sub(1, 1) ~= '_' then
+    local util = require 'amp.util'
+    local known = util.keys(functions)
+    for _, t in ipairs {files, M} do
+      for k in pairs(t) do known[#known + 1] = k end
+    end
+    require('amp.error').throw_code('name', 'io', "it has no '%s'%s", name, util.hint(name, known))
+  end
   M[name] = value
   return value
 end})

@@ -197,4 +197,6 @@ function M.save(path, tensors, metadata)
   if not ok then raise(op, "cannot write '%s': %s", path, why) end
 end
 
+require('amp.class').guard(File, 'io.safetensors.open', 'file')
+
 return M

@@ -113,4 +113,6 @@ end
 --- Undo amp.init. A handle that is not in force any more does nothing.
 function Handle:deactivate() program.stop('handle.deactivate', self._program) end
 
+require('amp.class').guard(Handle, 'init', 'handle')
+
 return M

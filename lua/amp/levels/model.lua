@@ -42,10 +42,11 @@ end
 
 -- Replace a module's forward by one with casts around it; again: by one with other casts.
 local function wrap(m, input, output)
-  local values, rec = rawget(m, '.values'), rawget(m, '.casts')
+  local at = Module.inside(m)
+  local values, rec = rawget(at, '.values'), rawget(at, '.casts')
   if not rec then
     rec = { forward = rawget(values, 'forward') }
-    rawset(m, '.casts', rec)
+    rawset(at, '.casts', rec)
   end
   rec.input, rec.output = input, output
   local own, class = rec.forward, getmetatable(m).class
@@ -75,8 +76,9 @@ local function stays(m, name, o)
 end
 
 local function own_tensors(m, f)
-  local kinds, values = rawget(m, '.kinds'), rawget(m, '.values')
-  for _, name in ipairs(rawget(m, '.names')) do
+  local at = Module.inside(m)
+  local kinds, values = rawget(at, '.kinds'), rawget(at, '.values')
+  for _, name in ipairs(rawget(at, '.names')) do
     local v = values[name]
     if kinds[name] ~= 'module' and istype(ref_t, v) and is_float(v) then f(v, kinds[name]) end
   end
@@ -105,7 +107,7 @@ function M.cast(net, o, stepped)
         kept[#kept + 1] = name
         wrap(m, 'float32', dtype)
       end
-      if low then rawset(m, '.record', record) end
+      if low then rawset(Module.inside(m), '.record', record) end
       own_tensors(m, function(t, what)
         local id = t:id()
         if done[id] then return end

@@ -76,6 +76,8 @@ local mt = {
   __tostring = function(self) return ('amp wrapper of %d losses around %s'):format(#self._scalers, tostring(self.optimizer)) end,
 }
 
+require('amp.class').guard(Wrapper, 'wrap_optimizer', 'opt', mt)
+
 return function(handle, optimizer, scalers)
   return setmetatable({ optimizer = optimizer, _handle_ = handle, _scalers = scalers, _entered = 0 }, mt)
 end

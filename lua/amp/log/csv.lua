@@ -210,4 +210,6 @@ function M.read(path)
   return out
 end
 
+require('amp.class').guard(Table, 'log.csv', 'csv')
+
 return M

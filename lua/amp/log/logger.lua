@@ -271,4 +271,6 @@ function Logger:__tostring()
   return ('amp.Logger (%s%s%s%s)'):format(self.folder, self.table and ', CSV' or '', self.events and ', TensorBoard' or '', self.closed and ', closed' or '')
 end
 
+require('amp.class').guard(Logger, 'Logger', 'log')
+
 return new

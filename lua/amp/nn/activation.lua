@@ -6,6 +6,11 @@ local raise = require('amp.error').throw
 
 local relu, relu_ = amp.relu, amp.relu_
 
+local in_place = {}
+for _, name in ipairs {'celu', 'elu', 'hardsigmoid', 'hardswish', 'hardtanh', 'leaky_relu', 'mish', 'relu6', 'selu', 'silu', 'threshold'} do
+  in_place[amp[name]] = amp[name .. '_']
+end
+
 -- arguments of the constructor, which are options of the function: {name, default, check}
 local function define(class, op, ...)
   local A = Module:extend('nn.' .. class)
@@ -14,11 +19,23 @@ local function define(class, op, ...)
     names[i], defaults[a[1]], checks[i] = a[1], a[2], a[3]
   end
   local first, second = names[1], names[2]
+  -- with inplace, the input is changed, as by x:elu_(); ReLU has a way of its own
+  local op_ = in_place[op]
+  if op_ then
+    names[#names + 1], defaults.inplace, checks[#checks + 1] = 'inplace', false, options.boolean
+  end
 
   function A:init(...)
     local s = options.arguments(self.__name, names, 0, defaults, ...)
     for i, name in ipairs(names) do checks[i](self.__name, name, s[name]) end
     self.settings = s
+    if op_ and s.inplace then
+      self.forward = function(m, x)
+        if second then return op_(x, m.settings[first], m.settings[second]) end
+        if first then return op_(x, m.settings[first]) end
+        return op_(x)
+      end
+    end
   end
 
   if not first then
@@ -91,7 +108,7 @@ return {
   Softsign = define('Softsign', amp.softsign),
   Tanhshrink = define('Tanhshrink', amp.tanhshrink),
   LogSigmoid = define('LogSigmoid', amp.log_sigmoid),
-  --- nn.LeakyReLU(negative_slope = 0.01)
+  --- nn.LeakyReLU(negative_slope = 0.01, {inplace = false}); most of those here take inplace: the input is changed
   LeakyReLU = define('LeakyReLU', amp.leaky_relu, {'negative_slope', 0.01, options.number}),
   --- nn.ELU(alpha = 1)
   ELU = define('ELU', amp.elu, {'alpha', 1, options.number}),

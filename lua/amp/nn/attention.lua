@@ -58,6 +58,7 @@ function MultiheadAttention:reset_parameters()
 end
 
 local inputs = {'query', 'key', 'value', 'key_padding_mask', 'need_weights', 'attn_mask', 'average_attn_weights', 'is_causal'}
+inputs.tensors = true
 local usual = {need_weights = true, average_attn_weights = true, is_causal = false}
 
 --- Attend. Masks: a bool is true where a key takes no part, a float is added to the scores.

@@ -1,5 +1,6 @@
 --- A copy of a module with everything in it: modules and tensors anew, a part that is
--- reached twice once; hooks and plain values are the same ones.
+-- reached twice once, so that tied parameters stay tied. Mode, flags and plain tables are
+-- copied; hooks are the same functions; gradients are not copied.
 local Module = require 'amp.nn.module'
 local amp = require 'amp'
 
@@ -15,25 +16,51 @@ local function tensor(t, seen)
   return seen[id]
 end
 
+local copy
+
+-- A plain table with everything in it; an object of another class, a function, a string is the same one.
+local function value(v, seen)
+  if is_tensor(v) then return tensor(v, seen) end
+  if type(v) ~= 'table' then return v end
+  if Module.is_module(v) then return copy(v, seen) end
+  if seen[v] then return seen[v] end
+  if getmetatable(v) ~= nil then return v end
+  local out = {}
+  seen[v] = out
+  for k, x in next, v do out[k] = value(x, seen) end
+  return out
+end
+
 local function plain(t)
   local out = {}
   for k, v in next, t do out[k] = v end
   return out
 end
 
-local function copy(m, seen)
+copy = function(m, seen)
   if seen[m] then return seen[m] end
-  local new = {}
+  local new, at = Module.shell(getmetatable(m).class)
   seen[m] = new
-  for key, v in next, m do new[key] = type(v) == 'table' and plain(v) or v end -- names, kinds, values
-  local values = new['.values']
-  for name, v in next, rawget(m, '.values') do
-    if Module.is_module(v) then values[name] = copy(v, seen)
-    elseif is_tensor(v) then values[name] = tensor(v, seen) end
+  local old = Module.inside(m)
+  for _, key in ipairs {'.kinds', '.names', '.hooks', '.passing', '.order'} do -- hooks are the same functions
+    local list = rawget(old, key)
+    if list then at[key] = plain(list) end
   end
-  return setmetatable(new, getmetatable(m))
+  local values = at['.values']
+  for name, v in next, rawget(old, '.values') do values[name] = value(v, seen) end
+  if old ~= m then -- what a container contains
+    local labels = rawget(old, '.labels')
+    if labels then at['.labels'] = setmetatable({}, getmetatable(labels)) end
+    for k, v in next, m do
+      local c = value(v, seen)
+      rawset(new, k, c)
+      if labels and labels[v] then at['.labels'][c] = labels[v] end
+    end
+  end
+  return new
 end
 
---- @tparam nn.Module m
+--- A copy of a module.
+-- @tparam nn.Module m
 -- @treturn nn.Module
 return function(m) return copy(m, {}) end

@@ -71,13 +71,9 @@ tree = function(self, path)
   local head = string.format('%s(%s', self.__name, self:extra_repr())
   if #list == 0 then return head .. ')', true end
   local lines = {head}
-  local kinds, values = rawget(self, '.kinds'), rawget(self, '.values')
-  for _, name in ipairs(rawget(self, '.names')) do
-    local t = values[name]
-    if kinds[name] == 'parameter' and type(t) ~= 'nil' then
-      local n = t:numel()
-      lines[#lines + 1] = string.format('  (%s): %s%s', tostring(name), tostring(t:size()), words(n, t.requires_grad and 0 or n))
-    end
+  for name, t in Module.parts(self, 'parameter') do
+    local n = t:numel()
+    lines[#lines + 1] = string.format('  (%s): %s%s', tostring(name), tostring(t:size()), words(n, t.requires_grad and 0 or n))
   end
   for i, row in ipairs(list) do
     if #list <= MOST or i <= EDGE or i > #list - EDGE then

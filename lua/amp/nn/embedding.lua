@@ -117,7 +117,7 @@ end
 -- @treturn Tensor bags x embedding_dim
 function EmbeddingBag:forward(index, offsets, per_sample_weights)
   limit(self, index)
-  return amp.embedding_bag(index, self.weight, offsets, per_sample_weights, self.mode, self.padding_idx, self.include_last_offset)
+  return amp.embedding_bag(index, self.weight, offsets, self.mode, per_sample_weights, self.include_last_offset, self.padding_idx)
 end
 
 return {Embedding = Embedding, EmbeddingBag = EmbeddingBag}

@@ -3,6 +3,8 @@
 -- A look-up goes to amp each time, so a function registered or replaced there is
 -- seen here; one set here (amp.register_half_function(F, 'name')) stays here.
 local amp = require 'amp'
+local find = require('amp.lookup').find
+local habits = require 'amp.habits'
 local util = require 'amp.util'
 
 local M = {}
@@ -53,10 +55,14 @@ function M.gumbel_softmax(logits, tau, hard, dim)
   return one - soft:detach() + soft
 end
 
+err.space(M, 'F')
+
 return setmetatable(M, {__index = function(_, key)
-  local f = amp[names[key] or key]
-  if f == nil then
-    require('amp.error').throw('nn.functional', "no function '%s'%s", tostring(key), util.hint(key, util.keys(amp)))
+  local f = find(names[key] or key)
+  if f == nil and not (type(key) == 'string' and key:sub(1, 1) == '_') then
+    local known = amp.names()
+    for k in pairs(names) do known[#known + 1] = k end
+    err.throw_code('name', 'nn.functional', "no function '%s'%s", tostring(key), habits.hint(habits.amp, key, known))
   end
   return f
 end})

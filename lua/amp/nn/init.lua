@@ -4,7 +4,7 @@ local util = require 'amp.util'
 local files = {
   Module = 'tree', Sequential = 'sequential', ModuleList = 'modulelist', ModuleDict = 'moduledict',
   Identity = 'identity', Flatten = 'flatten', Linear = 'linear', PReLU = 'prelu',
-  Bilinear = 'bilinear', MultiheadAttention = 'attention', functional = 'functional', init = 'initializers', utils = 'utils',
+  Bilinear = 'bilinear', Parameter = 'parameter', MultiheadAttention = 'attention', functional = 'functional', init = 'initializers', utils = 'utils',
 }
 
 -- files that hold several classes
@@ -42,7 +42,7 @@ end
 -- What all classes stand on: one copy a Lua state, even where package.loaded is
 -- cleared between two loads (a test runner's insulation).
 local base = {}
-for _, name in ipairs {'amp.nn.module', 'amp.nn.tree', 'amp.nn.where', 'amp.nn.initializers', 'amp.nn.sequential'} do
+for _, name in ipairs {'amp.nn.module', 'amp.nn.tree', 'amp.nn.where', 'amp.nn.initializers', 'amp.nn.list', 'amp.nn.sequential'} do
   base[name] = require(name)
 end
 
@@ -53,16 +53,18 @@ end
 
 local M = {}
 
+require('amp.error').space(M, 'nn')
+
 return setmetatable(M, {__index = function(_, name)
   local value
   if files[name] then
     value = load(files[name])
   elseif group_of[name] then
     value = load(group_of[name])[name]
-  elseif type(name) == 'string' and name:match('^%u') then
-    local known = util.keys(files)
+  elseif type(name) == 'string' and name:sub(1, 1) ~= '_' then
+    local known, habits = util.keys(files), require 'amp.habits'
     for k in pairs(group_of) do known[#known + 1] = k end
-    require('amp.error').throw('nn', "no class '%s'%s", name, util.hint(name, known))
+    require('amp.error').throw_code('name', 'nn', "no class '%s'%s", name, habits.hint(habits.nn, name, known))
   end
   M[name] = value
   return value

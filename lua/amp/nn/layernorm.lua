@@ -42,7 +42,7 @@ LayerNorm.transient = LayerNorm.forward
 
 -- May x and the residual go through the one op? Without broadcasting, and where nothing of the module's call is changed.
 local function joins(self, x, residual)
-  if self.transient ~= self.forward or rawget(self, '.hooks') or not istype(ref_t, x) or not istype(ref_t, residual) then return false end
+  if self.transient ~= self.forward or Module.raw_key(self, '.hooks') or not istype(ref_t, x) or not istype(ref_t, residual) then return false end
   local a, b = x.ptr_, residual.ptr_
   if a == nil or b == nil or a.device ~= b.device or a.device_index ~= b.device_index or a.ndim ~= b.ndim then return false end
   for d = 0, a.ndim - 1 do
@@ -98,10 +98,10 @@ RMSNorm.extra_repr = LayerNorm.extra_repr
 
 local GroupNorm = Module:extend('nn.GroupNorm')
 
---- nn.GroupNorm(num_groups, num_channels, {eps = 1e-5, affine = true})
+--- nn.GroupNorm(num_groups, num_channels, {eps = 1e-5, affine = true, bias = true})
 function GroupNorm:init(...)
   local op = 'nn.GroupNorm'
-  local o = options.arguments(op, {'num_groups', 'num_channels', 'eps', 'affine'}, 2, {eps = 1e-5, affine = true}, ...)
+  local o = options.arguments(op, {'num_groups', 'num_channels', 'eps', 'affine', 'bias'}, 2, {eps = 1e-5, affine = true, bias = true}, ...)
   self.num_groups = options.integer(op, 'num_groups', o.num_groups, 1)
   self.num_channels = options.integer(op, 'num_channels', o.num_channels, 1)
   if o.num_channels % o.num_groups ~= 0 then
@@ -109,9 +109,10 @@ function GroupNorm:init(...)
   end
   self.eps = options.number(op, 'eps', o.eps, 0)
   options.boolean(op, 'affine', o.affine)
+  options.boolean(op, 'bias', o.bias)
   if o.affine then
     self:register_parameter('weight', amp.ones(o.num_channels))
-    self:register_parameter('bias', amp.zeros(o.num_channels))
+    if o.bias then self:register_parameter('bias', amp.zeros(o.num_channels)) end
   end
 end
 

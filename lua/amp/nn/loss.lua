@@ -81,11 +81,11 @@ local M = {
   -- labels
   --- Logits N x C (x ...) and labels 1..C, or probabilities of the logits' shape.
   CrossEntropyLoss = define('CrossEntropyLoss', amp.cross_entropy, 2,
-    {tensor 'weight', R, integer('ignore_index', -100), number('label_smoothing', 0, 0, 1)}),
+    {tensor 'weight', integer('ignore_index', -100), R, number('label_smoothing', 0, 0, 1)}),
   --- Log-probabilities N x C (x ...) and labels 1..C.
-  NLLLoss = define('NLLLoss', amp.nll_loss, 2, {tensor 'weight', R, integer('ignore_index', -100)}),
+  NLLLoss = define('NLLLoss', amp.nll_loss, 2, {tensor 'weight', integer('ignore_index', -100), R}),
   --- Scores N x C and a label a row.
-  MultiMarginLoss = define('MultiMarginLoss', amp.multi_margin_loss, 2, {tensor 'weight', integer('p', 1, 1), number('margin', 1), R}),
+  MultiMarginLoss = define('MultiMarginLoss', amp.multi_margin_loss, 2, {integer('p', 1, 1), number('margin', 1), tensor 'weight', R}),
   --- Scores N x C and each row's labels, which end at the first 0.
   MultiLabelMarginLoss = define('MultiLabelMarginLoss', amp.multilabel_margin_loss, 2, {R}),
   --- Log-probabilities T x N x C, labels, lengths of inputs and of targets; the blank is class 1.
@@ -97,7 +97,7 @@ local M = {
   HuberLoss = define('HuberLoss', amp.huber_loss, 2, {R, positive('delta', 1)}),
   --- Probabilities; in a float16 region use BCEWithLogitsLoss.
   BCELoss = define('BCELoss', amp.binary_cross_entropy, 2, {tensor 'weight', R}),
-  BCEWithLogitsLoss = define('BCEWithLogitsLoss', amp.bce_with_logits, 2, {tensor 'weight', tensor 'pos_weight', R}),
+  BCEWithLogitsLoss = define('BCEWithLogitsLoss', amp.bce_with_logits, 2, {tensor 'weight', R, tensor 'pos_weight'}),
   --- Log-probabilities and probabilities (or, with log_target, their logarithms); 'batchmean' divides by the rows.
   KLDivLoss = define('KLDivLoss', amp.kl_div, 2, {{'reduction', 'mean', one_of {'mean', 'sum', 'none', 'batchmean'}}, flag 'log_target'}),
   PoissonNLLLoss = define('PoissonNLLLoss', amp.poisson_nll_loss, 2, {{'log_input', true, options.boolean}, flag 'full', number('eps', 1e-8, 0), R}),

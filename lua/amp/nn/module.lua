@@ -6,17 +6,41 @@
 --   local net = Net(128)
 --
 -- An instance keeps every field in one table behind it (its own raw keys begin
--- with a dot, as no field's name does), so each assignment is seen: a module or a tensor that requires grad is registered under the field's
--- name, in order. Tensors keep their identity through to(), half() and loading,
--- so optimizers and other holders stay valid. How an error names the modules it
--- passed is in nn/where.lua; walking the tree and state dicts are in nn/tree.lua.
+-- with a dot, as no field's name does), so each assignment is seen: a module or a tensor that requires grad is registered
+-- under the field's name, in order. Containers (nn/list.lua, nn/moduledict.lua) keep their parts in themselves, where
+-- ipairs, pairs and # look, and these raw keys in a metatable of their own: `inside` gives the table that has them.
+-- Tensors keep their identity through to(), half() and loading, so optimizers and other holders stay valid. How an error
+-- names the modules it passed is in nn/where.lua; walking the tree and state dicts are in nn/tree.lua.
 local amp = require 'amp'
 local options = require 'amp.options'
+local classes = require 'amp.class'
+local util = require 'amp.util'
 local raise = require('amp.error').throw
 
-local Module = {__name = 'nn.Module'}
+-- -- Methods: each is guarded against being called with a dot (amp.class) --------------------------
+
+local unguarded = {init = true, extra_repr = true}
+
+-- What every class does with a method that is defined on it.
+local function define(class, key, value)
+  if type(value) == 'function' and type(key) == 'string' and not unguarded[key] then
+    value = classes.guarded(value, key, rawget(class, '.family'))
+  end
+  rawset(class, key, value)
+end
+
+local function family(name) return {ours = setmetatable({}, {__mode = 'k'}), label = name, var = 'net'} end
+
+local Module = setmetatable({__name = 'nn.Module', ['.family'] = family 'nn.Module'}, {__newindex = define})
+classes.name(Module, 'nn.Module')
 
 local is_tensor = amp.is_tensor
+
+-- The table with an instance's raw keys.
+local function inside(self) return rawget(self, '.values') and self or getmetatable(self) end
+
+-- A key of it.
+local function raw(self, key) return rawget(inside(self), key) end
 
 --- Is v an instance of some nn.Module class?
 local function is_module(v)
@@ -27,11 +51,11 @@ end
 -- -- Fields -----------------------------------------------------------------
 
 local function forget(self, name)
-  local names = rawget(self, '.names')
+  local names = raw(self, '.names')
   for i = #names, 1, -1 do
     if names[i] == name then table.remove(names, i) end
   end
-  rawget(self, '.kinds')[name] = nil
+  raw(self, '.kinds')[name] = nil
 end
 
 -- A name of a part, which a state dict joins to others by dots.
@@ -41,24 +65,55 @@ local function check_name(op, name)
 end
 
 local function register(self, name, kind, value)
-  local kinds = rawget(self, '.kinds')
+  local at = inside(self)
+  local kinds = rawget(at, '.kinds')
   if not kinds[name] then
-    local names = rawget(self, '.names')
+    local names = rawget(at, '.names')
     names[#names + 1] = name
   end
   kinds[name] = kind
-  rawget(self, '.values')[name] = value
+  rawget(at, '.values')[name] = value
+end
+
+-- A flag that does nothing, set where another was meant.
+local function check_flag(self, name)
+  if name == 'requires_grad' then
+    raise(self.__name, "'requires_grad' is a property of tensors, not of modules: net:requires_grad_(false) freezes all parameters")
+  end
+  if util.edits(name, 'training') <= 2.5 then
+    raise(self.__name, "no field '%s', did you mean 'training'? net:train() and net:eval() set it in the module and all its parts", name)
+  end
 end
 
 local function assign(self, name, value)
-  local kind = rawget(self, '.kinds')[name]
+  local at = inside(self)
+  local kind = rawget(at, '.kinds')[name]
+  if type(value) == 'boolean' and kind == nil and type(name) == 'string' and rawget(at, '.values')[name] == nil then
+    check_flag(self, name)
+  end
   if is_module(value) then return register(self, name, 'module', value) end
   if is_tensor(value) then
     if kind == 'buffer' or kind == 'parameter' then return register(self, name, kind, value) end
     if value.requires_grad then return register(self, name, 'parameter', value) end
   end
   if kind then forget(self, name) end
-  rawget(self, '.values')[name] = value
+  rawget(at, '.values')[name] = value
+end
+
+-- Iterate over the registered parts of a kind: fields in the order of their assignment, then what a container contains.
+local function parts(self, kind)
+  local at = inside(self)
+  local names, kinds, values = rawget(at, '.names'), rawget(at, '.kinds'), rawget(at, '.values')
+  local i, more = 0, kind == 'module' and at ~= self and self:items() or nil
+  return function()
+    while i < #names do
+      i = i + 1
+      local name = names[i]
+      local v = values[name]
+      if kinds[name] == kind and type(v) ~= 'nil' then return name, v end
+    end
+    if more then return more() end
+  end
 end
 
 --- Register a tensor that belongs to the state but is not trained.
@@ -73,8 +128,9 @@ function Module:register_buffer(name, tensor, given)
   local o = options.read('nn.Module:register_buffer', given, {'persistent'}, {persistent = true})
   register(self, name, 'buffer', tensor)
   if not o.persistent then
-    if not rawget(self, '.passing') then rawset(self, '.passing', {}) end
-    rawget(self, '.passing')[name] = true
+    local at = inside(self)
+    if not rawget(at, '.passing') then rawset(at, '.passing', {}) end
+    rawget(at, '.passing')[name] = true
   end
   return self
 end
@@ -113,24 +169,44 @@ local function run_hooks(self, hooks, ...)
   return unpack(results, 2, results[1] + 1)
 end
 
-local function call(self, ...)
-  local hooks = rawget(self, '.hooks')
-  if hooks then return pass(run_hooks(self, hooks, ...)) end
-  return pass(self:forward(...))
+local unwrapped = classes.unwrapped
+local frames = setmetatable({}, {__mode = 'k'}) -- the functions that call a module
+
+-- What runs where an instance of a class is called; of a container, whose raw keys are in its metatable `at`.
+local function caller(class, at)
+  local f
+  if at then
+    local values = rawget(at, '.values')
+    f = function(self, ...)
+      local hooks = rawget(at, '.hooks')
+      if hooks then return pass(run_hooks(self, hooks, ...)) end
+      local forward = values.forward or class.forward
+      return pass((unwrapped[forward] or forward)(self, ...))
+    end
+  else
+    f = function(self, ...)
+      local hooks = rawget(self, '.hooks')
+      if hooks then return pass(run_hooks(self, hooks, ...)) end
+      local forward = rawget(self, '.values').forward or class.forward
+      return pass((unwrapped[forward] or forward)(self, ...))
+    end
+  end
+  frames[f] = true
+  return f
 end
 
 local function add_hook(self, fn, before)
   if type(fn) ~= 'function' then raise('nn.Module', 'a hook is a function, got ' .. type(fn)) end
-  local hooks = {unpack(rawget(self, '.hooks') or {})} -- a copy: a running call keeps its list
+  local hooks = {unpack(raw(self, '.hooks') or {})} -- a copy: a running call keeps its list
   local hook = {fn = fn, before = before}
   hooks[#hooks + 1] = hook
-  rawset(self, '.hooks', hooks)
+  rawset(inside(self), '.hooks', hooks)
   return {remove = function()
     local left = {}
-    for _, h in ipairs(rawget(self, '.hooks') or {}) do
+    for _, h in ipairs(raw(self, '.hooks') or {}) do
       if h ~= hook then left[#left + 1] = h end
     end
-    rawset(self, '.hooks', #left > 0 and left or nil)
+    rawset(inside(self), '.hooks', #left > 0 and left or nil)
   end}
 end
 
@@ -142,8 +218,30 @@ function Module:register_forward_pre_hook(fn) return add_hook(self, fn, true) en
 -- @treturn table with remove()
 function Module:register_forward_hook(fn) return add_hook(self, fn, false) end
 
+-- An instance metatable of a class is known to the class and to those it derives from, whose methods it may be given to.
+local function introduce(class, mt)
+  classes.instance(mt)
+  while class do
+    class['.family'].ours[mt] = true
+    class = rawget(class, 'super')
+  end
+end
+
+--- An empty instance of a class, without its init.
+-- @treturn nn.Module
+-- @treturn table the table with its raw keys
+local function shell(class)
+  local fields = {['.values'] = {training = true}, ['.kinds'] = {}, ['.names'] = {}}
+  if not class.container then return setmetatable(fields, class.__instance), fields end
+  local values = fields['.values']
+  fields.is_module, fields.class, fields.__call, fields.__tostring = true, class, caller(class, fields), class.__instance.__tostring
+  fields.__newindex, fields.__index = class.put, class.get_from(values, class)
+  introduce(class, fields)
+  return setmetatable({}, fields), fields
+end
+
 local function construct(class, ...)
-  local self = setmetatable({['.values'] = {training = true}, ['.kinds'] = {}, ['.names'] = {}}, class.__instance)
+  local self = shell(class)
   self:init(...)
   return self
 end
@@ -155,7 +253,7 @@ end
 -- @treturn table the class; calling it makes an instance
 function Module.extend(parent, name)
   if type(name) ~= 'string' then raise('nn.Module:extend', 'a class name expected, got ' .. type(name)) end
-  local class = {__name = name, super = parent}
+  local class = {__name = name, super = parent, ['.family'] = family(name)}
   class.__instance = {
     is_module = true,
     class = class,
@@ -165,13 +263,17 @@ function Module.extend(parent, name)
       return class[key]
     end,
     __newindex = assign,
-    __call = call,
+    __call = caller(class),
     __tostring = function(self) return self:describe() end,
   }
-  return setmetatable(class, {__index = parent, __call = construct, __tostring = function() return 'class ' .. name end})
+  setmetatable(class, {__index = parent, __newindex = define, __call = construct, __tostring = function() return 'class ' .. name end})
+  introduce(class, class.__instance)
+  classes.name(class, name)
+  return class
 end
 
 function Module.init() end
+
 
 function Module:forward()
   raise(self.__name, 'this class has no forward method: define function ' .. self.__name .. ':forward(x)')
@@ -191,9 +293,10 @@ function Module:is(class)
   return false
 end
 
-Module.is_module = is_module
-Module.call_frame = call -- for nn/where.lua
-Module.check_name = check_name
-Module.assign = assign
+-- For the other files here; not methods, so not guarded.
+for key, f in pairs {is_module = is_module, call_frames = frames, check_name = check_name, assign = assign, inside = inside, raw_key = raw,
+  parts = parts, shell = shell} do
+  rawset(Module, key, f)
+end
 
 return Module

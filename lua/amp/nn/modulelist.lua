@@ -1,14 +1,11 @@
 --- nn.ModuleList: a registered list of modules, without a forward of its own.
-local Module = require 'amp.nn.module'
-local Sequential = require 'amp.nn.sequential'
+-- It is a list to Lua as well: `#list`, `list[i]`, `for i, m in ipairs(list)`, `list[#list + 1] = m`, `table.insert`.
+local List = require 'amp.nn.list'
 
-local ModuleList = Sequential:extend('nn.ModuleList')
+local ModuleList = List:extend('nn.ModuleList')
 
-function ModuleList.forward()
-  require('amp.error').throw('nn.ModuleList', 'a list has no forward: call its modules, for _, m in list:ipairs() do ... end')
+function ModuleList:forward()
+  require('amp.error').throw(self.__name, 'a list has no forward: call its modules, for _, m in ipairs(list) do x = m(x) end')
 end
-
---- Iterate over places and modules.
-function ModuleList:ipairs() return ipairs(Module.children(self)) end
 
 return ModuleList

@@ -12,7 +12,7 @@ local istype = require('ffi').istype
 
 local batch_norm, sync_batch_norm, instance_norm = amp.batch_norm, amp.sync_batch_norm, amp.instance_norm
 
-local names = {'num_features', 'eps', 'momentum', 'affine', 'track_running_stats'}
+local names = {'num_features', 'eps', 'momentum', 'affine', 'track_running_stats', 'bias'}
 local usual = {eps = 1e-5, momentum = 0.1}
 
 -- What all of them are made of
@@ -25,10 +25,10 @@ local function make(self, defaults, ...)
   self.eps = options.number(op, 'eps', o.eps, 0)
   -- false: the running statistics are plain averages of all batches so far
   self.momentum = o.momentum ~= false and options.number(op, 'momentum', o.momentum)
-  for _, name in ipairs {'affine', 'track_running_stats'} do options.boolean(op, name, o[name]) end
+  for _, name in ipairs {'affine', 'track_running_stats', 'bias'} do options.boolean(op, name, o[name]) end
   if o.affine then
     self:register_parameter('weight', amp.ones(o.num_features))
-    self:register_parameter('bias', amp.zeros(o.num_features))
+    if o.bias then self:register_parameter('bias', amp.zeros(o.num_features)) end
   end
   if o.track_running_stats then
     self:register_buffer('running_mean', amp.zeros(o.num_features))
@@ -52,7 +52,7 @@ function Norm:reset_parameters()
   if self.weight then
     amp.no_grad(function()
       self.weight:fill_(1)
-      self.bias:zero_()
+      if self.bias then self.bias:zero_() end
     end)
   end
 end
@@ -92,12 +92,12 @@ end
 local BatchNorm = Norm:extend('nn.BatchNorm')
 BatchNorm.usually_affine, BatchNorm.usually_tracks = true, true
 
---- nn.BatchNorm2d(num_features, {eps = 1e-5, momentum = 0.1, affine = true, track_running_stats = true})
+--- nn.BatchNorm2d(num_features, {eps = 1e-5, momentum = 0.1, affine = true, track_running_stats = true, bias = true})
 -- In training each channel is normalised by the batch's mean and variance, which
 -- also move the running ones by `momentum`; in evaluation by the running ones.
 -- With momentum = false the running ones are averages of all batches so far.
 function BatchNorm:init(...)
-  make(self, {eps = 1e-5, momentum = 0.1, affine = true, track_running_stats = true}, ...)
+  make(self, {eps = 1e-5, momentum = 0.1, affine = true, track_running_stats = true, bias = true}, ...)
 end
 
 local function by_batch(self, x, op)
@@ -133,7 +133,7 @@ BatchNorm.transient = BatchNorm.forward
 
 -- May x (and the residual) go through the one op?
 local function joins(self, x, residual)
-  if not on_device(x) or self.transient ~= self.forward or rawget(self, '.hooks') then return false end
+  if not on_device(x) or self.transient ~= self.forward or Module.raw_key(self, '.hooks') then return false end
   if residual == nil then return true end
   if not istype(ref_t, residual) or residual.ptr_ == nil then return false end
   local a, b = x.ptr_, residual.ptr_
@@ -184,7 +184,7 @@ end
 SyncBatchNorm.transient = SyncBatchNorm.forward
 
 local function synced(m)
-  local new = SyncBatchNorm(m.num_features, {eps = m.eps, momentum = m.momentum, affine = false, track_running_stats = false})
+  local new = SyncBatchNorm(m.num_features, {eps = m.eps, momentum = m.momentum, affine = false, track_running_stats = false, bias = true})
   if m.weight then
     new:register_parameter('weight', m.weight)
     new:register_parameter('bias', m.bias)
@@ -211,10 +211,9 @@ function SyncBatchNorm.convert_sync_batchnorm(net)
       if not m:is(SyncBatchNorm) then seen[m] = synced(m) end
       return seen[m]
     end
-    local values = rawget(m, '.values')
-    for name, kind in pairs(rawget(m, '.kinds')) do
-      if kind == 'module' then values[name] = convert(values[name]) end
-    end
+    local changed = {}
+    for name, child in Module.parts(m, 'module') do changed[#changed + 1] = {name, convert(child)} end
+    for _, c in ipairs(changed) do m[c[1]] = c[2] end
     return m
   end
   return convert(net)
@@ -232,7 +231,7 @@ InstanceNorm.expected = 'N x C x ... with data to normalise'
 -- track_running_stats, in evaluation, by the running ones. A single sample may come without N, except
 -- to nn.InstanceNorm, which takes data of any rank.
 function InstanceNorm:init(...)
-  make(self, {eps = 1e-5, momentum = 0.1, affine = false, track_running_stats = false}, ...)
+  make(self, {eps = 1e-5, momentum = 0.1, affine = false, track_running_stats = false, bias = true}, ...)
   if self.momentum == false then raise(self.__name, 'momentum must be a number, got false') end
 end
 

@@ -41,7 +41,7 @@ local function define(name, n, names, required, defaults, forward)
   end
 
   Pool.forward = forward
-  Pool.transient = forward
+  Pool.transient = Pool.forward
 
   function Pool:extra_repr()
     local parts = {}

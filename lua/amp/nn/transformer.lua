@@ -76,6 +76,7 @@ local TransformerEncoderLayer = Layer:extend('nn.TransformerEncoderLayer')
 function TransformerEncoderLayer:init(...) self:build({'self_attn'}, ...) end
 
 local encoder_inputs = {'src', 'src_mask', 'src_key_padding_mask', 'is_causal'}
+encoder_inputs.tensors = true
 
 --- @tparam Tensor src length x batch x d_model
 -- @tparam ?table options src_mask, src_key_padding_mask, is_causal (false); or in places
@@ -119,7 +120,7 @@ function TransformerEncoder:init(...) self:build('TransformerEncoderLayer', 'enc
 --- @tparam Tensor src length x batch x d_model
 -- @tparam ?table options mask, src_key_padding_mask, is_causal (false); or in places
 function TransformerEncoder:forward(...)
-  local o = options.arguments(self.__name, {'src', 'mask', 'src_key_padding_mask', 'is_causal'}, 1, {is_causal = false}, ...)
+  local o = options.arguments(self.__name, {'src', 'mask', 'src_key_padding_mask', 'is_causal', tensors = true}, 1, {is_causal = false}, ...)
   return self:run(o.src, {src_mask = o.mask, src_key_padding_mask = o.src_key_padding_mask, is_causal = o.is_causal})
 end
 
@@ -132,6 +133,7 @@ local TransformerDecoderLayer = Layer:extend('nn.TransformerDecoderLayer')
 function TransformerDecoderLayer:init(...) self:build({'self_attn', 'multihead_attn'}, ...) end
 
 local decoder_inputs = {'tgt', 'memory', 'tgt_mask', 'memory_mask', 'tgt_key_padding_mask', 'memory_key_padding_mask', 'tgt_is_causal', 'memory_is_causal'}
+decoder_inputs.tensors = true
 local decoder_usual = {tgt_is_causal = false, memory_is_causal = false}
 
 --- @tparam Tensor tgt length x batch x d_model
@@ -198,6 +200,7 @@ end
 
 local both = {'src', 'tgt', 'src_mask', 'tgt_mask', 'memory_mask', 'src_key_padding_mask', 'tgt_key_padding_mask', 'memory_key_padding_mask',
   'src_is_causal', 'tgt_is_causal', 'memory_is_causal'}
+both.tensors = true
 
 --- @tparam Tensor src length x batch x d_model
 -- @tparam Tensor tgt length x batch x d_model

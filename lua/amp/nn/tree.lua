@@ -7,24 +7,14 @@ local util = require 'amp.util'
 local types = require 'amp.types'
 local raise = require('amp.error').throw
 local Module = require 'amp.nn.module'
+local warn = require 'amp.warn'
 local where = require 'amp.nn.where'
 
 local is_tensor = amp.is_tensor
 
 -- -- Walking ----------------------------------------------------------------
 
-local function parts(self, kind) -- iterate over the registered fields of a kind
-  local names, kinds, values = rawget(self, '.names'), rawget(self, '.kinds'), rawget(self, '.values')
-  local i = 0
-  return function()
-    while i < #names do
-      i = i + 1
-      local name = names[i]
-      local v = values[name]
-      if kinds[name] == kind and type(v) ~= 'nil' then return name, v end
-    end
-  end
-end
+local parts, raw = Module.parts, Module.raw_key
 
 local function join(prefix, name) return prefix == '' and tostring(name) or prefix .. '.' .. tostring(name) end
 
@@ -56,8 +46,34 @@ local function pairs_of(names, values)
   end
 end
 
+-- Modules in a plain table are no parts of the network: nothing trains, moves or saves them. Said once for each field.
+local function check_tables(self)
+  local known, plain = {}, nil
+  visit(self, '', known, function(m)
+    for name, v in next, raw(m, '.values') do
+      if type(v) == 'table' and getmetatable(v) == nil then
+        plain = plain or {}
+        plain[#plain + 1] = {m, name, v}
+      end
+    end
+  end)
+  for _, p in ipairs(plain or {}) do
+    for _, v in next, p[3] do
+      if Module.is_module(v) and not known[v] then
+        local m, name = p[1], tostring(p[2])
+        warn.once(("field '%s' of %s is a plain table with modules in it, which are no parts of the network: they are not trained, moved or saved; "
+          .. 'use nn.ModuleList{...} or nn.ModuleDict{...}'):format(name, m.__name), 'modules in a table: ' .. m.__name .. '.' .. name)
+        break
+      end
+    end
+  end
+end
+
 --- All parameters of the module and its children: a list, each once.
-function Module:parameters() return (select(2, collect(self, 'parameter'))) end
+function Module:parameters()
+  check_tables(self)
+  return (select(2, collect(self, 'parameter')))
+end
 
 --- Iterate over names ('1.weight') and parameters.
 -- @usage for name, p in net:named_parameters() do print(name, p:size()) end
@@ -107,7 +123,7 @@ end
 local function entries(self, prefix, path, out, of)
   if path[self] then return out, of end
   path[self] = true
-  local passing, record = rawget(self, '.passing') or {}, rawget(self, '.record')
+  local passing, record = raw(self, '.passing') or {}, raw(self, '.record')
   for name, t in parts(self, 'parameter') do out[join(prefix, name)], of[join(prefix, name)] = t, record end
   for name, t in parts(self, 'buffer') do
     if not passing[name] then out[join(prefix, name)], of[join(prefix, name)] = t, record end
@@ -247,7 +263,9 @@ function Module:to(...)
     elseif is_float(what) then dtype = types.dtype_name[types.dtype_code[what]]
     elseif type(what) == 'string' and (what:match('^cpu') or what:match('^cuda')) then device = what
     else
-      raise('nn.Module:to', string.format('a device or a floating-point dtype expected, got %s', util.show(what)))
+      local hint = type(what) == 'string' and (types.dtype_code[what] and '' or types.dtype_hint(what)) or ''
+      if hint == '' and type(what) == 'string' then hint = types.device_hint(what) end
+      raise('nn.Module:to', "a device ('cpu', 'cuda', 'cuda:1') or a floating-point dtype expected, got %s%s", util.show(what), hint)
     end
   end
   return convert(self, function(t)
@@ -293,6 +311,12 @@ function Module:requires_grad_(on)
   for _, p in ipairs(self:parameters()) do p.requires_grad = on end
   return self
 end
+
+--- A copy of the module with everything in it: parameters and buffers anew, tied ones tied; mode, flags and hooks too.
+-- Gradients are not copied.
+-- @treturn nn.Module
+-- @usage local target = net:clone()
+function Module:clone() return require 'amp.nn.copy'(self) end
 
 where.install()
 require 'amp.nn.describe'

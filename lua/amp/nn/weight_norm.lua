@@ -33,13 +33,13 @@ local function check(op, module, name)
   if not Module.is_module(module) then raise(op, 'a module expected, got %s', type(module)) end
   local it = entry(module, name)
   if it then raise(op, "parameter '%s' is under %s already", name, it.kind) end
-  local t = rawget(module, '.kinds')[name] == 'parameter' and module[name]
+  local t = Module.raw_key(module, '.kinds')[name] == 'parameter' and module[name]
   if not t then raise(op, "%s has no parameter '%s'", module.__name, tostring(name)) end
   return t
 end
 
 -- a field that is no part of the module's state
-local function put(module, name, t) rawget(module, '.values')[name] = t end
+local function put(module, name, t) Module.raw_key(module, '.values')[name] = t end
 
 local function install(module, name, kind, compute)
   module[name] = nil

@@ -14,12 +14,12 @@ end
 
 -- Where child stands below parent, as 'layers.2'; lists and dictionaries between them don't run.
 local function path(parent, child, depth)
-  local names, values = rawget(parent, '.names'), rawget(parent, '.values')
-  for _, name in ipairs(names) do
-    if rawequal(values[name], child) then return tostring(name) end
+  for name, m in Module.parts(parent, 'module') do
+    if rawequal(m, child) then return tostring(name) end
   end
-  for _, name in ipairs(depth < 8 and names or {}) do
-    local below = Module.is_module(values[name]) and path(values[name], child, depth + 1)
+  if depth >= 8 then return nil end
+  for name, m in Module.parts(parent, 'module') do
+    local below = path(m, child, depth + 1)
     if below then return tostring(name) .. '.' .. below end
   end
 end
@@ -38,7 +38,7 @@ function M.lines()
   for level = 2, 1e6 do
     local info = debug.getinfo(level, 'f')
     if not info then break end
-    if info.func == Module.call_frame then
+    if Module.call_frames[info.func] then
       local _, self = debug.getlocal(level, 1)
       if Module.is_module(self) then
         if child then list[#list + 1] = line(self, child) end

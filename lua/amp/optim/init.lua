@@ -9,11 +9,15 @@ local modules = {
   lr_scheduler = 'amp.optim.lr_scheduler', Trainer = 'amp.optim.trainer',
 }
 
-return setmetatable({}, {
+local M = {}
+err.space(M, 'optim')
+
+return setmetatable(M, {
   __index = function(t, k)
     local name = modules[k]
+    if not name and type(k) == 'string' and k:sub(1, 1) == '_' then return nil end
     if not name then
-      err.throw(nil, "amp.optim has no '%s'%s (there are %s)", tostring(k), util.hint(k, util.keys(modules)),
+      err.throw_code('name', nil, "amp.optim has no '%s'%s (there are %s)", tostring(k), util.hint(k, util.keys(modules)),
         table.concat(util.keys(modules), ', '))
     end
     local v = require(name)

@@ -105,4 +105,6 @@ local function new(_, optimizer, given)
   return setmetatable({ optim = optimizer, options = o }, mt)
 end
 
+require('amp.class').guard(LARC, 'optim.LARC', 'opt', mt)
+
 return setmetatable({ name = 'LARC' }, { __call = new })

@@ -277,8 +277,13 @@ local mt = {
   end,
 }
 
+require('amp.class').guard(LBFGS, 'optim.LBFGS', 'opt', mt)
+require('amp.class').name(class, 'optim.LBFGS')
+
 return setmetatable(class, {
+  __index = LBFGS,
   __call = function(_, params, given)
+    if err.is_space(params) then err.throw(class.op, 'parameters are a list of tensors') end
     given = given or {}
     if type(given) ~= 'table' then err.throw(class.op, 'options are a table, as in {lr = 1}, got %s', util.show(given)) end
     if type(params) == 'table' and type(params.parameters) == 'function' then err.throw(class.op, 'got a module; give its parameters: net:parameters()') end

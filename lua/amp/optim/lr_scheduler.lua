@@ -324,6 +324,13 @@ require 'amp.optim.lr_plateau'(M)
 M.define, M.Scheduler, M.check_optimizer, M.number = nil, nil, nil, nil
 M.count, M.rates, M.check_inner = nil, nil, nil
 
+local _, family = require('amp.class').guard(Scheduler, 'optim.lr_scheduler', 'scheduler')
+for name, class in pairs(M) do
+  family.ours[class] = true
+  require('amp.class').instance(class)
+  require('amp.class').guard(class, 'optim.lr_scheduler.' .. name, 'scheduler')
+end
+
 return setmetatable(M, {
   __index = function(_, k)
     local names = util.keys(M)

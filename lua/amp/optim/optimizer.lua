@@ -28,9 +28,22 @@ local function describe(t)
   return ('%s %s'):format(t.dtype, util.shape(t.shape))
 end
 
+-- The tensors of lists in lists: {a:parameters(), b:parameters()}
+local function flat(list, out)
+  for i = 1, #list do
+    local v = list[i]
+    if type(v) == 'table' and getmetatable(v) == nil and v.params == nil then flat(v, out) else out[#out + 1] = v end
+  end
+  return out
+end
+
 local function check_params(self, params)
   local op = self.class.op
+  if type(params) == 'function' then
+    err.throw(op, 'parameters are a list, got a function: net:named_parameters() goes through names and tensors, net:parameters() gives the list')
+  end
   local list = istype(ref_t, params) and { params } or params
+  if type(list) == 'table' and type(list[1]) == 'table' then list = flat(list, {}) end
   if type(list) ~= 'table' then
     err.throw(op, 'parameters are a list of tensors or of groups {params = {...}, lr = ...}, got %s', util.show(list))
   end
@@ -318,6 +331,8 @@ end
 --- Whether a value is one of these optimizers.
 function M.is(v) return type(v) == 'table' and rawget(v, '_handle') ~= nil and rawget(v, 'class') ~= nil end
 
+local _, family = require('amp.class').guard(Optimizer, 'optim.Optimizer', 'opt')
+
 local step = Optimizer.step
 
 --- Whether nothing of the user's runs between a call of an optimizer's step and the library's.
@@ -331,8 +346,11 @@ function M.class(class)
   class.group_mt = groups.metatable(class)
   class.__name = class.name
   local mt = { __index = Optimizer, __tostring = M.tostring }
+  family.ours[mt] = true
+  require('amp.class').instance(mt)
   local function new(_, params, options)
     if params == nil then err.throw(class.op, 'parameters are missing: amp.%s(net:parameters(), {lr = 0.1})', class.op) end
+    if err.is_space(params) then err.throw(class.op, 'parameters are a list of tensors') end
     if options ~= nil and type(options) ~= 'table' then
       err.throw(class.op, 'options are a table, as in {lr = 0.1}, got %s', util.show(options))
     end
@@ -351,11 +369,29 @@ function M.class(class)
     if handle == nil then err.raise(class.op) end
     self._handle = ffi.gc(handle, C.amp_optim_free)
     setmetatable(self, mt)
-    local list = type(params) == 'table' and type(params[1]) == 'table' and params or { { params = params } }
+    local grouped = type(params) == 'table' and type(params[1]) == 'table' and params[1].params ~= nil
+    if type(params) == 'table' and params.params ~= nil then params, grouped = { params }, true end
+    local list = grouped and params or { { params = params } }
     for i = 1, #list do self:add_param_group(list[i]) end
     return self
   end
-  return setmetatable(class, { __call = new })
+  -- opt.lr = 0.01 would be a field that nobody reads
+  local function option(k) return class.defaults[k] ~= nil or class.aliases[k] ~= nil or class.defaults.betas and (k == 'beta1' or k == 'beta2') end
+  local function in_groups(k, written)
+    err.throw(class.op, "'%s' stands in the optimizer's groups: %s", k, written and ('for _, g in ipairs(opt.param_groups) do g.%s = ... end'):format(k)
+      or ('opt.param_groups[1].%s'):format(k))
+  end
+  mt.__index = function(_, k)
+    local v = Optimizer[k]
+    if v == nil and option(k) then in_groups(k, false) end
+    return v
+  end
+  mt.__newindex = function(self, k, v)
+    if option(k) then in_groups(k, true) end
+    rawset(self, k, v)
+  end
+  require('amp.class').name(class, class.op)
+  return setmetatable(class, { __index = Optimizer, __call = new })
 end
 
 return M

@@ -223,4 +223,6 @@ local function new(_, params_, what, given, more)
   })
 end
 
+require('amp.class').guard(Trainer, 'optim.Trainer', 'trainer')
+
 return setmetatable({ name = 'Trainer' }, { __call = new })

@@ -229,4 +229,6 @@ function Figure:show(given)
   return self
 end
 
+require('amp.class').guard(Figure, 'plot.Figure', 'figure')
+
 return new

@@ -7,6 +7,7 @@ local core = require 'amp.ffi'
 local ldoc = require 'amp.repl.ldoc'
 local ops = require 'amp.ops'
 local keywords = require('amp.repl.lexer').keywords
+local raw = require('amp.class').raw
 
 local M = {}
 
@@ -62,7 +63,7 @@ end
 -- The options that a module of amp's own checks what it is given against: its constructor is
 -- run up to that check, which no module is past before it has made anything.
 local function from_module(class)
-  local info = debug.getinfo(class.init, 'S')
+  local info = debug.getinfo(raw(class.init), 'S')
   if info.source:sub(1, 1) ~= '@' or info.source:sub(2, #core.here + 1) ~= core.here then return nil end
   local read, found = checked.read
   checked.read = function(_, _, known, defaults)

@@ -10,6 +10,7 @@ local ops = require 'amp.ops'
 local text_of = require 'amp.repl.text'
 local util = require 'amp.util'
 local band = require('bit').band
+local raw = require('amp.class').raw
 local wrap, field, shown = text_of.wrap, text_of.field, text_of.shown
 
 local M = {}
@@ -21,9 +22,11 @@ local PRIVATE = 4
 local function paragraph(out, doc)
   local text = doc.text
   while text[1] and not text[1]:find '%S' do table.remove(text, 1) end
+  local plain = {}
   for i = 1, #text do
-    if not text[i]:find '^%s*@' then out[#out + 1] = (('  ' .. text[i]):gsub('%s+$', '')) end
+    if not text[i]:find '^%s*@' then plain[#plain + 1] = (text[i]:gsub('%s+$', '')) end
   end
+  for _, line in ipairs(text_of.paragraphs(plain, 2)) do out[#out + 1] = line end
 end
 
 -- What a comment says of its parameters, but for the one of that name
@@ -62,7 +65,7 @@ local function call_of(name, f)
 end
 
 local function func(name, f, out)
-  local info = debug.getinfo(f, 'S')
+  local info = debug.getinfo(raw(f), 'S')
   local head, but = call_of(name, f)
   out[#out + 1] = head
   local doc = ldoc.of_function(f)
@@ -86,10 +89,10 @@ local function file_of(v)
     end
   end
   local f = calls.constructor(v)
-  local info = f and debug.getinfo(f, 'S')
+  local info = f and debug.getinfo(raw(f), 'S')
   if info and info.source:sub(1, 1) == '@' then return info.source:sub(2) end
   for _, g in next, v do
-    info = type(g) == 'function' and debug.getinfo(g, 'S')
+    info = type(g) == 'function' and debug.getinfo(raw(g), 'S')
     if info and info.source:sub(1, 1) == '@' then return info.source:sub(2) end
   end
 end
@@ -281,7 +284,7 @@ end
 -- @treturn boolean whether there was some
 function M.show(name, say)
   local text, why = M.text(name)
-  say(text or why)
+  say(text_of.fit(text or why))
   return text ~= nil
 end
 

@@ -7,7 +7,7 @@ local core = require 'amp.ffi'
 local text_of = require 'amp.repl.text'
 local C = core.C
 local band = bit.band
-local wrap, field, WIDTH = text_of.wrap, text_of.field, text_of.WIDTH
+local wrap, field = text_of.wrap, text_of.field
 
 local M = {}
 
@@ -77,7 +77,7 @@ function M.append(r, out)
   end
   if band(flags, INPLACE) ~= 0 and method then forms[#forms + 1] = ('t:%s_%s'):format(r.name, arguments(r, true)) end
   local line = table.concat(forms, '    ')
-  out[#out + 1] = #line <= WIDTH and line or table.concat(forms, '\n')
+  out[#out + 1] = #line <= text_of.width() and line or table.concat(forms, '\n')
   out[#out + 1] = '  ' .. wrap(r.doc, 2)
   local width = 0
   for _, a in ipairs(r.args) do width = math.max(width, #a.name) end

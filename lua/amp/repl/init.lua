@@ -51,37 +51,6 @@ local function show(results)
   if shown and shown[1] then out(shown[1] .. '\n') elseif text then out(text .. '\n') end
 end
 
--- After an error about a field that is nil, of a table that the input names with it: what may have been meant
-local function hint_of_field(message, text)
-  local name = message:match "^[^\n]* field '([%a_][%w_]*)' %(a nil value%)[^\n]*$" or message:match "^[^\n]* method '([%a_][%w_]*)' %(a nil value%)[^\n]*$"
-  if not name then return '' end
-  local names, util = require 'amp.repl.names', require 'amp.util'
-  for path, mark in text:gmatch('([%a_][%w_.]*)([.:])' .. name .. '%f[^%w_]') do
-    local holder = names.value(path)
-    if type(holder) == 'table' and names.field(holder, name) == nil then
-      local known = util.keys(names.members(holder, mark == ':'))
-      local part = names.parts()[holder]
-      local near = util.hint(name, known)
-      if near ~= '' or not part then return near end
-      return ('; ?%s lists what it has'):format(part ~= '' and part or 'amp')
-    end
-  end
-  return ''
-end
-
--- The same, after an error about a global that is nil, too
-local function hint(message, text)
-  local name = message:match "^[^\n]*global '([%a_][%w_]*)' %(a nil value%)[^\n]*$"
-  if not name then return message:find('^input ' .. count .. ':') and hint_of_field(message, text) or '' end
-  local amp, util = require 'amp', require 'amp.util'
-  for _, known in ipairs(amp.names()) do
-    if known == name then return (', did you mean amp.%s?'):format(name) end
-  end
-  local known = util.keys(_G)
-  for k in next, eval.env do known[#known + 1] = k end
-  return util.hint(name, known)
-end
-
 --- Run an input and show what it gives.
 -- @tparam string text
 -- @tparam ?boolean timed say how long it took
@@ -89,6 +58,7 @@ end
 function M.input(text, timed)
   count = count + 1
   local name = 'input ' .. count
+  require('amp.cli.cure').remember(name, text)
   local list, why = eval.compile(text, '=' .. name)
   if not list then
     io.stdout:flush()
@@ -104,7 +74,7 @@ function M.input(text, timed)
     total = total + seconds
     io.stdout:flush()
     if not results then
-      io.stderr:write(message, hint(message, text), '\n')
+      io.stderr:write(message, '\n')
       return false
     end
     if p.expression then remember(results[1]) end

@@ -2,6 +2,7 @@
 -- of a file, and their tags.
 -- @module amp.repl.ldoc
 local core = require 'amp.ffi'
+local raw = require('amp.class').raw
 
 local M = {}
 
@@ -76,7 +77,7 @@ end
 -- @tparam function f
 -- @treturn ?table doc
 function M.of_function(f)
-  local info = debug.getinfo(f, 'S')
+  local info = debug.getinfo(raw(f), 'S')
   if info.what == 'C' or info.source:sub(1, 1) ~= '@' then return nil end
   local lines = lines_of(info.source:sub(2))
   if not lines[info.linedefined] then return nil end
@@ -88,7 +89,7 @@ end
 -- @treturn ?string "(x, y, ...)"
 -- @treturn ?boolean whether it is a method by that: `function Name:method`, whose self is not among them
 function M.signature(f)
-  local info = debug.getinfo(f, 'S')
+  local info = debug.getinfo(raw(f), 'S')
   if info.what == 'C' or info.source:sub(1, 1) ~= '@' then return nil end
   local line = lines_of(info.source:sub(2))[info.linedefined]
   if not line then return nil end

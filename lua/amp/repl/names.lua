@@ -19,7 +19,7 @@ M.is_tensor = is_tensor
 
 -- Whether a function belongs to amp: it may be called to see what it gives
 local function ours(f)
-  local info = type(f) == 'function' and debug.getinfo(f, 'S')
+  local info = type(f) == 'function' and debug.getinfo(require('amp.class').raw(f), 'S')
   return info and (info.what == 'C' or info.source:sub(2, #core.here + 1) == core.here)
 end
 
@@ -79,10 +79,11 @@ local function gather(into, v, seen)
   local index = rawget(mt, '__index')
   if type(index) == 'table' then gather(into, index, seen)
   elseif rawget(mt, 'is_module') then -- a network: its fields, its parts, its class's methods
-    for k in next, rawget(v, '.values') or {} do add(into, k) end
+    for k in next, rawget(v, '.values') or rawget(mt, '.values') or {} do add(into, k) end
     local class = rawget(mt, 'class')
     if type(class) == 'table' then gather(into, class, seen) end
-    for name in ('assign call_frame check_name describe extend extra_repr init is_module super transient'):gmatch '%S+' do into[name] = nil end
+    for name in ([[assign call_frames check_holes check_name container describe extend extra_repr .family get_from init inside is_module items
+      parts put raw_key shell super transient word]]):gmatch '%S+' do into[name] = nil end
   else
     lazy(into, index)
   end
@@ -94,8 +95,8 @@ local function there(v, k)
     local raw = rawget(v, k)
     if raw ~= nil then return raw end
     local mt = getmetatable(v)
-    if type(mt) == 'table' and rawget(mt, 'is_module') and rawget(v, '.values') then
-      raw = rawget(rawget(v, '.values'), k)
+    if type(mt) == 'table' and rawget(mt, 'is_module') and (rawget(v, '.values') or rawget(mt, '.values')) then
+      raw = rawget(rawget(v, '.values') or mt['.values'], k)
       if raw ~= nil then return raw end
       v = rawget(mt, 'class')
     else

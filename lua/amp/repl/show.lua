@@ -3,6 +3,7 @@
 -- @module amp.repl.show
 local ffi = require 'ffi'
 local core = require 'amp.ffi'
+local raw = require('amp.class').raw
 
 local M = {}
 
@@ -35,7 +36,7 @@ end
 local function func(f)
   local specs = require('amp.ops').specs
   if specs[f] then return ('function: amp.%s (?%s explains it)'):format(specs[f].form, specs[f].form) end
-  local info = debug.getinfo(f, 'S')
+  local info = debug.getinfo(raw(f), 'S')
   if info.what == 'C' then return text_of(f) end
   return ('function: %s:%d'):format(info.short_src, info.linedefined)
 end
@@ -106,7 +107,7 @@ local function part(t, path)
   path.parts = path.parts or require('amp.repl.names').parts()
   local name = path.parts[t]
   if not name then return nil end
-  local callable = require('amp.repl.calls').constructor(t)
+  local callable = t ~= require('amp').Tensor and require('amp.repl.calls').constructor(t) -- (amp.Tensor(...) only says what to write)
   return ('amp%s%s (?%s %s)'):format(name ~= '' and '.' or '', name, name ~= '' and name or 'amp', callable and 'explains it' or 'lists what it has')
 end
 

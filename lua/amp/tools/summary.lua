@@ -79,7 +79,7 @@ end
 local function prepare(net, of)
   local modes, hooks, buffers = {}, {}, {}
   for _, m in ipairs(net:modules()) do
-    modes[m], hooks[m] = rawget(m, '.values').training, rawget(m, '.hooks') or false
+    modes[m], hooks[m] = m.training, Module.raw_key(m, '.hooks') or false
   end
   for _, b in ipairs(net:buffers()) do
     buffers[#buffers + 1] = {b, b:clone(), tonumber(C.amp_tensor_version(b))}
@@ -96,8 +96,8 @@ local function prepare(net, of)
   end
   return running, function()
     for m, mode in pairs(modes) do
-      rawget(m, '.values').training = mode
-      rawset(m, '.hooks', hooks[m] or nil)
+      m.training = mode
+      rawset(Module.inside(m), '.hooks', hooks[m] or nil)
     end
     for _, b in ipairs(buffers) do
       if tonumber(C.amp_tensor_version(b[1])) ~= b[3] then amp.no_grad(function() b[1]:copy_(b[2]) end) end
@@ -223,8 +223,8 @@ local function make_rows(net)
     local _, dots = name:gsub('%.', '')
     local row = {name = name, class = m.__name, depth = name == '' and 0 or dots + 1, parameters = 0, mult_adds = 0, calls = 0,
       leaf = #m:children() == 0}
-    local kinds, values = rawget(m, '.kinds'), rawget(m, '.values')
-    for _, field in ipairs(rawget(m, '.names')) do
+    local kinds, values = Module.raw_key(m, '.kinds'), Module.raw_key(m, '.values')
+    for _, field in ipairs(Module.raw_key(m, '.names')) do
       local t, kind = values[field], kinds[field]
       if type(t) ~= 'nil' and (kind == 'parameter' or kind == 'buffer') then
         local n, fresh = t:numel(), not seen[t:id()]

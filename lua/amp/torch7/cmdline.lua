@@ -90,4 +90,6 @@ function CmdLine:parse(arg)
   return out
 end
 
+require('amp.class').guard(CmdLine, 'torch7.CmdLine', 'cmd')
+
 return function() return setmetatable({lines = {}, options = {}, arguments = {}}, CmdLine) end

@@ -5,6 +5,7 @@
 -- argument puts it into training mode.
 local amp = require 'amp'
 local Module = require 'amp.nn.module'
+local inside = Module.inside
 local util = require 'amp.util'
 local err = require 'amp.error'
 local raise = err.throw
@@ -44,8 +45,8 @@ function Module:getParameters()
       at = at + k
     end
   end)
-  if not rawget(self, '.torch7') then
-    rawset(self, '.torch7', true)
+  if not rawget(inside(self), '.torch7') then
+    rawset(inside(self), '.torch7', true)
     local class = getmetatable(self).class
     self.forward = function(m, ...)
       local out = class.forward(m, ...)
@@ -85,7 +86,7 @@ function Module:updateParameters(rate)
 end
 
 function Module:clearState()
-  if rawget(self, '.torch7') then self.output = nil end
+  if rawget(inside(self), '.torch7') then self.output = nil end
   return self
 end
 

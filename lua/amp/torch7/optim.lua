@@ -211,4 +211,7 @@ function Matrix:__tostring()
   return table.concat(lines, '\n')
 end
 
+require('amp.class').guard(Logger, 'torch7.optim.Logger', 'log')
+require('amp.class').guard(Matrix, 'torch7.optim.ConfusionMatrix', 'confusion')
+
 return setmetatable(M, {__index = function(_, name) return amp.optim[name] end})

@@ -142,4 +142,4 @@ function M.load(path, ...)
 end
 function M.save(path, object) return amp.save(path, object) end
 
-return setmetatable(M, {__index = function(_, name) return amp[name] end})
+return setmetatable(M, {__index = function(_, name) return require('amp.lookup').find(name) end})
