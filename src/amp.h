@@ -117,7 +117,8 @@ enum amp_tensor_flag {
   AMP_T_DENSE = 8,         /* some order without gaps or overlap */
   AMP_T_NUMBER = 16,       /* a wrapped number: weak in promotion */
   AMP_T_VIEW = 32,         /* shares another tensor's storage */
-  AMP_T_UNRECORDED = 64    /* a view of a tracked tensor, made while nothing was recorded */
+  AMP_T_UNRECORDED = 64,   /* a view of a tracked tensor, made while nothing was recorded */
+  AMP_T_SCALE = 128        /* a scaler's scale: a product with it is a scaled loss */
 };
 
 /* A handle: owns one count of its tensor. A released handle holds NULL. */
@@ -352,7 +353,15 @@ enum amp_backward_flag {
   AMP_B_ACCUMULATE = 4,   /* into leaves; else results are asked for one by one */
   AMP_B_ALLOW_UNUSED = 8,
   AMP_B_STOP = 16,        /* gradients go no further back than the inputs */
-  AMP_B_COLLECT = 32      /* where memory is short, stop with AMP_R_MEMORY, once for each op, instead of failing */
+  AMP_B_COLLECT = 32,     /* where memory is short, stop with AMP_R_MEMORY, once for each op, instead of failing */
+  AMP_B_ONES = 64         /* the gradients given are ones, as nobody gave any */
+};
+/* What a gradient is the sum of; 0: nobody knows, as it was written by hand or began with a gradient of the caller's. */
+enum amp_origin {
+  AMP_O_PLAIN = 1,        /* backwards of losses without a scale */
+  AMP_O_SCALED = 2,       /* backwards of scaled losses */
+  AMP_O_UNSCALED = 4,     /* what a scaler has unscaled */
+  AMP_O_MIXED = 8         /* scaled and others in one sum; only amp_grads_origin says it */
 };
 enum amp_request_kind { AMP_R_NONE, AMP_R_FUNCTION, AMP_R_HOOK, AMP_R_MEMORY /* give some back, then run again */ };
 
@@ -377,6 +386,12 @@ AMP_API int amp_grad_check_hold(const amp_ref *a);
 /* The check that was made stands for the values as they are now, too: for a caller who changed them and knows they
 ** stayed finite. */
 AMP_API void amp_grad_check_keep(const amp_ref *a);
+/* The origins (enum amp_origin) of n leaves' gradients, or-ed. *at (may be NULL): the first one with a bit of mask, -1. */
+AMP_API int amp_grads_origin(amp_tensor *const *leaf, int n, int mask, int *at);
+/* The origin of a's gradient is this, for a caller who knows: it stands until somebody writes the gradient. */
+AMP_API void amp_grad_origin_put(const amp_ref *a, int origin);
+/* Gradients that the caller begins backwards with are of this origin from now on; what they were before. */
+AMP_API int amp_backward_origin(amp_state *S, int origin);
 /* 1: there is a gradient. Does not wait: 1 also where only the device knows that an overflow hides it. */
 AMP_API int amp_grad_defined(const amp_ref *a);
 /* The id under which the caller keeps hooks of a's gradient; backward then stops with AMP_R_HOOK and that id. <0:

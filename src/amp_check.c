@@ -211,10 +211,12 @@ int amp__grads_part(amp_tensor *const *leaf, int n)
     for (int j = first; j < i; j++) {
       if (amp__same_place(g[j]->value, v) || !may_overlap(g[j]->value, v)) continue;
       bool valid = amp__check_valid(g[i]);
+      int origin = amp__grad_origin(g[i]);
       amp_tensor *own = amp__raw_clone(v);
       if (!own) { rc = amp__S->err.code; break; }
       g[i]->value = own;
       if (valid) g[i]->version = amp__version(own);
+      amp__grad_from(g[i], origin);
       amp__free(v);
       break;
     }
@@ -300,6 +302,7 @@ static int check_one(amp_check *k, amp_tensor *leaf, bool unscale, amp__product 
   amp_grad *g = &leaf->ag->grad;
   amp_tensor *v = g->value;
   if (g->check == k && g->version == amp__version(v)) return 0;
+  int origin = unscale ? AMP_O_UNSCALED : amp__grad_origin(g);
   if (g->check && g->check->s == k->s && g->check->epoch == k->epoch && !g->check->raw)
     unscale = false; /* it is unscaled; under another check of this iteration, or changed since */
   int i = check_place(k, v->device, v->device_index);
@@ -330,6 +333,7 @@ static int check_one(amp_check *k, amp_tensor *leaf, bool unscale, amp__product 
     if ((rc = note_done(k->s, v, before))) return rc;
   }
   set_check(g, k);
+  amp__grad_from(g, origin);
   return 0;
 }
 

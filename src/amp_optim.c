@@ -555,6 +555,7 @@ int amp_optim_clear_grad(amp_state *S, amp_optim *o, int to_zero)
         amp__free(done);
         amp_check_free(r->check);
         r->check = NULL;
+        r->origin = 0;
       } else if (!to_zero) amp__grad_clear(p->t);
     }
   amp__plain_end(plain);

@@ -17,7 +17,7 @@ local istype, band = ffi.istype, require('bit').band
 
 local M = {}
 
-local CREATE_GRAPH, ACCUMULATE = 1, 4 -- enum amp_backward_flag
+local CREATE_GRAPH, ACCUMULATE, ONES = 1, 4, 64 -- enum amp_backward_flag
 local TRACKED = 3                     -- AMP_T_REQUIRES_GRAD + AMP_T_HISTORY
 
 local Manager = {}
@@ -297,7 +297,7 @@ function Manager:backward(y, o)
       gm._inner[self] = true
     end
   end
-  local flags = ACCUMULATE + (outer and CREATE_GRAPH or 0)
+  local flags = ACCUMULATE + (outer and CREATE_GRAPH or 0) + (o.dy == nil and ONES or 0)
   local rec = self._recording
   local function go()
     local inputs = self:attached_tensors()

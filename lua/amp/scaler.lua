@@ -14,13 +14,14 @@ local call = require 'amp.call'
 local capturing = require 'amp.capturing'
 local err = require 'amp.error'
 local optimizer = require 'amp.optim.optimizer'
+local origin = require 'amp.optim.origin'
 local options = require 'amp.options'
 local settings = require 'amp.scaler_options'
 local types = require 'amp.types'
 local util = require 'amp.util'
 local warn = require 'amp.warn'
 local C, S, ref_t = core.C, core.S, core.ref_t
-local istype = ffi.istype
+local istype, bor = ffi.istype, require('bit').bor
 
 local buffer_t = ffi.typeof 'amp_tensor *[?]'
 local checks_t = ffi.typeof 'amp_check *[?]'
@@ -93,7 +94,9 @@ function Scaler:scale_tensor(device)
   if not self._o.enabled then
     return require('amp.create').ones({}, { dtype = 'float32', device = device })
   end
-  return scale_on(self, code):clone()
+  local t = scale_on(self, code):clone()
+  t.ptr_.flags = bor(t.ptr_.flags, C.AMP_T_SCALE)
+  return t
 end
 
 local function scaled(self, v, place, cells)
@@ -146,9 +149,15 @@ local function params_of(op, opt)
   return buffer, n, list
 end
 
+local function nobody() return '' end
+
 local function describe(opt)
   if type(opt.describe) == 'function' then return opt:describe() end
   return type(opt.name) == 'string' and ("'%s'"):format(opt.name) or tostring(opt)
+end
+
+local function whose(opt)
+  return function() return ' of optimizer ' .. describe(opt) end
 end
 
 local function check_optimizer(op, opt)
@@ -197,6 +206,7 @@ function Scaler:unscale_(opt)
     fail('unscale_', 'unscale_() is called after step() for optimizer %s; call it before step(), and update() after', describe(opt))
   end
   local buffer, n = params_of(op, opt)
+  origin.need_scaled(op, whose(opt), buffer, n, self._cure)
   local k = new_check(self)
   run_check(self, op, k, buffer, n, UNSCALE)
   s.check, s.stage, s.held = k, 'unscaled', C.amp_check_holds(k, buffer, n)
@@ -220,6 +230,7 @@ function Scaler:unscale(list)
     if list[i].ptr_ == nil then err.throw(op, 'tensor %d was freed', i) end
     buffer[i - 1] = list[i].ptr_
   end
+  origin.need_scaled(op, nobody, buffer, n, self._cure)
   self._list_check = self._list_check or new_check(self)
   run_check(self, op, self._list_check, buffer, n, UNSCALE + DROP)
   return self
@@ -323,6 +334,8 @@ function Scaler:step(opt, o)
     end
     return self
   end
+  if s.stage == 'unscaled' then origin.need_unscaled(op, whose(opt), buffer, n)
+  else origin.need_scaled(op, whose(opt), buffer, n, self._cure) end
   local supports = opt.step_supports_amp_scaling and not optimizer.is(opt)
   local flags = s.stage == 'unscaled' and 0 or supports and RAW or UNSCALE
   local k = s.check or new_check(self)

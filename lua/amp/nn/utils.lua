@@ -7,6 +7,7 @@ local core = require 'amp.ffi'
 local call = require 'amp.call'
 local err = require 'amp.error'
 local options = require 'amp.options'
+local origin = require 'amp.optim.origin'
 local util = require 'amp.util'
 local C, ref_t = core.C, core.ref_t
 local istype = ffi.istype
@@ -109,7 +110,7 @@ function M.clip_grads_with_norm_(params, max_norm, total_norm)
       local g = list[i].grad
       if g ~= nil and not done[g:id()] then
         done[g:id()] = true
-        g:mul_(factor:to(g.device):to(g.dtype))
+        origin.keep(list[i], g.mul_, factor:to(g.device):to(g.dtype))
       end
     end
   end)
@@ -127,7 +128,7 @@ function M.clip_grad_value_(params, clip_value)
       local g = list[i].grad
       if g ~= nil then
         local held = C.amp_grad_check_hold(list[i])
-        g:clamp_(-clip_value, clip_value)
+        origin.keep(list[i], g.clamp_, -clip_value, clip_value)
         if held ~= 0 then C.amp_grad_check_keep(list[i]) end -- an overflow that was found stays one
       end
     end
