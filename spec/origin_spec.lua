@@ -212,7 +212,8 @@ describe('an optimizer\'s own step', function()
       scaler:scale(p:sum()):backward()
       local ok, e = pcall(opt.step, opt)
       assert.is_false(ok, name)
-      assert.matches("parameter 1 %(float32 2%) of optimizer 'mine' is that of a scaled loss and was not unscaled: step with scaler:step%(opt%)", tostring(e), name)
+      assert.matches("parameter 1 %(float32 2%) of optimizer 'mine' is that of a scaled loss and was not unscaled: step with scaler:step%(opt%)",
+        tostring(e), name)
       assert.same({ 1, 2 }, p:tolist(), name)
     end
     refused('LBFGS stands under no scaler', function()
@@ -300,9 +301,8 @@ describe('blocks of amp.scale_loss', function()
     handle:deactivate()
   end)
   it('with delay_unscale accumulate, whatever was unscaled before', function()
-    local p = leaf(1, 2)
     local net = nn.Linear(2, 1, { bias = false })
-    p = net.weight
+    local p = net.weight
     local opt = sgd(p)
     amp.initialize(net, opt, { verbosity = 0 })
     local before = p:tolist()[1]

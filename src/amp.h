@@ -431,6 +431,9 @@ AMP_API const char *amp_node_name(const amp_ref *a);
 AMP_API void amp_autocast_leave(amp_state *S);
 /* Drops all such copies of S, also inside a region. */
 AMP_API void amp_clear_autocast_cache(amp_state *S);
+/* a in dtype, as a region casts an op's input: a parameter's copy is kept, the cast is counted, and printed where the region
+** is verbose, as one of argument number `argument` of `who`. a itself where it has the dtype. */
+AMP_API int amp_autocast_cast(amp_state *S, amp_ref *out, const amp_ref *a, int dtype, const char *who, int argument);
 /* The next waiting line of verbose output, NULL: none. It lives until the next call for S. */
 AMP_API const char *amp_log_next(amp_state *S);
 

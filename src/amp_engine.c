@@ -705,7 +705,8 @@ static int add_root(engine *e, int i, amp_tensor *t, amp_tensor *g)
     if (g->dtype != t->dtype) g = amp__xcast(g, t->dtype);
   } else {
     if (t->numel != 1)
-      return amp__fail(AMP_E_SHAPE, "backward of a tensor of shape %s needs a gradient; without one only a single value can start it", amp__shape_str(t->ndim, t->size));
+      return amp__fail(AMP_E_SHAPE, "backward of a tensor of shape %s needs a gradient; without one only a single value can start it: reduce it (:sum(), "
+                       "as MXNet's backward of several losses does, or :mean()), or give a gradient of its shape", amp__shape_str(t->ndim, t->size));
     g = amp__seed(t);
   }
   if (g == NULL) return amp__S->err.code;

@@ -6,6 +6,7 @@ local core = require 'amp.ffi'
 local call = require 'amp.call'
 local engine = require 'amp.engine'
 local err = require 'amp.error'
+local options = require 'amp.options'
 local region = require 'amp.region'
 local util = require 'amp.util'
 local C, S, ref_t = core.C, core.S, core.ref_t
@@ -88,19 +89,6 @@ local function gradient_list(op, grads, n)
   return grads
 end
 
-local function options(op, o, known)
-  o = o or {}
-  if type(o) ~= 'table' then err.throw(op, 'options must be a table, got %s', util.show(o)) end
-  for k in pairs(o) do
-    local found = false
-    for i = 1, #known do found = found or known[i] == k end
-    if not found then
-      err.throw(op, 'unknown option %s%s (there are %s)', util.show(k), util.hint(k, known), table.concat(known, ', '))
-    end
-  end
-  return o
-end
-
 local function flags_of(o)
   local create = o.create_graph and true or false
   local retain = o.retain_graph
@@ -108,12 +96,20 @@ local function flags_of(o)
   return (create and CREATE_GRAPH or 0) + (retain and RETAIN_GRAPH or 0)
 end
 
+-- Gradients where options are expected, as other systems have them: the options that say so.
+local function of_gradients(o, name)
+  if istype(ref_t, o) then return { [name] = { o } } end
+  if type(o) == 'table' and getmetatable(o) == nil and istype(ref_t, o[1]) then return { [name] = o } end
+  return o
+end
+
 --- Backward from several roots, into the leaves.
 -- @tparam table|Tensor list roots
--- @tparam ?table o {grad_tensors = list, retain_graph, create_graph, inputs = only these leaves}
+-- @tparam ?table o gradients of the roots, or {grad_tensors = list, retain_graph, create_graph, inputs = only these leaves}
 function M.backward(list, o)
   list = tensor_list('backward', list, 'argument 1')
-  o = options('backward', o, { 'grad_tensors', 'retain_graph', 'create_graph', 'inputs' })
+  o = of_gradients(o, 'grad_tensors')
+  o = options.read('backward', o, { 'grad_tensors', 'retain_graph', 'create_graph', 'inputs' })
   local grads = gradient_list('backward', o.grad_tensors, #list)
   local inputs = o.inputs ~= nil and tensor_list('backward', o.inputs, "option 'inputs'") or nil
   begin('backward', list, grads, inputs, flags_of(o) + ACCUMULATE)
@@ -128,7 +124,7 @@ function M.methods.backward(t, gradient, o)
   if type(gradient) ~= 'nil' and not istype(ref_t, gradient) then
     err.throw('backward', "argument 2 'gradient' must be a tensor, got %s", util.show(gradient))
   end
-  o = options('backward', o, { 'retain_graph', 'create_graph', 'inputs' })
+  o = options.read('backward', o, { 'retain_graph', 'create_graph', 'inputs' })
   local inputs = o.inputs ~= nil and tensor_list('backward', o.inputs, "option 'inputs'") or nil
   begin('backward', { t }, type(gradient) ~= 'nil' and gradient_list('backward', { gradient }, 1) or nil, inputs, flags_of(o) + ACCUMULATE)
 end
@@ -138,10 +134,15 @@ end
 -- @tparam table|Tensor inputs
 -- @tparam ?table o {grad_outputs, create_graph, retain_graph, allow_unused}
 -- @treturn table one gradient per input (nil where unused and allowed)
-function M.grad(outputs, inputs, o)
+function M.grad(outputs, inputs, o, more)
   outputs = tensor_list('grad', outputs, "argument 1 'outputs'")
   inputs = tensor_list('grad', inputs, "argument 2 'inputs'")
-  o = options('grad', o, { 'grad_outputs', 'create_graph', 'retain_graph', 'allow_unused' })
+  if more ~= nil or istype(ref_t, o) or type(o) == 'table' and istype(ref_t, o[1]) then
+    local given = o
+    o = options.read('grad', more, { 'create_graph', 'retain_graph', 'allow_unused' })
+    o.grad_outputs = given
+  end
+  o = options.read('grad', o, { 'grad_outputs', 'create_graph', 'retain_graph', 'allow_unused' })
   local grads = gradient_list('grad', o.grad_outputs, #outputs)
   local n = #inputs
   return begin('grad', outputs, grads, inputs, flags_of(o) + (o.allow_unused and ALLOW_UNUSED or 0), function(e)

@@ -173,7 +173,7 @@ end
 function Manager:attach(tensors, o)
   local op = 'GradManager.attach'
   local list = list_of(op, tensors)
-  if type(o) == 'function' then o = { callbacks = o } end
+  if type(o) == 'function' or type(o) == 'table' and getmetatable(o) == nil and type(o[1]) == 'function' then o = { callbacks = o } end
   local fns = callbacks_of(op, options.read(op, o, { 'callbacks' }).callbacks)
   for i = 1, #list do
     if list[i].ptr_.dtype > 3 then

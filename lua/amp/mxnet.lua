@@ -68,13 +68,11 @@ end
 
 local function conditions()
   local now, list, set = program.current, {}, {}
-  for id, item in pairs(now and now.lists or {}) do
-    if item.condition then
-      local name = ffi.string(C.amp_op_get(id).name)
-      set[name] = true
-      list[#list + 1] = { name, item.condition.entry[2], { unpack(item.condition.entry[3]) } }
-    end
+  local lists = now and now.lists or { items = {}, conditions = {} }
+  for id, item in pairs(lists.items) do
+    if item.condition then set[ffi.string(C.amp_op_get(id).name)] = true end
   end
+  for i, entry in ipairs(lists.conditions) do list[i] = { entry[1], entry[2], { unpack(entry[3]) } } end
   table.sort(list, function(a, b) return a[1] < b[1] end)
   return list, set
 end

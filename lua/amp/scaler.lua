@@ -516,7 +516,7 @@ local mt = {
     local v = Scaler[k]
     if v ~= nil then return v end
     local get = fields[k]
-    if get then return Scaler[get](self) end
+    if get then return (Scaler[get](self)) end -- no tail call: who looks for what waited finds the field's name
     if type(k) == 'string' and k:sub(1, 1) ~= '_' then
       local names = util.keys(fields)
       for name in pairs(Scaler) do names[#names + 1] = name end
@@ -542,10 +542,11 @@ local mt = {
 
 --- Make a scaler.
 -- @tparam ?table o {init_scale = 65536, growth_factor = 2, backoff_factor = 0.5, growth_interval = 2000
---   (0: static), min_scale, max_scale, hysteresis = 1, max_skipped, enabled = true, verbose = false}
+--   (0: static), min_scale, max_scale, hysteresis = 1, max_skipped, enabled = true, verbose = false}; a device before
+--   it or in it is checked and has no effect, as a scaler serves every device
 -- @usage local scaler = amp.GradScaler{growth_interval = 500}
-local function new(o)
-  o = settings.read(o)
+local function new(o, more)
+  o = settings.read(o, more)
   local handle = C.amp_scaler_new(S, settings.pack(o))
   if handle == nil then err.raise 'GradScaler' end
   local self = {
@@ -559,4 +560,4 @@ end
 --- Whether a value is a GradScaler.
 function M.is(v) return getmetatable(v) == mt end
 
-return setmetatable(M, { __call = function(_, o) return new(o) end })
+return setmetatable(M, { __call = function(_, o, more) return new(o, more) end })

@@ -31,7 +31,9 @@ return function(Scaler, I)
     if type(gm) ~= 'table' or type(gm.backward) ~= 'function' or type(gm.attached_tensors) ~= 'function' then
       err.throw(op, 'argument 1 must be a GradManager, got %s', util.show(gm))
     end
+    if istype(ref_t, o) or type(o) == 'number' then o = { dy = o } end
     o = options.read(op, o, { 'dy', 'unscale_grad', 'update_scale' })
+    if o.update_scale == 'if_unscale_grad' then o.update_scale = nil end -- MegEngine's name of the default
     for _, k in ipairs { 'unscale_grad', 'update_scale' } do
       if o[k] ~= nil and type(o[k]) ~= 'boolean' then err.throw(op, '%s must be true or false, got %s', k, util.show(o[k])) end
     end

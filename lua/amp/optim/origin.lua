@@ -76,9 +76,9 @@ end
 -- @tparam function whose gives the text behind a parameter, as " of optimizer 'a'"
 -- @tparam ?string cure how to scale a loss; default: the scaler's ways
 function M.need_scaled(op, whose, buffer, n, cure)
-  local bits, i = M.look(buffer, n, PLAIN + MIXED)
+  local _, i = M.look(buffer, n, PLAIN + MIXED)
   if i < 0 then return end
-  bits = C.amp_grads_origin(buffer + i, 1, 0, nil)
+  local bits = C.amp_grads_origin(buffer + i, 1, 0, nil)
   local name = M.name(buffer, i) .. whose()
   if band(bits, SCALED) == 0 then
     fail(op, 'the gradient of %s is that of a loss that was not scaled: %s (gradients written by hand count as scaled)', name,

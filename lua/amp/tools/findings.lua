@@ -41,7 +41,8 @@ function M.list(m)
   local worst, worst_scaled = 0, 0
   for _, r in ipairs(m.underflow) do worst, worst_scaled = math.max(worst, r.zero), math.max(worst_scaled, r.zero_scaled) end
   if m.lower[FLOAT16] > 0 and not (m.scale and m.scale > 1) then
-    add('scaler', ('float16 without a loss scale: up to %s of a parameter\'s gradient values are 0 in float16'):format(percent(worst)),
+    add('scaler', 'float16 without a loss scale: ' .. (worst > 0 and ('up to %s of a parameter\'s gradient values are 0 in float16'):format(percent(worst))
+        or 'no gradient value of these steps is 0 in float16, but they become smaller as the loss does'),
       "use amp.GradScaler, or dtype = 'bfloat16', which needs none")
   elseif m.scale and m.scale > 1 and worst_scaled > 0.01 then
     add('scaler', ("up to %s of a parameter's gradient values are 0 in float16 even under the scale %.17g"):format(percent(worst_scaled), m.scale),

@@ -45,6 +45,20 @@ end
 
 local function row(list, what, state, text, cure) list[#list + 1] = { what = what, state = state, text = text, cure = cure } end
 
+local function flags_of(text) return ' ' .. (text:match 'flags%s*:%s*([^\n]+)' or text:match 'Features%s*:%s*([^\n]+)' or '') .. ' ' end
+
+--- Whether the processor has instructions for products of bfloat16. Without them such products convert at the edges: bfloat16
+-- then saves memory, and the claim of `amp bench` about its speed has no limit.
+-- @tparam ?string text of /proc/cpuinfo
+-- @treturn boolean
+function M.multiplies_bfloat16(text)
+  local flags = flags_of(text or read '/proc/cpuinfo' or '')
+  for _, name in ipairs { 'avx512_bf16', 'amx_bf16', 'bf16' } do
+    if flags:find(' ' .. name .. ' ', 1, true) then return true end
+  end
+  return false
+end
+
 local function processor(list)
   local text = read '/proc/cpuinfo' or ''
   local model = text:match 'model name%s*:%s*([^\n]+)' or text:match 'Model%s*:%s*([^\n]+)' or ffi.arch
@@ -54,16 +68,14 @@ local function processor(list)
   row(list, 'system', 'ok', ('%s, Linux %s'):format(system, (read '/proc/sys/kernel/osrelease' or '?'):match '%S+'))
   row(list, 'processor', 'ok', ('%s, %d core%s%s'):format(model, cores, cores == 1 and '' or 's',
     memory and (', %.1f GiB of memory'):format(memory / 2 ^ 20) or ''))
-  local flags = ' ' .. (text:match 'flags%s*:%s*([^\n]+)' or text:match 'Features%s*:%s*([^\n]+)' or '') .. ' '
+  local flags = flags_of(text)
   local found, wanted = {}, nil
   for name in ([[sse4_2 avx avx2 fma f16c avx_vnni avx512f avx512bw avx512dq avx512vl avx512_vnni avx512_bf16 avx512_fp16 amx_bf16 amx_tile amx_int8
     asimd asimdhp asimddp bf16 sve sve2 i8mm]]):gmatch '%S+' do
     if flags:find(' ' .. name .. ' ', 1, true) then found[#found + 1] = name end
   end
-  if ffi.arch == 'x64' then
-    if not flags:find(' avx512_bf16 ', 1, true) and not flags:find(' amx_bf16 ', 1, true) then
-      wanted = 'neither avx512_bf16 nor amx_bf16: bfloat16 saves memory here, not time'
-    end
+  if not M.multiplies_bfloat16(text) then
+    wanted = ('%s: bfloat16 saves memory here, not time'):format(ffi.arch == 'x64' and 'neither avx512_bf16 nor amx_bf16' or 'no bf16')
   end
   row(list, 'instructions', 'ok', (#found > 0 and table.concat(found, ' ') or 'none that matter') .. (wanted and '\n' .. wanted or ''))
 end
