@@ -337,6 +337,22 @@ static int check_one(amp_check *k, amp_tensor *leaf, bool unscale, amp__product 
   return 0;
 }
 
+/* What is to be unscaled comes of scaled losses alone; what was unscaled has got no gradient of a scaled loss since. */
+static int check_origins(amp_tensor *const *leaf, int n, int unscale)
+{
+  bool scaled = (unscale & (AMP_UNSCALE | AMP_CHECK_RAW)) != 0;
+  if (!scaled && (unscale & AMP_CHECK_DROP)) return 0; /* a second look at what was unscaled */
+  for (int i = 0; i < n; i++) {
+    const amp_grad *g = amp__grad_of(leaf[i]);
+    int origin = g ? amp__grad_origin(g) : 0;
+    if (!scaled && (origin & AMP_O_SCALED))
+      return amp__fail_arg(AMP_E_STATE, i + 1, "the gradient of parameter %d (%s) has got that of a scaled loss after it was unscaled", i + 1, amp__tensor_str(leaf[i]));
+    if (scaled && ((origin & AMP_O_PLAIN) || (origin & (AMP_O_SCALED | AMP_O_UNSCALED)) == (AMP_O_SCALED | AMP_O_UNSCALED)))
+      return amp__fail_arg(AMP_E_STATE, i + 1, "the gradient of parameter %d (%s) is that of a loss that was not scaled, or a part of it is", i + 1, amp__tensor_str(leaf[i]));
+  }
+  return 0;
+}
+
 static int check_grads(amp_check *k, amp_tensor *const *leaf, int n, int unscale)
 {
   if ((unscale & (AMP_UNSCALE | AMP_UNSCALE_HALF)) == AMP_UNSCALE)
@@ -344,6 +360,8 @@ static int check_grads(amp_check *k, amp_tensor *const *leaf, int n, int unscale
       if (amp__grad_of(leaf[i]) && leaf[i]->dtype == AMP_FLOAT16)
         return amp__fail_arg(AMP_E_DTYPE, i + 1, "can't unscale float16 gradients of a float16 parameter (%s): keep parameters in float32, "
                              "autocast makes their float16 copies (only opt_level O3 keeps them in float16)", amp__tensor_str(leaf[i]));
+  int wrong = check_origins(leaf, n, unscale);
+  if (wrong) return wrong;
   amp__plain p = amp__plain_begin();
   batch q;
   q.n = 0;

@@ -8,9 +8,7 @@
 local ffi = require 'ffi'
 local core = require 'amp.ffi'
 local err = require 'amp.error'
-local options = require 'amp.options'
 local region = require 'amp.region'
-local spelling = require 'amp.spelling'
 local types = require 'amp.types'
 local util = require 'amp.util'
 local warn = require 'amp.warn'
@@ -56,7 +54,7 @@ local function parse(op, o)
   for k, v in pairs(given) do
     local name = nil
     for i = 1, #option_names do name = option_names[i] == k and k or name end
-    name = name or spelling.same(k, option_names)
+    name = name or require('amp.spelling').same(k, option_names)
     if not name then
       err.throw(op, 'unknown option %s%s (there are %s)', util.show(k), util.hint(k, option_names), table.concat(option_names, ', '))
     end
@@ -129,7 +127,7 @@ end
 -- @usage local loss = amp.autocast({dtype = 'bfloat16'}, function() return loss_of(net(x), y) end)
 local function run(_, a, b, ...)
   if type(a) == 'function' or is_callable(a) then
-    if type(b) == 'table' and options.meant(a, b, option_names) then return region.run(kind, record(parse('autocast', b)), a, ...) end
+    if type(b) == 'table' and require('amp.options').meant(a, b, option_names) then return region.run(kind, record(parse('autocast', b)), a, ...) end
     return region.run(kind, record(by_default), a, b, ...)
   end
   if type(a) ~= 'table' then

@@ -6,7 +6,6 @@ local core = require 'amp.ffi'
 local call = require 'amp.call'
 local engine = require 'amp.engine'
 local err = require 'amp.error'
-local options = require 'amp.options'
 local region = require 'amp.region'
 local util = require 'amp.util'
 local C, S, ref_t = core.C, core.S, core.ref_t
@@ -89,6 +88,12 @@ local function gradient_list(op, grads, n)
   return grads
 end
 
+local none = {}
+local function options(op, o, known)
+  if o == nil then return none end
+  return require('amp.options').read(op, o, known)
+end
+
 local function flags_of(o)
   local create = o.create_graph and true or false
   local retain = o.retain_graph
@@ -109,7 +114,7 @@ end
 function M.backward(list, o)
   list = tensor_list('backward', list, 'argument 1')
   o = of_gradients(o, 'grad_tensors')
-  o = options.read('backward', o, { 'grad_tensors', 'retain_graph', 'create_graph', 'inputs' })
+  o = options('backward', o, { 'grad_tensors', 'retain_graph', 'create_graph', 'inputs' })
   local grads = gradient_list('backward', o.grad_tensors, #list)
   local inputs = o.inputs ~= nil and tensor_list('backward', o.inputs, "option 'inputs'") or nil
   begin('backward', list, grads, inputs, flags_of(o) + ACCUMULATE)
@@ -124,7 +129,7 @@ function M.methods.backward(t, gradient, o)
   if type(gradient) ~= 'nil' and not istype(ref_t, gradient) then
     err.throw('backward', "argument 2 'gradient' must be a tensor, got %s", util.show(gradient))
   end
-  o = options.read('backward', o, { 'retain_graph', 'create_graph', 'inputs' })
+  o = options('backward', o, { 'retain_graph', 'create_graph', 'inputs' })
   local inputs = o.inputs ~= nil and tensor_list('backward', o.inputs, "option 'inputs'") or nil
   begin('backward', { t }, type(gradient) ~= 'nil' and gradient_list('backward', { gradient }, 1) or nil, inputs, flags_of(o) + ACCUMULATE)
 end
@@ -139,10 +144,10 @@ function M.grad(outputs, inputs, o, more)
   inputs = tensor_list('grad', inputs, "argument 2 'inputs'")
   if more ~= nil or istype(ref_t, o) or type(o) == 'table' and istype(ref_t, o[1]) then
     local given = o
-    o = options.read('grad', more, { 'create_graph', 'retain_graph', 'allow_unused' })
-    o.grad_outputs = given
+    o = { grad_outputs = given }
+    for k, v in pairs(options('grad', more, { 'create_graph', 'retain_graph', 'allow_unused' })) do o[k] = v end
   end
-  o = options.read('grad', o, { 'grad_outputs', 'create_graph', 'retain_graph', 'allow_unused' })
+  o = options('grad', o, { 'grad_outputs', 'create_graph', 'retain_graph', 'allow_unused' })
   local grads = gradient_list('grad', o.grad_outputs, #outputs)
   local n = #inputs
   return begin('grad', outputs, grads, inputs, flags_of(o) + (o.allow_unused and ALLOW_UNUSED or 0), function(e)

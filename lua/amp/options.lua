@@ -1,5 +1,4 @@
 --- Arguments and option tables: unknown names are errors that say what is known.
-local spelling = require 'amp.spelling'
 local util = require 'amp.util'
 local raise = require('amp.error').throw
 
@@ -29,7 +28,7 @@ function M.read(op, given, known, defaults)
   for k, v in pairs(given) do
     local name = k
     if not set[k] then
-      name = spelling.same(k, known)
+      name = require('amp.spelling').same(k, known)
       if name == nil then unknown(op, k, known) end
       if given[name] ~= nil then raise(op, string.format("'%s' and '%s' are one option; give one of them", k, name)) end
     end
@@ -47,7 +46,7 @@ function M.meant(fn, t, known)
   if type(t) ~= 'table' or getmetatable(t) ~= nil or next(t) == nil then return false end
   local all, named = true, false
   for k in pairs(t) do
-    local found = spelling.near(k, known) ~= nil
+    local found = require('amp.spelling').near(k, known) ~= nil
     for i = 1, #known do found = found or known[i] == k end
     all, named = all and found, named or type(k) == 'string'
   end

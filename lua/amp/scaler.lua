@@ -26,6 +26,7 @@ local istype, bor = ffi.istype, require('bit').bor
 local buffer_t = ffi.typeof 'amp_tensor *[?]'
 local checks_t = ffi.typeof 'amp_check *[?]'
 local UNSCALE, ANY_HALF, DROP, RAW, SOON = 1, 2, 4, 8, 16 -- bits of amp_check_grads
+local STATE = tonumber(C.AMP_E_STATE)
 local WARN_AFTER = 20
 
 local M = {}
@@ -149,15 +150,9 @@ local function params_of(op, opt)
   return buffer, n, list
 end
 
-local function nobody() return '' end
-
 local function describe(opt)
   if type(opt.describe) == 'function' then return opt:describe() end
   return type(opt.name) == 'string' and ("'%s'"):format(opt.name) or tostring(opt)
-end
-
-local function whose(opt)
-  return function() return ' of optimizer ' .. describe(opt) end
 end
 
 local function check_optimizer(op, opt)
@@ -175,9 +170,20 @@ local function state_of(self, opt)
   return s
 end
 
-local function run_check(self, op, k, buffer, n, flags)
+-- The library says that a gradient is not what the step takes: in words that name the optimizer and the cure.
+local function refuse(self, op, buffer, n, flags, opt)
+  local function whose() return opt and ' of optimizer ' .. describe(opt) or '' end
+  if flags % 2 == UNSCALE or flags % (2 * RAW) >= RAW then origin.need_scaled(op, whose, buffer, n, self._cure)
+  else origin.need_unscaled(op, whose, buffer, n) end
+end
+
+local function run_check(self, op, k, buffer, n, flags, opt)
   if self._allow_half then flags = flags + ANY_HALF end
-  call.try(op, C.amp_check_grads, S, k, buffer, n, flags)
+  local rc = C.amp_check_grads(S, k, buffer, n, flags)
+  if rc < 0 then
+    if rc == STATE then refuse(self, op, buffer, n, flags, opt) end
+    call.try(op, C.amp_check_grads, S, k, buffer, n, flags)
+  elseif S.attention ~= 0 then call.attend() end
   self._touched = true
 end
 
@@ -206,9 +212,8 @@ function Scaler:unscale_(opt)
     fail('unscale_', 'unscale_() is called after step() for optimizer %s; call it before step(), and update() after', describe(opt))
   end
   local buffer, n = params_of(op, opt)
-  origin.need_scaled(op, whose(opt), buffer, n, self._cure)
   local k = new_check(self)
-  run_check(self, op, k, buffer, n, UNSCALE)
+  run_check(self, op, k, buffer, n, UNSCALE, opt)
   s.check, s.stage, s.held = k, 'unscaled', C.amp_check_holds(k, buffer, n)
   self._last[opt] = k
   return self
@@ -230,7 +235,6 @@ function Scaler:unscale(list)
     if list[i].ptr_ == nil then err.throw(op, 'tensor %d was freed', i) end
     buffer[i - 1] = list[i].ptr_
   end
-  origin.need_scaled(op, nobody, buffer, n, self._cure)
   self._list_check = self._list_check or new_check(self)
   run_check(self, op, self._list_check, buffer, n, UNSCALE + DROP)
   return self
@@ -334,8 +338,6 @@ function Scaler:step(opt, o)
     end
     return self
   end
-  if s.stage == 'unscaled' then origin.need_unscaled(op, whose(opt), buffer, n)
-  else origin.need_scaled(op, whose(opt), buffer, n, self._cure) end
   local supports = opt.step_supports_amp_scaling and not optimizer.is(opt)
   local flags = s.stage == 'unscaled' and 0 or supports and RAW or UNSCALE
   local k = s.check or new_check(self)
@@ -343,7 +345,7 @@ function Scaler:step(opt, o)
     s.before, k = k, new_check(self) -- the user changed gradients since: what is there now steps, or does not
   end
   local soon = optimizer.steps_at_once(opt)
-  run_check(self, op, k, buffer, n, soon and flags + SOON or flags)
+  run_check(self, op, k, buffer, n, soon and flags + SOON or flags, opt)
   s.check, self._last[opt] = k, k
   if self._skipped >= WARN_AFTER - 1 and not self._culprit and known(k) and found(k) then
     self._culprit = culprit(self, opt, buffer, n)

@@ -22,7 +22,7 @@ local hyper_t = ffi.typeof 'amp_hyper[?]'
 local M = {}
 
 local HISTORY = 2 -- amp_tensor.flags
-local SCALED = origin.SCALED
+local STATE = tonumber(C.AMP_E_STATE)
 
 -- -- Parameters ---------------------------------------------------------------------
 
@@ -131,10 +131,11 @@ function Optimizer:step(closure)
   local h, n = hyper(self, op)
   local side = self._side -- of amp.scale_loss: see amp.levels.side
   if side then side:before_step(self) end
-  if C.amp_grads_origin(self._all, self._count, SCALED, nil) % 4 >= SCALED then
-    origin.refuse_scaled(op, function() return self:describe() end, self._all, self._count)
-  end
-  call.try(op, C.amp_optim_step, S, self._handle, h, n)
+  local rc = C.amp_optim_step(S, self._handle, h, n)
+  if rc < 0 then
+    if rc == STATE then origin.refuse_scaled(op, function() return self:describe() end, self._all, self._count) end
+    call.try(op, C.amp_optim_step, S, self._handle, h, n)
+  elseif S.attention ~= 0 then call.attend() end
   self._calls = self._calls + 1
   if capturing.current then capturing.current[#capturing.current + 1] = self end
   if side then side:after_step() end
