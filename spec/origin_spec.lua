@@ -1,6 +1,7 @@
 --- Where gradients come from: a scaler's step takes those of scaled losses, an optimizer's own step
 -- those of others, and a mix of the two is an error that says what to call. Gradients written by hand
 -- count as what the step takes.
+local ffi = require 'ffi'
 local amp = require 'amp'
 local nn = amp.nn
 local INF = math.huge
@@ -82,6 +83,11 @@ describe('a scaler\'s step of a loss that was not scaled', function()
       mul = function(p) p:sum():backward(); p.grad:mul_(8) end,
       fill = function(p) p:sum():backward(); p.grad:fill_(8) end,
       index = function(p) p:sum():backward(); p.grad[{ {} }] = 8 end,
+      pointer = function(p)
+        p:sum():backward()
+        local data = ffi.cast('float *', p.grad:data_ptr())
+        data[0], data[1] = 8, 8
+      end,
     }
     for name, way in pairs(ways) do
       local p, scaler = leaf(1, 2), amp.GradScaler { init_scale = 8 }

@@ -437,8 +437,10 @@ typedef struct amp_grad {     /* a leaf's gradient, maybe 16-bit, maybe with a f
   uint32_t made;              /* version of value's storage when amp last wrote it; another one: somebody else has */
 } amp_grad;
 
-/* Where g comes from; 0: from the user's hand, who says no more of it. */
-static inline int amp__grad_origin(const amp_grad *g) { return g->value && g->made == amp__version(g->value) ? g->origin : 0; }
+/* Where g comes from; 0: from the user's hand, or his pointer, who says no more of it. */
+static inline int amp__grad_origin(const amp_grad *g) {
+  return g->value && g->made == amp__version(g->value) && !(g->value->storage->flags & (AMP_S_EXPOSED | AMP_S_FOREIGN)) ? g->origin : 0;
+}
 /* amp changed g's values (or their memory) itself, and `before` is still true of them. */
 static inline void amp__grad_from(amp_grad *g, int before) { g->origin = (uint8_t)before; g->made = amp__version(g->value); }
 

@@ -114,6 +114,19 @@ local function need_function(op, place, fn)
   if not is_callable(fn) then err.throw(op, 'argument %d must be a function, got %s', place, util.show(fn)) end
 end
 
+-- Options with PyTorch's first argument, a device, among them.
+local function with_device(op, device, given)
+  local o = { device = device }
+  for k, v in pairs(given or {}) do
+    if k == 'device' or k == 'device_type' then err.throw(op, 'the device is given twice: %s and %s', util.show(device), util.show(v)) end
+    o[k] = v
+  end
+  return o
+end
+
+local function is_device(v) return type(v) == 'string' and types.device_code[v] ~= nil end
+local function is_options(v) return type(v) == 'table' and not is_callable(v) end
+
 --- Run a function in a region: its ops compute in a 16-bit dtype or in float32, each as its class says.
 -- @tparam ?table options before or right behind fn; fn is the first argument without them: dtype ('float16' or 'bfloat16'; not given: float16 on
 --   a GPU, bfloat16 on the processor), enabled (true; false: the region is as if there were no autocast), device (such as
@@ -125,10 +138,16 @@ end
 -- @raise an unknown option; what is no function. A device that is absent or a dtype other than these two is a
 -- warning, and the region runs without autocast
 -- @usage local loss = amp.autocast({dtype = 'bfloat16'}, function() return loss_of(net(x), y) end)
-local function run(_, a, b, ...)
+local function run(self, a, b, ...)
   if type(a) == 'function' or is_callable(a) then
     if type(b) == 'table' and require('amp.options').meant(a, b, option_names) then return region.run(kind, record(parse('autocast', b)), a, ...) end
     return region.run(kind, record(by_default), a, b, ...)
+  end
+  if is_device(a) then
+    if is_options(b) then return run(self, with_device('autocast', a, b), ...) end
+    local c = ...
+    if type(c) == 'table' and require('amp.options').meant(b, c, option_names) then return run(self, with_device('autocast', a, c), b, select(2, ...)) end
+    return run(self, with_device('autocast', a), b, ...)
   end
   if type(a) ~= 'table' then
     err.throw('autocast', 'argument 1 must be a function, or options before it, got %s', util.show(a))
@@ -144,7 +163,11 @@ end
 -- order with fn
 -- @treturn function
 -- @usage local step = amp.autocast.wrap(function(x, y) return loss_of(net(x), y) end, {dtype = 'float16'})
-function M.wrap(fn, given)
+function M.wrap(fn, given, more)
+  if is_device(fn) then
+    if is_options(given) then given, more = more, given end
+    fn, given = given, with_device('autocast.wrap', fn, more)
+  end
   if type(fn) == 'table' and not is_callable(fn) then fn, given = given, fn end
   need_function('autocast.wrap', 1, fn)
   if given ~= nil and type(given) ~= 'table' then

@@ -191,6 +191,8 @@ local function make(autocast)
       if type(module) ~= 'table' then
         err.throw(op, "argument 1 must be a table of functions (amp stands for methods and layers, too), got %s", util.show(module))
       end
+      local tensor = package.loaded['amp.tensor']
+      if tensor and module == tensor then module = tensor.methods end -- amp.Tensor
       if is_amp(module) and type(name) == 'string' then
         local found = require('amp.op_names').find(name)
         if found then

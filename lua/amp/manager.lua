@@ -375,7 +375,10 @@ end
 function M.is(v) return getmetatable(v) == Manager end
 
 return setmetatable(M, {
-  __call = function()
+  __call = function(_, ...)
+    if select('#', ...) > 0 then
+      err.throw('GradManager', 'takes no arguments, got %s; attach tensors: amp.GradManager():attach(tensors)', util.show((...)))
+    end
     return setmetatable({
       _n = 0, _ids = {}, _place = {}, _handles = setmetatable({}, { __mode = 'v' }), _callbacks = {}, _state = 'idle',
     }, Manager)

@@ -74,8 +74,14 @@ end
 
 --- Update the parameters with gradients of a batch.
 -- @tparam number batch_size gradients are divided by it
+-- @tparam ?table o {ignore_stale_grad}: checked, without effect, as parameters without a gradient are left alone
 -- @return self
-function Trainer:step(batch_size)
+function Trainer:step(batch_size, o)
+  if type(o) == 'boolean' then o = { ignore_stale_grad = o } end
+  if o ~= nil then
+    options.boolean(OP .. '.step', 'ignore_stale_grad',
+      options.read(OP .. '.step', o, { 'ignore_stale_grad' }, { ignore_stale_grad = true }).ignore_stale_grad)
+  end
   if type(batch_size) ~= 'number' or batch_size ~= batch_size or batch_size <= 0 or batch_size == math.huge then
     err.throw(OP .. '.step', 'takes the batch size, a positive number; got %s', util.show(batch_size))
   end
