@@ -370,3 +370,77 @@ it('an overflow is skipped as before, whoever made the gradients', function()
   assert.same({ 1, 2 }, p:tolist())
   assert.equal(4, scaler.scale_factor)
 end)
+
+describe('origins', function()
+  it('follow gradients that are put off, added in place or made by layers of many steps', function()
+    local x = amp.tensor({ 1, 2 }, { dtype = 'int64' })
+    local nets = {
+      lstm = { nn.LSTM(3, 4), function(net) return (net(amp.ones(5, 2, 3))):sum() end },
+      cell = { nn.GRUCell(2, 2), function(net)
+        local h
+        for _ = 1, 20 do h = net(amp.ones(1, 2), h) end
+        return h:sum()
+      end },
+      tied = { nn.Embedding(5, 3), function(net) return net(x):matmul(net.weight:t()):sum() end },
+      checkpoint = { nn.Linear(2, 2), function(net) return amp.checkpoint(function(v) return net(v):sum() end, amp.ones(1, 2)) end },
+      conv = { nn.Conv2d(1, 2, 3), function(net) return amp.autocast(function() return net(amp.ones(1, 1, 4, 4)):sum() end) end },
+    }
+    for name, it_ in pairs(nets) do
+      local net, loss = it_[1], it_[2]
+      local opt, scaler = amp.optim.SGD(net:parameters(), { lr = 0.1 }), amp.GradScaler()
+      scaler:scale(loss(net)):backward()
+      local ok, e = pcall(opt.step, opt)
+      assert.is_false(ok, name)
+      assert.matches('scaled loss and was not unscaled', tostring(e), name)
+      scaler:step(opt):update()
+      opt:clear_grad()
+      loss(net):backward()
+      ok, e = pcall(scaler.step, scaler, opt)
+      assert.is_false(ok, name)
+      assert.matches('not scaled', tostring(e), name)
+      opt:step()
+    end
+  end)
+  it('let the loops of other systems be: GANs, several optimizers, shared parameters, penalties', function()
+    local G, D = nn.Linear(2, 2), nn.Linear(2, 1)
+    local og, od, scaler = amp.optim.Adam(G:parameters(), { lr = 0.01 }), amp.optim.Adam(D:parameters(), { lr = 0.01 }), amp.GradScaler()
+    for _ = 1, 3 do
+      D:zero_grad()
+      scaler:scale(D(amp.ones(1, 2)):sum()):backward()
+      local fake = G(amp.ones(1, 2))
+      scaler:scale(D(fake:detach()):sum()):backward()
+      scaler:step(od)
+      G:zero_grad()
+      scaler:scale(D(fake):sum()):backward()
+      scaler:step(og)
+      scaler:update()
+    end
+    for _, level in ipairs { 'O1', 'O2', 'O3' } do
+      G, D = nn.Linear(2, 2), nn.Linear(2, 1)
+      og, od = amp.optim.Adam(G:parameters(), { lr = 0.01 }), amp.optim.Adam(D:parameters(), { lr = 0.01 })
+      amp.initialize({ D, G }, { od, og }, { opt_level = level, num_losses = 3, verbosity = 0, loss_scale = 'dynamic' })
+      for _ = 1, 2 do
+        D:zero_grad()
+        amp.scale_loss(D(amp.ones(1, 2)):sum(), od, { loss_id = 1 }, function(s) s:backward() end)
+        local fake = G(amp.ones(1, 2))
+        amp.scale_loss(D(fake:detach()):sum(), od, { loss_id = 2 }, function(s) s:backward() end)
+        od:step()
+        G:zero_grad()
+        amp.scale_loss(D(fake):sum(), og, { loss_id = 3 }, function(s) s:backward() end)
+        og:step()
+      end
+      amp.deactivate()
+    end
+    local p = leaf(2)
+    local a, b = amp.optim.SGD({ p }, { lr = 0.5 }), amp.optim.SGD({ p }, { lr = 0.5 })
+    scaler:scale(p:sum()):backward()
+    scaler:step(a):step(b):update()
+    assert.same({ 1 }, p:tolist())
+    a:clear_grad()
+    local grads = amp.grad(scaler:scale((p * p):sum()), p, { create_graph = true })
+    local penalty = (grads[1] / scaler:scale_tensor()):square():sum()
+    scaler:scale((p * p):sum() + penalty):backward()
+    scaler:step(a):update()
+    assert.same({ 1 - 0.5 * (2 + 8) }, p:tolist())
+  end)
+end)
