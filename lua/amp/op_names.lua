@@ -53,7 +53,8 @@ local theirs = {
   ctc_loss = 'CTCLoss _contrib_CTCLoss _contrib_ctc_loss', cosine_embedding_loss = 'CosineEmbeddingLoss',
   hinge_embedding_loss = 'HingeEmbeddingLoss', margin_ranking_loss = 'MarginRankingLoss', multi_margin_loss = 'MultiMarginLoss SVMOutput',
   multilabel_margin_loss = 'MultiLabelMarginLoss', multilabel_soft_margin_loss = 'MultiLabelSoftMarginLoss',
-  soft_margin_loss = 'SoftMarginLoss', triplet_margin_loss = 'TripletMarginLoss TripletLoss', poisson_nll_loss = 'PoissonNLLLoss',
+  soft_margin_loss = 'SoftMarginLoss', triplet_margin_loss = 'TripletMarginLoss TripletLoss triplet_margin_with_distance_loss',
+  poisson_nll_loss = 'PoissonNLLLoss',
   gaussian_nll_loss = 'GaussianNLLLoss',
   -- normalisation
   batch_norm = 'BatchNorm BatchNorm1d BatchNorm2d BatchNorm3d BatchNorm_v1 native_batch_norm cudnn_batch_norm _contrib_BatchNormWithReLU',
@@ -67,26 +68,34 @@ local theirs = {
   avg_pool2d = 'Pooling AvgPool2d AvgPool2D avg_pool', avg_pool3d = 'Pooling AvgPool3d AvgPool3D avg_pool',
   adaptive_avg_pool2d = '_contrib_AdaptiveAvgPooling2D', interpolate = 'upsample Upsample UpSampling upsample_nearest1d upsample_nearest2d'
     .. ' upsample_nearest3d upsample_linear1d upsample_bilinear2d upsample_trilinear3d upsample_bicubic2d upsample_nearest upsample_bilinear'
+    .. ' _upsample_nearest_exact1d _upsample_nearest_exact2d _upsample_bilinear2d_aa _upsample_bicubic2d_aa UpsamplingBilinear2d UpsamplingNearest2d'
     .. ' _contrib_BilinearResize2D vision_interpolate resize',
   grid_sample = 'grid_sampler grid_sampler_2d grid_sampler_3d BilinearSampler SpatialTransformer remap', dropout = 'Dropout',
   embedding = 'Embedding _sparse_Embedding', cat = 'concat Concat concatenate', stack = 'Stack', reshape = 'Reshape', flatten = 'Flatten',
   pad = 'Pad reflection_pad1d reflection_pad2d reflection_pad3d replication_pad1d replication_pad2d replication_pad3d constant_pad_nd',
   index_put = 'index_put_ _index_put_impl_ __setitem__ scatter_nd', scatter_add = 'scatter_add_', index_copy = 'index_copy_',
-  where = 'Where', expand = 'broadcast_to broadcast_like BroadcastTo', transpose = 'SwapAxis swapaxes', repeat_interleave = 'repeat',
-  squeeze = 'Squeeze', unsqueeze = 'expand_dims',
+  where = 'Where', expand = 'broadcast_to broadcast_like BroadcastTo', transpose = 'SwapAxis swapaxes', repeat_interleave = 'RepeatInterleave',
+  squeeze = 'Squeeze', unsqueeze = 'expand_dims', select = 'unstack', ['repeat'] = 'tile Tile repeatTensor',
+  narrow = 'split chunk tensor_split slice slice_axis slice_like SliceChannel SequenceLast Crop', flip = 'reverse SequenceReverse',
+  pixel_shuffle = 'depth_to_space', pixel_unshuffle = 'space_to_depth', affine_grid = 'GridGenerator', gather = 'pick', isclose = 'allclose',
   -- arithmetic
-  add = '__add__ __radd__ elemwise_add broadcast_add _plus _add _Plus add_n ElementWiseSum elemwise_sum _plus_scalar',
-  sub = '__sub__ __rsub__ subtract elemwise_sub broadcast_sub broadcast_minus _minus _sub _minus_scalar _rminus_scalar rsub',
-  mul = '__mul__ __rmul__ multiply elemwise_mul broadcast_mul _mul _mul_scalar',
-  div = '__div__ __truediv__ divide true_divide elemwise_div broadcast_div _div _div_scalar', mod = '__mod__ remainder broadcast_mod _mod _mod_scalar',
-  rdiv = '__rdiv__ __rtruediv__ _rdiv_scalar', pow = '__pow__ __ipow__ power broadcast_power _power _power_scalar', rpow = '__rpow__ _rpower_scalar',
-  neg = '__neg__ negative', maximum = 'broadcast_maximum _maximum _maximum_scalar', minimum = 'broadcast_minimum _minimum _minimum_scalar',
+  add = '__add__ __radd__ elemwise_add broadcast_add _plus _add _Plus _PlusScalar cadd add_n ElementWiseSum elemwise_sum _plus_scalar',
+  sub = '__sub__ __rsub__ subtract elemwise_sub broadcast_sub broadcast_minus _minus _sub _minus_scalar _MinusScalar _rminus_scalar rsub csub',
+  mul = '__mul__ __rmul__ multiply elemwise_mul broadcast_mul _mul _mul_scalar _MulScalar cmul',
+  div = '__div__ __truediv__ divide true_divide elemwise_div broadcast_div _div _div_scalar _DivScalar cdiv',
+  mod = '__mod__ remainder broadcast_mod _mod _mod_scalar',
+  rdiv = '__rdiv__ __rtruediv__ _rdiv_scalar', pow = '__pow__ __ipow__ power broadcast_power _power _power_scalar _PowerScalar cpow',
+  rpow = '__rpow__ _rpower_scalar',
+  neg = '__neg__ negative', maximum = 'broadcast_maximum _maximum _maximum_scalar cmax',
+  minimum = 'broadcast_minimum _minimum _minimum_scalar cmin', logical_and = 'broadcast_logical_and', logical_or = 'broadcast_logical_or',
+  logical_xor = 'broadcast_logical_xor',
   hypot = 'broadcast_hypot _hypot _hypot_scalar', eq = '__eq__ broadcast_equal _equal', ne = '__ne__ broadcast_not_equal _not_equal not_equal',
   lt = '__lt__ broadcast_lesser _lesser less', le = '__le__ broadcast_lesser_equal _lesser_equal less_equal',
   gt = '__gt__ broadcast_greater _greater greater', ge = '__ge__ broadcast_greater_equal _greater_equal greater_equal',
   clamp = 'clip', gamma = '_gamma_fn', lgamma = 'gammaln', digamma = 'psi', abs = 'absolute', trunc = 'fix', round = 'rint',
   acos = 'arccos', asin = 'arcsin', atan = 'arctan', atan2 = 'arctan2', acosh = 'arccosh', asinh = 'arcsinh', atanh = 'arctanh',
-  square = 'Square', sum = 'sum_axis nansum_ _sum', prod = '_prod', reciprocal = '_reciprocal', erf = '_erf', index_select = 'take_rows batch_take',
+  square = 'Square', sum = 'sum_axis nansum_ _sum', prod = '_prod', reciprocal = '_reciprocal cinv', erf = '_erf',
+  index_select = 'take_rows batch_take',
   dist = '_dist', cumsum = '_cumsum', cumprod = '_cumprod', inverse = 'linalg_inv inv linalg_inverse _linalg_inverse linalg_inv_ex',
   det = 'linalg_det _linalg_det', slogdet = 'linalg_slogdet _linalg_slogdet', cholesky = 'linalg_cholesky linalg_cholesky_ex _linalg_potrf',
   svd = 'linalg_svd', svdvals = 'linalg_svdvals', qr = 'linalg_qr', solve = 'linalg_solve', lstsq = 'linalg_lstsq',
@@ -94,9 +103,10 @@ local theirs = {
   matrix_power = 'linalg_matrix_power', pinverse = 'linalg_pinv pinv', matrix_exp = 'linalg_matrix_exp', triangular_solve = '_linalg_trsm',
   cross = 'linalg_cross', fft = 'fft_fft', ifft = 'fft_ifft', fft2 = 'fft_fft2', ifft2 = 'fft_ifft2', fftn = 'fft_fftn', ifftn = 'fft_ifftn',
   rfft = 'fft_rfft', irfft = 'fft_irfft', rfft2 = 'fft_rfft2', irfft2 = 'fft_irfft2', rfftn = 'fft_rfftn', irfftn = 'fft_irfftn',
-  nms = '_contrib_box_nms box_nms', multibox_prior = '_contrib_MultiBoxPrior MultiBoxPrior', multibox_target = '_contrib_MultiBoxTarget MultiBoxTarget',
+  nms = '_contrib_box_nms box_nms', multibox_prior = '_contrib_MultiBoxPrior MultiBoxPrior',
+  multibox_target = '_contrib_MultiBoxTarget MultiBoxTarget',
   multibox_detection = '_contrib_MultiBoxDetection MultiBoxDetection', roi_pool = 'ROIPooling roi_pooling', roi_align = '_contrib_ROIAlign',
-  topk = 'TopK', argsort = 'ArgSort', one_hot = 'onehot', col2im = 'fold', im2col = 'unfold_patches sliding_window',
+  topk = 'TopK', argsort = 'ArgSort', one_hot = 'onehot', col2im = 'fold Fold', im2col = 'Unfold sliding_window',
 }
 
 local by_alias = {} -- name -> list of ours that there are
@@ -124,6 +134,12 @@ local function is_private(name)
   return band(tonumber(C.amp_op_get(rows.by_name[name]).flags), PRIVATE) ~= 0 and rawget(require 'amp', name) == nil
 end
 
+-- 'AdaptiveAvgPool2d' -> 'adaptive_avg_pool2d', as layers are called after their functions; those that pad have one.
+local function snake(name)
+  if name:find '^%u%a+Pad[123]d$' then return 'pad' end
+  return (name:gsub('(%l)(%u)', '%1_%2'):gsub('(%u)(%u%l)', '%1_%2'):lower())
+end
+
 local function own(name)
   return rows.by_name[name] ~= nil and not is_private(name) and { name } or nil
 end
@@ -135,7 +151,8 @@ function M.find(name)
   if type(name) ~= 'string' then return nil end
   local bare = name:match '^(.-[^_])_$'
   local last = name:match '^[%w_]+%.([%w_.]+)$' -- torch.nn.functional.linear, F.silu
-  return own(name) or by_alias[name] or bare and not name:match '^__' and (own(bare) or by_alias[bare]) or last and M.find(last:match '([%w_]+)$') or nil
+  return own(name) or by_alias[name] or bare and not name:match '^__' and (own(bare) or by_alias[bare]) or name:find '^%u%w*%l' and own(snake(name))
+    or last and M.find(last:match '([%w_]+)$') or nil
 end
 
 --- The same, or an error that names the closest ones.
