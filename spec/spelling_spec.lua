@@ -203,7 +203,9 @@ describe('ops by other systems\' names', function()
       LayerNorm = 'fp32', BatchNorm = 'special', CTCLoss = 'fp32', arccos = 'fp32', broadcast_add = 'passthrough', __matmul__ = 'lower',
       __rpow__ = 'fp32', ['torch.nn.functional.linear'] = 'lower', ger = 'passthrough', logsigmoid = 'fp32', Pooling = 'passthrough',
       linalg_vector_norm = 'fp32_unless_dtype', GRUCell = 'lower', Softmax = 'fp32_unless_dtype', relu_ = 'passthrough', AdaptiveAvgPool2d = 'passthrough', LPPool1d = 'passthrough',
-      ReflectionPad2d = 'passthrough', ['nn.Conv2d'] = 'lower', LSTM = 'special', split = 'passthrough', SliceChannel = 'passthrough', cmul = 'passthrough' }
+      ReflectionPad2d = 'passthrough', ['nn.Conv2d'] = 'lower', LSTM = 'special', split = 'passthrough',
+      SliceChannel = 'passthrough',
+      cmul = 'passthrough' }
     for name, class in pairs(want) do assert.equal(class, amp.policy(name), name) end
     H.fails_here(function() amp.policy 'Activation' end, 'several classes', 'softplus (fp32)', 'relu (passthrough)')
     H.fails_here(function() amp.policy 'Convolutoin' end, "'Convolution'")
