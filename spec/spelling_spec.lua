@@ -202,7 +202,8 @@ describe('ops by other systems\' names', function()
       Convolution = 'lower', Deconvolution = 'lower', FullyConnected = 'lower', convolution = 'lower', RNN = 'special', Concat = 'promote',
       LayerNorm = 'fp32', BatchNorm = 'special', CTCLoss = 'fp32', arccos = 'fp32', broadcast_add = 'passthrough', __matmul__ = 'lower',
       __rpow__ = 'fp32', ['torch.nn.functional.linear'] = 'lower', ger = 'passthrough', logsigmoid = 'fp32', Pooling = 'passthrough',
-      linalg_vector_norm = 'fp32_unless_dtype', GRUCell = 'lower', Softmax = 'fp32_unless_dtype', relu_ = 'passthrough', AdaptiveAvgPool2d = 'passthrough', LPPool1d = 'passthrough',
+      linalg_vector_norm = 'fp32_unless_dtype', GRUCell = 'lower', Softmax = 'fp32_unless_dtype', relu_ = 'passthrough',
+      AdaptiveAvgPool2d = 'passthrough', LPPool1d = 'passthrough',
       ReflectionPad2d = 'passthrough', ['nn.Conv2d'] = 'lower', LSTM = 'special', split = 'passthrough',
       SliceChannel = 'passthrough',
       cmul = 'passthrough' }
