@@ -260,6 +260,41 @@ describe('ops by other systems\' names', function()
   end)
 end)
 
+describe('a changed class of one of two ops that a GPU does in one kernel', function()
+  it('acts: the two run apart then', function()
+    local path = H.absolute(H.build) .. '/mock'
+    local out, status = H.child([[
+      local nn = amp.nn
+      local x = amp.ones(4, 8, { device = 'cuda' })
+      local net = nn.Sequential(nn.Linear(8, 8), nn.ReLU()):to 'cuda'
+      local norm, layer = nn.Sequential(nn.BatchNorm1d(8), nn.ReLU()):to 'cuda', nn.LayerNorm(8):to 'cuda'
+      local function dtype(module, input) return amp.autocast({ dtype = 'float16' }, function() return module(input) end).dtype end
+      local function both()
+        return amp.autocast({ dtype = 'float16' }, function()
+          local a, b = layer:forward_add(x:half(), x:half())
+          return a.dtype .. ' ' .. b.dtype
+        end)
+      end
+      assert(dtype(net, x) == 'float16' and dtype(norm, x:half()) == 'float16' and both() == 'float32 float16')
+      amp.set_policy('relu', 'fp32')
+      assert(dtype(net, x) == 'float32' and dtype(norm, x:half()) == 'float32')
+      amp.reset_policy 'relu'
+      amp.set_policy('linear', 'fp32')
+      assert(dtype(net, x) == 'float32')
+      amp.set_policy('batch_norm', 'fp32')
+      assert(dtype(norm[1], x:half()) == 'float32')
+      amp.set_policy('layer_norm', 'passthrough')
+      assert(both() == 'float16 float16')
+      amp.reset_policy()
+      amp.init { target_dtype = 'float16', conditional_fp32_ops = { { 'gelu', 'approximate', { 'none' } } } }
+      assert(nn.Sequential(nn.Linear(8, 8), nn.GELU()):to 'cuda'(x).dtype == 'float32')
+      amp.deactivate()
+      print 'all right']], '', ("AMP_PLUGIN_DIR='%s'"):format(path))
+    assert.equal('all right\n', out)
+    assert.equal(0, status)
+  end)
+end)
+
 describe('lists of init', function()
   local handle
   local function off() handle:deactivate() end

@@ -471,7 +471,9 @@ AMP_API void amp_check_free(amp_check *k);
 ** checked under k and unchanged since is not looked at again; one that another check of this iteration unscaled is not
 ** unscaled again. Add to unscale: 2 to allow float16 parameters, 4 to let the user see no gradients on overflow, 8
 ** where somebody else will unscale, 16 where amp_optim_step of these leaves comes next, before a gradient changes: it may
-** look by itself (another call for k, with n 0 say, looks now). Does not wait. */
+** look by itself (another call for k, with n 0 say, looks now). Does not wait. AMP_E_STATE, and nothing changes: a gradient's
+** origin (amp_grads_origin) is not what unscale says, be it that its loss was not scaled, or that it was unscaled and has got
+** a scaled one since. */
 AMP_API int amp_check_grads(amp_state *S, amp_check *k, amp_tensor *const *leaf, int n, int unscale);
 /* How many of the leaves have gradients, if all of them were checked in k's iteration and are unchanged; else -1. */
 AMP_API int amp_check_holds(const amp_check *k, amp_tensor *const *leaf, int n);
@@ -527,7 +529,8 @@ AMP_API void amp_optim_free(amp_optim *o);
 ** optimizer already. */
 AMP_API int amp_optim_add_group(amp_state *S, amp_optim *o, amp_tensor *const *param, int n);
 /* Steps every group, with one amp_hyper for each; parameters without a gradient are left alone. If a gradient's check
-** or a guard found an overflow, nothing changes (and 0 comes back). Does not wait. */
+** or a guard found an overflow, nothing changes (and 0 comes back). AMP_E_STATE: a gradient is that of a scaled loss and
+** was not unscaled. Does not wait. */
 AMP_API int amp_optim_step(amp_state *S, amp_optim *o, const amp_hyper *hyper, int ngroup);
 /* The next step looks at this check besides those of its gradients; counted, and dropped by that step. The same one
 ** twice is harmless. */
