@@ -45,10 +45,11 @@ end
 
 --- Turn autocast on for the whole program; what amp.init or amp.initialize set before is undone.
 -- @tparam ?table|string|boolean given a target_dtype, or enabled, or {enabled = true, enable_caching = true, verbose = false,
---   loss_scale = 'dynamic', allow_banned = false, target_dtype (default: each device's), target_precision_ops, fp32_ops (lists of op names),
+--   loss_scale = 'dynamic', allow_banned = false, target_dtype (default: each device's), target_precision_ops, fp32_ops (lists of op names,
+--   amp's or other systems', each of which takes the place of the default list of its kind),
 --   conditional_fp32_ops (list of {op, attribute, {values}}: float32 where the attribute has one of the values, else untouched)}
 -- @return a handle
--- @usage amp.init{target_dtype = 'bfloat16', fp32_ops = {'gelu'}}
+-- @usage amp.init{target_dtype = 'bfloat16', verbose = true} -- one op alone: amp.set_policy('gelu', 'fp32')
 function M.init(given)
   if type(given) == 'boolean' then given = { enabled = given } end
   if type(given) == 'string' then given = { target_dtype = given } end
