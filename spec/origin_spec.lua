@@ -105,6 +105,7 @@ describe('a scaler\'s step of a loss that was not scaled', function()
       before = function(s, l) (s:scale_tensor() * l):backward() end,
       number = function(s, l) (l * s.scale_factor):backward() end,
       made = function(s, l) (l * amp.tensor(s:get_scale())):backward() end,
+      large = function(_, l) ((l * 0.125) * 64):backward() end,
       dy = function(s, l) l:backward(s:scale_tensor()) end,
       dy_number = function(s, l) l:backward(amp.tensor(s.scale_factor)) end,
       list = function(s, l) amp.backward({ l }, { grad_tensors = { s:scale_tensor() } }) end,

@@ -9,6 +9,7 @@
 ** from then on `visible`. Sums are made in the leaf's dtype, in place.
 ** What a check or a factor means is amp_scale.c's business.
 */
+#include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include "amp_bwd.h"
@@ -316,16 +317,22 @@ int amp_grad_set(amp_state *S, const amp_ref *a, const amp_ref *grad)
   return 0;
 }
 
-/* What node n sends on is of the origin of what came for it, of a scaled loss where it multiplies by a scaler's tensor, or of
-** nobody knows what where it multiplies by the number that was last read of a scaler. */
+/* What node n sends on is of the origin of what came for it, or of a scaled loss where it multiplies by a scaler's tensor.
+** Where a single value, as a loss is, is multiplied by the number that was last read of a scaler, or by another large one, the
+** user scales by hand: it is not known to be plain. */
 uint8_t amp__node_origin(const amp_node *n, uint8_t came)
 {
-  double scale = amp__S->priv->read_scale;
+  enum { LARGE = 64 };
   if (n->op != AMP_OP_mul) return came;
   if (n->flags & AMP_N_SCALED) return AMP_O_SCALED;
-  for (int i = 0; i < 2 && scale != 0 && n->saved; i++) {
+  const amp_shape *out = amp__shape_of(n, n->nin);
+  int64_t numel = 1;
+  for (int i = 0; i < out->ndim; i++) numel *= out->size[i];
+  for (int i = 0; i < 2 && numel == 1 && n->saved; i++) {
     const amp_tensor *t = n->saved[i].t;
-    if (t && t->ndim == 0 && t->device == AMP_CPU && amp__element(t, 0) == scale) return 0;
+    if (t == NULL || t->ndim != 0 || t->device != AMP_CPU) continue;
+    double v = amp__element(t, 0);
+    if (!(fabs(v) < LARGE) || v == amp__S->priv->read_scale) return came & (uint8_t)~AMP_O_PLAIN;
   }
   return came;
 }

@@ -22,7 +22,10 @@ function M.read(op, given, known, defaults)
   local out = {}
   for k, v in pairs(defaults or {}) do out[k] = v end
   if given == nil then return out end
-  if type(given) ~= 'table' then raise(op, ('options are a table, got %s'):format(type(given) == 'number' and 'the number ' .. given or util.show(given))) end
+  if type(given) ~= 'table' then
+    local plain = type(given) == 'number' or type(given) == 'string' or type(given) == 'boolean'
+    raise(op, ('options are a table, got %s%s'):format(plain and 'the ' .. type(given) .. ' ' or '', util.show(given)))
+  end
   local set = {}
   for _, k in ipairs(known) do set[k] = true end
   for k, v in pairs(given) do
