@@ -117,7 +117,8 @@ enum amp_tensor_flag {
   AMP_T_DENSE = 8,         /* some order without gaps or overlap */
   AMP_T_NUMBER = 16,       /* a wrapped number: weak in promotion */
   AMP_T_VIEW = 32,         /* shares another tensor's storage */
-  AMP_T_UNRECORDED = 64    /* a view of a tracked tensor, made while nothing was recorded */
+  AMP_T_UNRECORDED = 64,   /* a view of a tracked tensor, made while nothing was recorded */
+  AMP_T_SCALE = 128        /* a scaler's scale: a product with it is a scaled loss */
 };
 
 /* A handle: owns one count of its tensor. A released handle holds NULL. */
@@ -355,7 +356,15 @@ enum amp_backward_flag {
   AMP_B_ACCUMULATE = 4,   /* into leaves; else results are asked for one by one */
   AMP_B_ALLOW_UNUSED = 8,
   AMP_B_STOP = 16,        /* gradients go no further back than the inputs */
-  AMP_B_COLLECT = 32      /* where memory is short, stop with AMP_R_MEMORY, once for each op, instead of failing */
+  AMP_B_COLLECT = 32,     /* where memory is short, stop with AMP_R_MEMORY, once for each op, instead of failing */
+  AMP_B_ONES = 64         /* the gradients given are ones, as nobody gave any */
+};
+/* What a gradient is the sum of; 0: nobody knows, as it was written by hand or began with a gradient of the caller's. */
+enum amp_origin {
+  AMP_O_PLAIN = 1,        /* backwards of losses without a scale */
+  AMP_O_SCALED = 2,       /* backwards of scaled losses */
+  AMP_O_UNSCALED = 4,     /* what a scaler has unscaled */
+  AMP_O_MIXED = 8         /* scaled and others in one sum; only amp_grads_origin says it */
 };
 enum amp_request_kind { AMP_R_NONE, AMP_R_FUNCTION, AMP_R_HOOK, AMP_R_MEMORY /* give some back, then run again */ };
 
@@ -380,6 +389,12 @@ AMP_API int amp_grad_check_hold(const amp_ref *a);
 /* The check that was made stands for the values as they are now, too: for a caller who changed them and knows they
 ** stayed finite. */
 AMP_API void amp_grad_check_keep(const amp_ref *a);
+/* The origins (enum amp_origin) of n leaves' gradients, or-ed. *at (may be NULL): the first one with a bit of mask, -1. */
+AMP_API int amp_grads_origin(amp_tensor *const *leaf, int n, int mask, int *at);
+/* The origin of a's gradient is this, for a caller who knows: it stands until somebody writes the gradient. */
+AMP_API void amp_grad_origin_put(const amp_ref *a, int origin);
+/* Gradients that the caller begins backwards with are of this origin from now on; what they were before. */
+AMP_API int amp_backward_origin(amp_state *S, int origin);
 /* 1: there is a gradient. Does not wait: 1 also where only the device knows that an overflow hides it. */
 AMP_API int amp_grad_defined(const amp_ref *a);
 /* The id under which the caller keeps hooks of a's gradient; backward then stops with AMP_R_HOOK and that id. <0:
@@ -419,6 +434,9 @@ AMP_API const char *amp_node_name(const amp_ref *a);
 AMP_API void amp_autocast_leave(amp_state *S);
 /* Drops all such copies of S, also inside a region. */
 AMP_API void amp_clear_autocast_cache(amp_state *S);
+/* a in dtype, as a region casts an op's input: a parameter's copy is kept, the cast is counted, and printed where the region
+** is verbose, as one of argument number `argument` of `who`. a itself where it has the dtype. */
+AMP_API int amp_autocast_cast(amp_state *S, amp_ref *out, const amp_ref *a, int dtype, const char *who, int argument);
 /* The next waiting line of verbose output, NULL: none. It lives until the next call for S. */
 AMP_API const char *amp_log_next(amp_state *S);
 
@@ -456,7 +474,9 @@ AMP_API void amp_check_free(amp_check *k);
 ** checked under k and unchanged since is not looked at again; one that another check of this iteration unscaled is not
 ** unscaled again. Add to unscale: 2 to allow float16 parameters, 4 to let the user see no gradients on overflow, 8
 ** where somebody else will unscale, 16 where amp_optim_step of these leaves comes next, before a gradient changes: it may
-** look by itself (another call for k, with n 0 say, looks now). Does not wait. */
+** look by itself (another call for k, with n 0 say, looks now). Does not wait. AMP_E_STATE, and nothing changes: a gradient's
+** origin (amp_grads_origin) is not what unscale says, be it that its loss was not scaled, or that it was unscaled and has got
+** a scaled one since. */
 AMP_API int amp_check_grads(amp_state *S, amp_check *k, amp_tensor *const *leaf, int n, int unscale);
 /* How many of the leaves have gradients, if all of them were checked in k's iteration and are unchanged; else -1. */
 AMP_API int amp_check_holds(const amp_check *k, amp_tensor *const *leaf, int n);
@@ -512,7 +532,8 @@ AMP_API void amp_optim_free(amp_optim *o);
 ** optimizer already. */
 AMP_API int amp_optim_add_group(amp_state *S, amp_optim *o, amp_tensor *const *param, int n);
 /* Steps every group, with one amp_hyper for each; parameters without a gradient are left alone. If a gradient's check
-** or a guard found an overflow, nothing changes (and 0 comes back). Does not wait. */
+** or a guard found an overflow, nothing changes (and 0 comes back). AMP_E_STATE: a gradient is that of a scaled loss and
+** was not unscaled. Does not wait. */
 AMP_API int amp_optim_step(amp_state *S, amp_optim *o, const amp_hyper *hyper, int ngroup);
 /* The next step looks at this check besides those of its gradients; counted, and dropped by that step. The same one
 ** twice is harmless. */

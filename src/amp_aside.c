@@ -78,16 +78,21 @@ static int merge(amp_tensor *leaf, amp_grad *held)
   amp_ag *ag = amp__ag(leaf);
   if (!ag) return amp__S->err.code;
   amp_tensor *more = NULL;
+  int origin = 0;
   if (ag->grad.value) {
     int rc = amp__grad_materialize(leaf);
     if (rc) return rc;
     more = ag->grad.value;
+    origin = amp__grad_origin(&ag->grad);
     amp__retain(more);
     amp__grad_clear(leaf);
   }
   ag->grad = *held;
   *held = (amp_grad){0};
-  return more ? amp__grad_accumulate(leaf, more, false) : 0;
+  if (!more) return 0;
+  int before = amp_backward_origin(amp__S, origin), rc = amp__grad_accumulate(leaf, more, false);
+  amp_backward_origin(amp__S, before);
+  return rc;
 }
 
 int amp_aside_merge(amp_state *S, amp_aside *k)

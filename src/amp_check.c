@@ -211,10 +211,12 @@ int amp__grads_part(amp_tensor *const *leaf, int n)
     for (int j = first; j < i; j++) {
       if (amp__same_place(g[j]->value, v) || !may_overlap(g[j]->value, v)) continue;
       bool valid = amp__check_valid(g[i]);
+      int origin = amp__grad_origin(g[i]);
       amp_tensor *own = amp__raw_clone(v);
       if (!own) { rc = amp__S->err.code; break; }
       g[i]->value = own;
       if (valid) g[i]->version = amp__version(own);
+      amp__grad_from(g[i], origin);
       amp__free(v);
       break;
     }
@@ -300,6 +302,7 @@ static int check_one(amp_check *k, amp_tensor *leaf, bool unscale, amp__product 
   amp_grad *g = &leaf->ag->grad;
   amp_tensor *v = g->value;
   if (g->check == k && g->version == amp__version(v)) return 0;
+  int origin = unscale ? AMP_O_UNSCALED : amp__grad_origin(g);
   if (g->check && g->check->s == k->s && g->check->epoch == k->epoch && !g->check->raw)
     unscale = false; /* it is unscaled; under another check of this iteration, or changed since */
   int i = check_place(k, v->device, v->device_index);
@@ -330,6 +333,23 @@ static int check_one(amp_check *k, amp_tensor *leaf, bool unscale, amp__product 
     if ((rc = note_done(k->s, v, before))) return rc;
   }
   set_check(g, k);
+  amp__grad_from(g, origin);
+  return 0;
+}
+
+/* What is to be unscaled comes of scaled losses alone; what was unscaled has got no gradient of a scaled loss since. */
+static int check_origins(amp_tensor *const *leaf, int n, int unscale)
+{
+  bool scaled = (unscale & (AMP_UNSCALE | AMP_CHECK_RAW)) != 0;
+  if (!scaled && (unscale & AMP_CHECK_DROP)) return 0; /* a second look at what was unscaled */
+  for (int i = 0; i < n; i++) {
+    const amp_grad *g = amp__grad_of(leaf[i]);
+    int origin = g ? amp__grad_origin(g) : 0;
+    if (!scaled && (origin & AMP_O_SCALED))
+      return amp__fail_arg(AMP_E_STATE, i + 1, "the gradient of parameter %d (%s) has got that of a scaled loss after it was unscaled", i + 1, amp__tensor_str(leaf[i]));
+    if (scaled && ((origin & AMP_O_PLAIN) || (origin & (AMP_O_SCALED | AMP_O_UNSCALED)) == (AMP_O_SCALED | AMP_O_UNSCALED)))
+      return amp__fail_arg(AMP_E_STATE, i + 1, "the gradient of parameter %d (%s) is that of a loss that was not scaled, or a part of it is", i + 1, amp__tensor_str(leaf[i]));
+  }
   return 0;
 }
 
@@ -340,6 +360,8 @@ static int check_grads(amp_check *k, amp_tensor *const *leaf, int n, int unscale
       if (amp__grad_of(leaf[i]) && leaf[i]->dtype == AMP_FLOAT16)
         return amp__fail_arg(AMP_E_DTYPE, i + 1, "can't unscale float16 gradients of a float16 parameter (%s): keep parameters in float32, "
                              "autocast makes their float16 copies (only opt_level O3 keeps them in float16)", amp__tensor_str(leaf[i]));
+  int wrong = check_origins(leaf, n, unscale);
+  if (wrong) return wrong;
   amp__plain p = amp__plain_begin();
   batch q;
   q.n = 0;

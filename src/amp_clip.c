@@ -45,7 +45,7 @@ static int clip_one(amp_tensor *leaf, amp_tensor *c, amp__product *m)
   amp_grad *g = &leaf->ag->grad;
   if (!amp__grad_at_once(g)) return amp__grad_pend(g, c, m);
   bool valid = amp__check_valid(g);
-  int rc;
+  int rc, origin = amp__grad_origin(g);
   if (g->value->dtype == AMP_FLOAT64) {
     amp_tensor *in[2] = {g->value, c};
     rc = amp__dispatch(AMP_OP_mul, AMP_INPLACE, in, 2, NULL, NULL);
@@ -63,6 +63,7 @@ static int clip_one(amp_tensor *leaf, amp_tensor *c, amp__product *m)
     amp__free(bin);
   }
   if (valid && !rc) g->version = amp__version(g->value);
+  if (!rc) amp__grad_from(g, origin);
   return rc;
 }
 
@@ -175,6 +176,7 @@ static bool done_before(const shared *s, amp_grad *g)
   for (int i = 0; i < s->n; i++)
     if (amp__same_place(s->done[i].v, g->value)) {
       if (g->check && g->version == s->done[i].before) g->version = amp__version(g->value); /* its check was right, and stays so */
+      if (g->made == s->done[i].before) g->made = amp__version(g->value);
       return true;
     }
   return false;

@@ -58,6 +58,8 @@ struct amp_state_private {
   unsigned text_next;
   struct amp_capture *capture; /* being captured, NULL: nothing is */
   amp_tensor *one, *zeros; int32_t zeros_used, one_stream, zeros_stream; uint32_t one_version; /* of a device: what a backward begins with, read only; cells that hold 0 (amp_scale.c) */
+  uint8_t origin;          /* enum amp_origin of what a running backward adds to leaves, and of gradients that begin one inside it */
+  double read_scale;       /* the last loss scale that was read as a number; 0: none */
   bool async;              /* the copy being made may go on when the call has returned */
   struct amp_watch *watch; /* observer's inside (amp_observe.c), NULL: never used */
 };
@@ -398,7 +400,8 @@ typedef struct amp_saved {    /* a tensor backward needs */
 typedef struct amp_shape { uint8_t dtype, ndim, device, device_index; int64_t size[AMP_MAX_DIM]; } amp_shape;
 
 enum { AMP_N_FREED = 1, AMP_N_LUA = 2, AMP_N_SLICES = 4, AMP_N_CAST = 8, AMP_N_SHADOW = 16 /* saves its leaf, for the version */,
-  AMP_N_SPENT = 32 /* what it saved gave way to what this backward makes of it, and no other can have it */ };
+  AMP_N_SPENT = 32 /* what it saved gave way to what this backward makes of it, and no other can have it */,
+  AMP_N_SCALED = 64 /* it multiplies by a loss scale: gradients behind it are those of a scaled loss */ };
 enum { AMP_MAX_LIST = 1000000 }; /* arguments of an op that takes a list, or of a function of Lua */
 enum { AMP_NODE_LUA = 0x7fff }; /* op of a node whose function lives in Lua */
 
@@ -430,7 +433,16 @@ typedef struct amp_grad {     /* a leaf's gradient, maybe 16-bit, maybe with a f
   uint32_t version;           /* of value's storage when checked */
   uint8_t visible;            /* value has been handed to the user */
   uint8_t given;              /* a master has had it, a new one takes its place; 2: it has it still (amp_master.c) */
+  uint8_t origin;             /* enum amp_origin: of which backwards it is the sum, while its version is `made` */
+  uint32_t made;              /* version of value's storage when amp last wrote it; another one: somebody else has */
 } amp_grad;
+
+/* Where g comes from; 0: from the user's hand, or his pointer, who says no more of it. */
+static inline int amp__grad_origin(const amp_grad *g) {
+  return g->value && g->made == amp__version(g->value) && !(g->value->storage->flags & (AMP_S_EXPOSED | AMP_S_FOREIGN)) ? g->origin : 0;
+}
+/* amp changed g's values (or their memory) itself, and `before` is still true of them. */
+static inline void amp__grad_from(amp_grad *g, int before) { g->origin = (uint8_t)before; g->made = amp__version(g->value); }
 
 /* Autograd side of a tensor. */
 struct amp_ag {

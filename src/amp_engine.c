@@ -19,6 +19,7 @@ typedef struct entry {          /* a node (or hooked leaf) reached, with what ca
   void *key;                    /* amp_node * or amp_tensor * */
   amp_tensor **grad;            /* [nout], owned */
   int8_t state;                 /* pruning: 0 unknown, 1 being looked at, 2 needed, 3 not */
+  uint8_t origin;               /* enum amp_origin of what came for it */
   bool is_leaf, queued;
   int32_t target;               /* first target of this key, -1 */
 } entry;
@@ -36,6 +37,7 @@ typedef struct engine {
   amp_tensor **leaves; int nleaves, capleaves; /* hooked ones, in order of arrival */
   int leaf_at;
   amp_later *later;             /* products that derivatives put off */
+  uint8_t origin, outer;        /* of those products; the state's before this engine */
   target *targets; int ntarget;
   /* the stop in progress */
   amp_node *node; amp_tensor *leaf;
@@ -211,6 +213,15 @@ static int into_leaf(engine *e, amp_tensor *leaf, amp_tensor *g, bool may_keep)
 
 static int give_leaf(void *e, amp_tensor *leaf, amp_tensor *g) { return into_leaf(e, leaf, g, true); }
 
+static int flush_later(engine *e, bool all)
+{
+  uint8_t origin = amp__S->priv->origin;
+  amp__S->priv->origin = e->origin;
+  int rc = amp__later_flush(e->later, all, give_leaf, e);
+  amp__S->priv->origin = origin;
+  return rc;
+}
+
 /* Where the gradient of the output that an edge leads to is gathered. *cell NULL: nobody wants it. The node is queued. */
 static int gathered(engine *e, const amp_edge *to, amp_tensor ***cell)
 {
@@ -225,6 +236,7 @@ static int gathered(engine *e, const amp_edge *to, amp_tensor ***cell)
     if (rc < 0) return rc;
     x->queued = true;
   }
+  x->origin |= amp__S->priv->origin;
   *cell = &x->grad[to->index];
   return 0;
 }
@@ -266,6 +278,7 @@ static int send(engine *e, const amp_edge *to, amp_tensor *g, bool may_keep)
       x->queued = true;
     }
     if ((rc = become(&g, leaf->dtype)) < 0) { amp__free(g); return rc; }
+    x->origin |= amp__S->priv->origin;
     return add_to(&x->grad[0], g);
   }
   amp_tensor **cell;
@@ -422,9 +435,10 @@ static int run_native(engine *e, amp_node *n, amp_tensor **g)
   if (to && to->grad && (b.sum = to->grad[n->edge[0].index]) != NULL && b.sum->dtype != amp__shape_of(n, 0)->dtype) b.sum = NULL;
   for (int i = 0; i < n->nout && i < AMP_MAX_OUT; i++) b.g[i] = g[i];
   rc = amp__ops[n->op].bwd(&b);
+  if (e->later) e->origin |= amp__S->priv->origin;
   e->again = rc == AMP_E_MEMORY && (e->flags & AMP_B_COLLECT) && !e->collected; /* nothing was sent on yet */
   if (rc == 0 && b.part) rc = send_part(e, n, &b);
-  if (rc == 0 && e->later) rc = amp__later_flush(e->later, false, give_leaf, e);
+  if (rc == 0 && e->later) rc = flush_later(e, false);
   int kept = 0; /* gradients we hold a count of */
   for (; kept < n->nin && rc == 0; kept++) {
     if (gin[kept] == NULL) continue;
@@ -544,6 +558,7 @@ static int advance(engine *e)
   amp_tensor **g = x->grad;
   x->grad = NULL;
   x->queued = false;
+  amp__S->priv->origin = amp__node_origin(n, x->origin);
   for (int t = e->collected ? -1 : x->target; t >= 0; t = e->targets[t].next) {
     amp_tensor *v = g[e->targets[t].e.index];
     if (v && !accumulates(e)) { amp__retain(v); e->targets[t].grad = v; }
@@ -598,6 +613,7 @@ static int run(engine *e)
       e->node = NULL;
     }
   } else if (e->head.request == AMP_R_FUNCTION) {
+    amp__S->priv->origin = find(e, e->node)->origin;
     if ((rc = finish_function(e)) < 0) return rc;
     if (!(e->flags & AMP_B_RETAIN_GRAPH)) amp__node_release_saved(e->node);
     e->node = NULL;
@@ -613,7 +629,7 @@ static int run(engine *e)
     if ((rc = advance(e)) != 0) return rc;
     e->node = NULL;
   }
-  if (e->later && (rc = amp__later_flush(e->later, true, give_leaf, e)) < 0) return rc;
+  if (e->later && (rc = flush_later(e, true)) < 0) return rc;
   for (; e->leaf_at < e->nleaves; e->leaf_at++) {
     amp_tensor *leaf = e->leaves[e->leaf_at];
     entry *x = find(e, leaf);
@@ -624,6 +640,7 @@ static int run(engine *e)
     e->leaf = NULL;
     amp_tensor *g = x->grad[0];
     x->grad[0] = NULL;
+    amp__S->priv->origin = x->origin;
     if ((rc = into_leaf(e, leaf, g, false)) < 0) { e->leaf_at++; return rc; }
   }
   return 0;
@@ -680,6 +697,7 @@ static int add_root(engine *e, int i, amp_tensor *t, amp_tensor *g)
   amp__refresh(t);
   if (!amp__tracked(t))
     return amp__fail(AMP_E_AUTOGRAD, "tensor %d (%s) has no recorded history and does not require grad", i + 1, amp__tensor_str(t));
+  amp__S->priv->origin = !g || (e->flags & AMP_B_ONES) ? AMP_O_PLAIN : (g->flags & AMP_T_SCALE) ? AMP_O_SCALED : e->outer;
   if (g) {
     if (!amp__same_size(t, g))
       return amp__fail(AMP_E_SHAPE, "the gradient has shape %s, the tensor %s", amp__shape_str(g->ndim, g->size), amp__shape_str(t->ndim, t->size));
@@ -687,7 +705,8 @@ static int add_root(engine *e, int i, amp_tensor *t, amp_tensor *g)
     if (g->dtype != t->dtype) g = amp__xcast(g, t->dtype);
   } else {
     if (t->numel != 1)
-      return amp__fail(AMP_E_SHAPE, "backward of a tensor of shape %s needs a gradient; without one only a single value can start it", amp__shape_str(t->ndim, t->size));
+      return amp__fail(AMP_E_SHAPE, "backward of a tensor of shape %s needs a gradient; without one only a single value can start it: reduce it (:sum(), "
+                       "as MXNet's backward of several losses does, or :mean()), or give a gradient of its shape", amp__shape_str(t->ndim, t->size));
     g = amp__seed(t);
   }
   if (g == NULL) return amp__S->err.code;
@@ -710,6 +729,7 @@ amp_engine *amp_backward_begin(amp_state *S, amp_tensor *const *root, amp_tensor
   if (e == NULL) { amp__nomem(sizeof *e); return NULL; }
   if (flags & AMP_B_CREATE_GRAPH) flags |= AMP_B_RETAIN_GRAPH;
   e->flags = flags;
+  e->outer = S->priv->origin;
   e->only = input != NULL;
   if (!e->only) e->flags = flags |= AMP_B_ACCUMULATE;
   S->grad_mode = (flags & AMP_B_CREATE_GRAPH) != 0;
@@ -790,6 +810,7 @@ void amp_backward_end(amp_state *S, amp_engine *head)
     amp__free(e->targets[i].t);
     amp__edge_free(&e->targets[i].e);
   }
+  S->priv->origin = e->outer;
   amp__later_free(e->later);
   free(e->targets);
   free(e->map);

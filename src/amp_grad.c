@@ -9,6 +9,7 @@
 ** from then on `visible`. Sums are made in the leaf's dtype, in place.
 ** What a check or a factor means is amp_scale.c's business.
 */
+#include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include "amp_bwd.h"
@@ -92,6 +93,7 @@ void amp__grad_clear(amp_tensor *leaf)
   ag->grad.factor = NULL;
   forget_check(&ag->grad);
   ag->grad.visible = ag->grad.given = 0;
+  ag->grad.origin = 0;
 }
 
 int amp__grad_adopt(amp_tensor *leaf, amp_tensor *v)
@@ -158,6 +160,7 @@ int amp__grad_materialize(amp_tensor *leaf)
   if (g->factor == NULL && g->value->dtype == leaf->dtype) return 0;
   int rc = 0;
   bool valid = amp__check_valid(g);
+  int origin = amp__grad_origin(g);
   quiet q = quiet_begin();
   amp_tensor *v = g->value;
   if (v->dtype != leaf->dtype) {
@@ -169,6 +172,7 @@ int amp__grad_materialize(amp_tensor *leaf)
   amp__free(g->factor);
   g->factor = NULL;
   if (valid) g->version = amp__version(v);
+  amp__grad_from(g, origin);
 out:
   quiet_end(q);
   return rc;
@@ -190,7 +194,8 @@ int amp__grad_accumulate(amp_tensor *leaf, amp_tensor *v, bool may_keep)
   amp_grad *g = &ag->grad;
   if (amp_unlikely(amp__capturing)) amp__capture_gradient(leaf, false);
   if (amp__grad_dropped(leaf, false) || g->given) amp__grad_clear(leaf);
-  else if (g->value && (rc = amp__grad_drop_there(leaf)) < 0) { amp__free(v); return rc; }
+  int origin = amp__grad_origin(g) | amp__S->priv->origin;
+  if (g->value && (rc = amp__grad_drop_there(leaf)) < 0) { amp__free(v); return rc; }
   if (amp__S->grad_mode) { /* create_graph: the gradient has history itself, in the leaf's dtype */
     int mark = amp__pool_mark();
     amp_tensor *sum = v->dtype == leaf->dtype ? v : amp__xcast(v, leaf->dtype);
@@ -203,6 +208,7 @@ int amp__grad_accumulate(amp_tensor *leaf, amp_tensor *v, bool may_keep)
       amp__retain(sum);
       amp__grad_clear(leaf);
       g->value = sum;
+      amp__grad_from(g, origin);
     }
     amp__pool_release(mark);
     amp__free(v);
@@ -231,6 +237,7 @@ int amp__grad_accumulate(amp_tensor *leaf, amp_tensor *v, bool may_keep)
     } else rc = inplace2(AMP_OP_add, g->value, v);
     forget_check(g);
   }
+  if (g->value) amp__grad_from(g, origin);
   amp__free(v);
   quiet_end(q);
   return rc;
@@ -244,6 +251,8 @@ amp_tensor *amp__grad_to_add(amp_bwd *b, int i)
   if (amp_unlikely(amp__observing()) || g->check) return NULL;
   if (amp_unlikely(amp__capturing)) amp__capture_gradient(leaf, false);
   if (amp__grad_materialize(leaf) < 0) return NULL; /* the usual way will say why */
+  amp__grad_from(g, amp__grad_origin(g) | amp__S->priv->origin);
+  g->made++; /* of the version that it has when the caller has added */
   return g->value;
 }
 
@@ -257,10 +266,12 @@ static int unshare(amp_grad *g)
 {
   if (g->given < 2 || (g->value->flags & AMP_T_HISTORY)) return 0;
   if (g->value->refs > 1) {
+    int origin = amp__grad_origin(g);
     amp_tensor *own = amp__raw_clone(g->value);
     if (own == NULL) return amp__S->err.code;
     amp__free(g->value);
     g->value = own;
+    amp__grad_from(g, origin);
   }
   g->given = 1;
   return 0;
@@ -297,13 +308,59 @@ int amp_grad_set(amp_state *S, const amp_ref *a, const amp_ref *grad)
     return amp__fail(AMP_E_DEVICE, "a gradient on %s is given to a tensor on %s", amp_device_name(g->device), amp_device_name(t->device));
   amp_ag *ag = amp__ag(t);
   if (ag == NULL) return S->err.code;
-  if (ag->grad.value == g) return 0;
+  if (ag->grad.value == g) { ag->grad.origin = 0; return 0; }
   if (g == t) return amp__fail(AMP_E_ARGUMENT, "a tensor can't be its own gradient; use :clone()");
   amp__retain(g);
   amp__grad_clear(t);
   ag->grad.value = g;
   ag->grad.visible = 1;
   return 0;
+}
+
+/* What node n sends on is of the origin of what came for it, or of a scaled loss where it multiplies by a scaler's tensor.
+** Where a single value, as a loss is, is multiplied by the number that was last read of a scaler, or by another large one, the
+** user scales by hand: it is not known to be plain. */
+uint8_t amp__node_origin(const amp_node *n, uint8_t came)
+{
+  enum { LARGE = 64 };
+  if (n->op != AMP_OP_mul) return came;
+  if (n->flags & AMP_N_SCALED) return AMP_O_SCALED;
+  const amp_shape *out = amp__shape_of(n, n->nin);
+  int64_t numel = 1;
+  for (int i = 0; i < out->ndim; i++) numel *= out->size[i];
+  for (int i = 0; i < 2 && numel == 1 && n->saved; i++) {
+    const amp_tensor *t = n->saved[i].t;
+    if (t == NULL || t->ndim != 0 || t->device != AMP_CPU) continue;
+    double v = amp__element(t, 0);
+    if (!(fabs(v) < LARGE) || v == amp__S->priv->read_scale) return came & (uint8_t)~AMP_O_PLAIN;
+  }
+  return came;
+}
+
+int amp_grads_origin(amp_tensor *const *leaf, int n, int mask, int *at)
+{
+  int all = 0;
+  if (at) *at = -1;
+  for (int i = 0; i < n; i++) {
+    const amp_grad *g = leaf[i] && leaf[i]->ag && leaf[i]->ag->grad.value && !leaf[i]->ag->grad.given ? &leaf[i]->ag->grad : NULL;
+    int origin = g ? amp__grad_origin(g) : 0;
+    if ((origin & AMP_O_SCALED) && (origin & (AMP_O_PLAIN | AMP_O_UNSCALED))) origin |= AMP_O_MIXED;
+    if (at && *at < 0 && (origin & mask)) *at = i;
+    all |= origin;
+  }
+  return all;
+}
+
+void amp_grad_origin_put(const amp_ref *a, int origin)
+{
+  if (a->t && a->t->ag && a->t->ag->grad.value) amp__grad_from(&a->t->ag->grad, origin);
+}
+
+int amp_backward_origin(amp_state *S, int origin)
+{
+  int before = S->priv->origin;
+  S->priv->origin = (uint8_t)origin;
+  return before;
 }
 
 int amp_requires_grad(amp_state *S, const amp_ref *a, int on)

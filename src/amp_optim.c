@@ -389,7 +389,10 @@ static int collect_found(amp_optim *o, cells *c, amp_check **fresh)
   for (int g = 0; g < o->ngroup && !rc; g++)
     for (int i = 0; i < o->group[g].n && !rc; i++) {
       amp__param *p = &o->group[g].p[i];
-      if (!has_grad(p) || (rc = amp__check_again(p->t, fresh))) continue;
+      if (!has_grad(p)) continue;
+      if (amp_unlikely(amp__grad_origin(&p->t->ag->grad) & AMP_O_SCALED) && !p->t->ag->grad.given)
+        return amp__fail(AMP_E_STATE, "the gradient of parameter %d of group %d (%s) is that of a scaled loss and was not unscaled", i + 1, g + 1, amp__tensor_str(p->t));
+      if ((rc = amp__check_again(p->t, fresh))) continue;
       amp_tensor *f = amp__check_cell(&p->t->ag->grad);
       if (f) rc = add_cell(c, f);
     }
@@ -555,6 +558,7 @@ int amp_optim_clear_grad(amp_state *S, amp_optim *o, int to_zero)
         amp__free(done);
         amp_check_free(r->check);
         r->check = NULL;
+        r->origin = 0;
       } else if (!to_zero) amp__grad_clear(p->t);
     }
   amp__plain_end(plain);

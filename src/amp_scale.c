@@ -216,6 +216,7 @@ int amp_scaler_scale_tensor(amp_state *S, amp_ref *out, amp_scaler *s, int devic
     amp__retain(scale);
     out->t = scale;
   }
+  if (!rc) out->t->flags |= AMP_T_SCALE;
   amp__plain_end(p);
   return rc;
 }
@@ -249,7 +250,7 @@ int amp_scaler_get(amp_state *S, amp_scaler *s, double *scale, int64_t *tracker,
     amp__plain_end(p);
   }
   if (rc) return rc;
-  if (scale) *scale = v;
+  if (scale) *scale = S->priv->read_scale = v;
   if (tracker) *tracker = (int64_t)t;
   if (hysteresis_left) *hysteresis_left = (int64_t)h;
   return 0;

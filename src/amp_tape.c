@@ -297,6 +297,7 @@ static amp_node *make_node(amp_call *c, amp_tensor *in0)
   if (n == NULL) return NULL;
   memcpy(n->a, c->a, sizeof(amp_slot) * (size_t)n->nslot);
   if (c->id == AMP_OP_cast) n->flags |= AMP_N_CAST;
+  if (c->id == AMP_OP_mul && ((c->in[0]->flags | c->in[1]->flags) & AMP_T_SCALE)) n->flags |= AMP_N_SCALED;
   uint32_t save = c->op->save & ~c->unsaved;
   for (int i = 0; i < c->nin; i++) {
     amp_tensor *t = c->in[i];

@@ -23,6 +23,7 @@ void amp__saved_free(amp_saved *s);
 void amp__physical_order(const amp_tensor *t, int8_t *order);
 amp_tensor *amp__physical(amp_tensor *t);
 const char *amp__node_name(const amp_node *n);
+uint8_t amp__node_origin(const amp_node *n, uint8_t came); /* enum amp_origin of what n sends on (amp_grad.c) */
 void amp__dead_push(int64_t id);   /* an id whose node or leaf is gone (amp_grad.c) */
 typedef struct amp_later amp_later; /* products put off to the end of a backward (amp_later.c) */
 typedef int (*amp_later_fn)(void *to, amp_tensor *leaf, amp_tensor *g); /* takes g */

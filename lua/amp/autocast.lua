@@ -49,13 +49,17 @@ end
 
 -- What options ask for: words by device type, nil where a device is left as it is.
 local function parse(op, o)
-  if o == nil then o = {} end
-  for k in pairs(o) do
-    local known = false
-    for i = 1, #option_names do known = known or option_names[i] == k end
-    if not known then
+  local given = o or {}
+  o = {}
+  for k, v in pairs(given) do
+    local name = nil
+    for i = 1, #option_names do name = option_names[i] == k and k or name end
+    name = name or require('amp.spelling').same(k, option_names)
+    if not name then
       err.throw(op, 'unknown option %s%s (there are %s)', util.show(k), util.hint(k, option_names), table.concat(option_names, ', '))
     end
+    if o[name] ~= nil then err.throw(op, "option '%s' is given twice, by two names", name) end
+    o[name] = v
   end
   need_boolean(op, 'enabled', o.enabled)
   need_boolean(op, 'cache_enabled', o.cache_enabled)
@@ -110,8 +114,21 @@ local function need_function(op, place, fn)
   if not is_callable(fn) then err.throw(op, 'argument %d must be a function, got %s', place, util.show(fn)) end
 end
 
+-- Options with PyTorch's first argument, a device, among them.
+local function with_device(op, device, given)
+  local o = { device = device }
+  for k, v in pairs(given or {}) do
+    if k == 'device' or k == 'device_type' then err.throw(op, 'the device is given twice: %s and %s', util.show(device), util.show(v)) end
+    o[k] = v
+  end
+  return o
+end
+
+local function is_device(v) return type(v) == 'string' and types.device_code[v] ~= nil end
+local function is_options(v) return type(v) == 'table' and not is_callable(v) end
+
 --- Run a function in a region: its ops compute in a 16-bit dtype or in float32, each as its class says.
--- @tparam ?table options fn is the first argument without them: dtype ('float16' or 'bfloat16'; not given: float16 on
+-- @tparam ?table options before or right behind fn; fn is the first argument without them: dtype ('float16' or 'bfloat16'; not given: float16 on
 --   a GPU, bfloat16 on the processor), enabled (true; false: the region is as if there were no autocast), device (such as
 --   'cuda': the only one that the region is for; not given: all), cache_enabled (true: casts of parameters are kept till
 --   the outermost region ends), verbose (of the region around this one, else false; true: each cast is printed)
@@ -121,8 +138,17 @@ end
 -- @raise an unknown option; what is no function. A device that is absent or a dtype other than these two is a
 -- warning, and the region runs without autocast
 -- @usage local loss = amp.autocast({dtype = 'bfloat16'}, function() return loss_of(net(x), y) end)
-local function run(_, a, b, ...)
-  if type(a) == 'function' or is_callable(a) then return region.run(kind, record(by_default), a, b, ...) end
+local function run(self, a, b, ...)
+  if type(a) == 'function' or is_callable(a) then
+    if type(b) == 'table' and require('amp.options').meant(a, b, option_names) then return region.run(kind, record(parse('autocast', b)), a, ...) end
+    return region.run(kind, record(by_default), a, b, ...)
+  end
+  if is_device(a) then
+    if is_options(b) then return run(self, with_device('autocast', a, b), ...) end
+    local c = ...
+    if type(c) == 'table' and require('amp.options').meant(b, c, option_names) then return run(self, with_device('autocast', a, c), b, select(2, ...)) end
+    return run(self, with_device('autocast', a), b, ...)
+  end
   if type(a) ~= 'table' then
     err.throw('autocast', 'argument 1 must be a function, or options before it, got %s', util.show(a))
   end
@@ -137,13 +163,17 @@ end
 -- order with fn
 -- @treturn function
 -- @usage local step = amp.autocast.wrap(function(x, y) return loss_of(net(x), y) end, {dtype = 'float16'})
-function M.wrap(fn, options)
-  if type(fn) == 'table' and not is_callable(fn) then fn, options = options, fn end
-  need_function('autocast.wrap', 1, fn)
-  if options ~= nil and type(options) ~= 'table' then
-    err.throw('autocast.wrap', 'options must be a table, got %s', util.show(options))
+function M.wrap(fn, given, more)
+  if is_device(fn) then
+    if is_options(given) then given, more = more, given end
+    fn, given = given, with_device('autocast.wrap', fn, more)
   end
-  local asked = parse('autocast.wrap', options)
+  if type(fn) == 'table' and not is_callable(fn) then fn, given = given, fn end
+  need_function('autocast.wrap', 1, fn)
+  if given ~= nil and type(given) ~= 'table' then
+    err.throw('autocast.wrap', 'options must be a table, got %s', util.show(given))
+  end
+  local asked = parse('autocast.wrap', given)
   return function(...) return region.run(kind, record(asked), fn, ...) end
 end
 
@@ -158,8 +188,8 @@ function M.with(state, fn, ...)
 end
 
 --- Set the state outside of regions, for amp.init and amp.initialize.
-function M.set_program(op, options)
-  local asked = parse(op, options)
+function M.set_program(op, given)
+  local asked = parse(op, given)
   for d = 0, 1 do word[d] = asked[d] or word[d] end
   S.autocast_on = (words.enabled(word[0]) or words.enabled(word[1])) and 1 or 0
 end
@@ -217,42 +247,50 @@ end
 
 -- -- Policy ----------------------------------------------------------------------------------------
 
-local classes = {}
-for i = 0, tonumber(C.AMP_POLICY_COUNT) - 1 do
-  local name = ffi.string(C.amp_policy_name(i))
-  classes[name] = i
-  classes[i] = name
-end
-
-local function op_id(fname, op)
+-- Numbers of the ops that a name means.
+local function op_ids(fname, op)
   if type(op) ~= 'string' then err.throw(fname, "argument 1 must be an op's name, got %s", util.show(op)) end
-  local ops = require 'amp.ops'
-  local id = ops.by_name[op]
-  if id == nil and op:sub(-1) == '_' then id = ops.by_name[op:sub(1, -2)] end
-  if id == nil then err.throw(fname, 'there is no op %s%s', util.show(op), util.hint(op, util.keys(ops.by_name))) end
-  return id
+  local ids = {}
+  for i, name in ipairs(require 'amp.op_names'.need(fname, op)) do ids[i] = require('amp.rows').by_name[name] end
+  return ids
 end
 
 --- Autocast class of an op: 'lower', 'fp32', 'fp32_unless_dtype', 'promote', 'special', 'banned', 'passthrough'.
-function M.policy(op) return classes[C.amp_policy_get(op_id('policy', op))] end
+-- @tparam string op amp's name, or one of PyTorch, Apex, MXNet or MegEngine; one that stands for several ops
+--   ('Convolution') gives the class that all of them have
+function M.policy(op)
+  local policies = require 'amp.policies'
+  local ids, names = op_ids('policy', op), {}
+  local class = policies.name(ids[1])
+  for i, id in ipairs(ids) do
+    names[i] = ('%s (%s)'):format(ffi.string(C.amp_op_get(id).name), policies.name(id))
+    if policies.name(id) ~= class then class = nil end
+  end
+  if class == nil then err.throw('policy', "'%s' stands for ops of several classes: %s; ask for one of them", op, table.concat(names, ', ')) end
+  return class
+end
 
 --- Give an op another class, in the whole process.
+-- @tparam string op as in amp.policy; each op that the name stands for gets the class
+-- @tparam string class
 function M.set_policy(op, class)
-  local id = op_id('set_policy', op)
-  local code = type(class) == 'string' and classes[class]
+  local policies = require 'amp.policies'
+  local ids = op_ids('set_policy', op)
+  local code = type(class) == 'string' and policies.classes[class]
   if not code then
-    err.throw('set_policy', 'there is no class %s%s (there are %s)', util.show(class), util.hint(class, util.keys(classes)),
-      table.concat(util.keys(classes), ', '))
+    local names = util.keys(policies.classes)
+    err.throw('set_policy', 'there is no class %s%s (there are %s)', util.show(class), util.hint(class, names), table.concat(names, ', '))
   end
-  C.amp_policy_set(id, code)
+  for _, id in ipairs(ids) do policies.set(id, code, true) end
 end
 
 --- The classes as built, of one op or of all.
 function M.reset_policy(op)
+  local policies = require 'amp.policies'
   if op ~= nil then
-    C.amp_policy_set(op_id('reset_policy', op), -1)
+    for _, id in ipairs(op_ids('reset_policy', op)) do policies.set(id, -1, true) end
   else
-    for id = 0, C.amp_op_count() - 1 do C.amp_policy_set(id, -1) end
+    for id = 0, C.amp_op_count() - 1 do policies.set(id, -1, true) end
   end
 end
 

@@ -88,17 +88,10 @@ local function gradient_list(op, grads, n)
   return grads
 end
 
+local none = {}
 local function options(op, o, known)
-  o = o or {}
-  if type(o) ~= 'table' then err.throw(op, 'options must be a table, got %s', util.show(o)) end
-  for k in pairs(o) do
-    local found = false
-    for i = 1, #known do found = found or known[i] == k end
-    if not found then
-      err.throw(op, 'unknown option %s%s (there are %s)', util.show(k), util.hint(k, known), table.concat(known, ', '))
-    end
-  end
-  return o
+  if o == nil then return none end
+  return require('amp.options').read(op, o, known)
 end
 
 local function flags_of(o)
@@ -108,11 +101,19 @@ local function flags_of(o)
   return (create and CREATE_GRAPH or 0) + (retain and RETAIN_GRAPH or 0)
 end
 
+-- Gradients where options are expected, as other systems have them: the options that say so.
+local function of_gradients(o, name)
+  if istype(ref_t, o) then return { [name] = { o } } end
+  if type(o) == 'table' and getmetatable(o) == nil and istype(ref_t, o[1]) then return { [name] = o } end
+  return o
+end
+
 --- Backward from several roots, into the leaves.
 -- @tparam table|Tensor list roots
--- @tparam ?table o {grad_tensors = list, retain_graph, create_graph, inputs = only these leaves}
+-- @tparam ?table o gradients of the roots, or {grad_tensors = list, retain_graph, create_graph, inputs = only these leaves}
 function M.backward(list, o)
   list = tensor_list('backward', list, 'argument 1')
+  o = of_gradients(o, 'grad_tensors')
   o = options('backward', o, { 'grad_tensors', 'retain_graph', 'create_graph', 'inputs' })
   local grads = gradient_list('backward', o.grad_tensors, #list)
   local inputs = o.inputs ~= nil and tensor_list('backward', o.inputs, "option 'inputs'") or nil
@@ -138,9 +139,14 @@ end
 -- @tparam table|Tensor inputs
 -- @tparam ?table o {grad_outputs, create_graph, retain_graph, allow_unused}
 -- @treturn table one gradient per input (nil where unused and allowed)
-function M.grad(outputs, inputs, o)
+function M.grad(outputs, inputs, o, more)
   outputs = tensor_list('grad', outputs, "argument 1 'outputs'")
   inputs = tensor_list('grad', inputs, "argument 2 'inputs'")
+  if more ~= nil or istype(ref_t, o) or type(o) == 'table' and istype(ref_t, o[1]) then
+    local given = o
+    o = { grad_outputs = given }
+    for k, v in pairs(options('grad', more, { 'create_graph', 'retain_graph', 'allow_unused' })) do o[k] = v end
+  end
   o = options('grad', o, { 'grad_outputs', 'create_graph', 'retain_graph', 'allow_unused' })
   local grads = gradient_list('grad', o.grad_outputs, #outputs)
   local n = #inputs

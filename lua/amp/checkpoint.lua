@@ -10,12 +10,14 @@ local autocast = require 'amp.autocast'
 local engine = require 'amp.engine'
 local err = require 'amp.error'
 local func = require 'amp.func'
+local options = require 'amp.options'
 local nested = require 'amp.nested'
 local ops = require 'amp.ops'
 local region = require 'amp.region'
 local util = require 'amp.util'
 local C, S, ref_t = core.C, core.S, core.ref_t
 
+local option_names = { 'use_reentrant', 'preserve_rng_state' }
 local CREATE_GRAPH, RETAIN_GRAPH, ALLOW_UNUSED, STOP = 1, 2, 8, 16
 
 local function tracked(t)
@@ -111,12 +113,7 @@ local function run_backward(record, g, _, flags)
   return result
 end
 
---- fn(...), whose inner values backward computes again instead of keeping them.
--- Tensors with a history that fn uses go in as arguments (also in tables); weights need not.
--- @tparam function fn
--- @return fn's results
-return function(fn, ...)
-  autograd.need_function('checkpoint', fn)
+local function checkpoint(fn, ...)
   if S.grad_mode == 0 then return fn(...) end
   local args = util.pack(...)
   local record = { fn = fn, backward = run_backward, autocast = autocast.snapshot(), seed = S.seed, offset = S.rng_offset }
@@ -153,4 +150,29 @@ return function(fn, ...)
   end, results)
   if next(out) then func.tie(record, out) end
   return unpack(results, 1, results.n)
+end
+
+-- PyTorch's options: every checkpoint here keeps the random state, and none is reentrant, so they are checked and have no effect.
+local function is_options(v)
+  if not options.meant(nil, v, option_names) then return false end
+  for _, name in ipairs(option_names) do
+    if v[name] ~= nil then options.boolean('checkpoint', name, v[name]) end
+  end
+  return true
+end
+
+--- fn(...), whose inner values backward computes again instead of keeping them.
+-- Tensors with a history that fn uses go in as arguments (also in tables); weights need not.
+-- @tparam function fn
+-- @param ... its arguments; PyTorch's {use_reentrant, preserve_rng_state} among them, last, have no effect
+-- @return fn's results
+return function(fn, ...)
+  autograd.need_function('checkpoint', fn)
+  local n = select('#', ...)
+  if n > 0 and is_options((select(n, ...))) then
+    local args = { ... }
+    return checkpoint(fn, unpack(args, 1, n - 1))
+  end
+  if n > 1 and is_options((...)) then return checkpoint(fn, select(2, ...)) end
+  return checkpoint(fn, ...)
 end

@@ -80,7 +80,7 @@ lazy('amp.autocast', [[is_autocast_enabled get_autocast_dtype policy set_policy 
   register_promote_function]])
 lazy('amp.levels.handle', 'init')
 lazy('amp.levels', 'initialize deactivate scale_loss master_params state_dict load_state_dict disable_casts')
-lazy('amp.mxnet', [[init_trainer unscale list_lp16_ops list_fp32_ops list_lp16_fp32_ops list_conditional_fp32_ops
+lazy('amp.mxnet', [[init_trainer unscale split_and_load list_lp16_ops list_fp32_ops list_lp16_fp32_ops list_conditional_fp32_ops
   list_widest_type_cast]])
 lazy('amp.io', 'save load')
 lazy('amp.sampling', 'bernoulli normal broadcast_tensors meshgrid')

@@ -17,7 +17,7 @@ local istype, band = ffi.istype, require('bit').band
 
 local M = {}
 
-local CREATE_GRAPH, ACCUMULATE = 1, 4 -- enum amp_backward_flag
+local CREATE_GRAPH, ACCUMULATE, ONES = 1, 4, 64 -- enum amp_backward_flag
 local TRACKED = 3                     -- AMP_T_REQUIRES_GRAD + AMP_T_HISTORY
 
 local Manager = {}
@@ -173,7 +173,7 @@ end
 function Manager:attach(tensors, o)
   local op = 'GradManager.attach'
   local list = list_of(op, tensors)
-  if type(o) == 'function' then o = { callbacks = o } end
+  if type(o) == 'function' or type(o) == 'table' and getmetatable(o) == nil and type(o[1]) == 'function' then o = { callbacks = o } end
   local fns = callbacks_of(op, options.read(op, o, { 'callbacks' }).callbacks)
   for i = 1, #list do
     if list[i].ptr_.dtype > 3 then
@@ -297,7 +297,7 @@ function Manager:backward(y, o)
       gm._inner[self] = true
     end
   end
-  local flags = ACCUMULATE + (outer and CREATE_GRAPH or 0)
+  local flags = ACCUMULATE + (outer and CREATE_GRAPH or 0) + (o.dy == nil and ONES or 0)
   local rec = self._recording
   local function go()
     local inputs = self:attached_tensors()
@@ -378,7 +378,10 @@ require('amp.class').guard(Manager, 'GradManager', 'gm')
 require('amp.class').guard(Group, 'GradManager.group', 'gm')
 
 return setmetatable(M, {
-  __call = function()
+  __call = function(_, ...)
+    if select('#', ...) > 0 then
+      err.throw('GradManager', 'takes no arguments, got %s; attach tensors: amp.GradManager():attach(tensors)', util.show((...)))
+    end
     return setmetatable({
       _n = 0, _ids = {}, _place = {}, _handles = setmetatable({}, { __mode = 'v' }), _callbacks = {}, _state = 'idle',
     }, Manager)

@@ -10,7 +10,9 @@ local core = require 'amp.ffi'
 local err = require 'amp.error'
 local GradScaler = require 'amp.scaler'
 local program = require 'amp.levels.program'
+local options = require 'amp.options'
 local rows = require 'amp.rows'
+local types = require 'amp.types'
 local util = require 'amp.util'
 local C = core.C
 local band = require('bit').band
@@ -52,6 +54,39 @@ function M.unscale(trainer)
   return trainer
 end
 
+-- -- Batches ------------------------------------------------------------------------------------
+
+--- Cut a batch into one piece a device, and copy each there.
+-- @tparam Tensor t
+-- @tparam table devices list of devices
+-- @tparam ?table o {batch_axis = 1 (the dimension that is cut), even_split = true (false: the last piece takes what is left)}
+-- @treturn table list of tensors
+-- @raise a size that the number of devices does not divide, unless even_split = false
+-- @usage for _, x in ipairs(amp.split_and_load(batch, {'cuda:1', 'cuda:2'})) do net(x) end
+function M.split_and_load(t, devices, o)
+  local op = 'split_and_load'
+  if not ffi.istype(core.ref_t, t) then err.throw(op, 'argument 1 must be a tensor, got %s', util.show(t)) end
+  if type(devices) == 'string' then devices = { devices } end
+  if type(devices) ~= 'table' or #devices == 0 then err.throw(op, 'argument 2 must be a list of devices, got %s', util.show(devices)) end
+  o = options.read(op, o, { 'batch_axis', 'even_split' }, { batch_axis = 1, even_split = true })
+  options.boolean(op, 'even_split', o.even_split)
+  options.integer(op, 'batch_axis', o.batch_axis)
+  local n, axis = #devices, o.batch_axis
+  for i = 1, n do types.device(devices[i], op) end
+  local size = t:size(axis)
+  if o.even_split and size % n ~= 0 then
+    err.throw_code('shape', op, 'dimension %d of size %d can\'t be cut into %d equal pieces: choose another batch size, or give {even_split = false}',
+      axis, size, n)
+  end
+  if size < n then err.throw_code('shape', op, 'dimension %d of size %d has no piece for each of %d devices', axis, size, n) end
+  local step, out = math.floor(size / n), {}
+  for i = 1, n do
+    local first = (i - 1) * step + 1
+    out[i] = t:narrow(axis, first, i == n and size - first + 1 or step):to(devices[i])
+  end
+  return out
+end
+
 -- -- Lists of ops -------------------------------------------------------------------------------
 
 local PRIVATE = 4
@@ -68,13 +103,11 @@ end
 
 local function conditions()
   local now, list, set = program.current, {}, {}
-  for id, item in pairs(now and now.lists or {}) do
-    if item.condition then
-      local name = ffi.string(C.amp_op_get(id).name)
-      set[name] = true
-      list[#list + 1] = { name, item.condition.entry[2], { unpack(item.condition.entry[3]) } }
-    end
+  local lists = now and now.lists or { items = {}, conditions = {} }
+  for id, item in pairs(lists.items) do
+    if item.condition then set[ffi.string(C.amp_op_get(id).name)] = true end
   end
+  for i, entry in ipairs(lists.conditions) do list[i] = { entry[1], entry[2], { unpack(entry[3]) } } end
   table.sort(list, function(a, b) return a[1] < b[1] end)
   return list, set
 end

@@ -30,14 +30,41 @@ function M.read(op, given, known, defaults)
   for k, v in pairs(defaults or {}) do out[k] = v end
   if given == nil then return out end
   check_tensor(op, known, given)
-  if type(given) ~= 'table' then raise(op, 'options are a table, got ' .. (type(given) == 'cdata' and util.show(given) or type(given))) end
+  if type(given) ~= 'table' then
+    local plain = type(given) == 'number' or type(given) == 'string' or type(given) == 'boolean'
+    raise(op, ('options are a table, got %s%s'):format(plain and 'the ' .. type(given) .. ' ' or '', util.show(given)))
+  end
   local set = {}
   for _, k in ipairs(known) do set[k] = true end
   for k, v in pairs(given) do
-    if not set[k] then unknown(op, k, known) end
-    out[k] = v
+    local name = k
+    if not set[k] then
+      name = require('amp.spelling').same(k, known)
+      if name == nil then unknown(op, k, known) end
+      if given[name] ~= nil then raise(op, string.format("'%s' and '%s' are one option; give one of them", k, name)) end
+    end
+    out[name] = v
   end
   return out
+end
+
+--- Whether the table that stands behind a function holds the options of who calls it, not the function's first argument:
+-- a plain one, not empty, all of whose keys are options; or any with names in it where the function takes no argument.
+-- @tparam function fn
+-- @param t what stands behind it
+-- @tparam table known list of names
+function M.meant(fn, t, known)
+  if type(t) ~= 'table' or getmetatable(t) ~= nil or next(t) == nil then return false end
+  local all, named = true, false
+  for k in pairs(t) do
+    local found = require('amp.spelling').near(k, known) ~= nil
+    for i = 1, #known do found = found or known[i] == k end
+    all, named = all and found, named or type(k) == 'string'
+  end
+  if all then return true end
+  if not named or type(fn) ~= 'function' then return false end
+  local info = debug.getinfo(fn, 'u')
+  return info.nparams == 0 and not info.isvararg and debug.getinfo(fn, 'S').what ~= 'C'
 end
 
 --- Positional arguments, then options: f(8, 16, 3, {padding = 1}) or f(8, 16, 3, 1, 1).

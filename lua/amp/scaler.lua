@@ -14,17 +14,19 @@ local call = require 'amp.call'
 local capturing = require 'amp.capturing'
 local err = require 'amp.error'
 local optimizer = require 'amp.optim.optimizer'
+local origin = require 'amp.optim.origin'
 local options = require 'amp.options'
 local settings = require 'amp.scaler_options'
 local types = require 'amp.types'
 local util = require 'amp.util'
 local warn = require 'amp.warn'
 local C, S, ref_t = core.C, core.S, core.ref_t
-local istype = ffi.istype
+local istype, bor = ffi.istype, require('bit').bor
 
 local buffer_t = ffi.typeof 'amp_tensor *[?]'
 local checks_t = ffi.typeof 'amp_check *[?]'
 local UNSCALE, ANY_HALF, DROP, RAW, SOON = 1, 2, 4, 8, 16 -- bits of amp_check_grads
+local STATE = tonumber(C.AMP_E_STATE)
 local WARN_AFTER = 20
 
 local M = {}
@@ -93,7 +95,9 @@ function Scaler:scale_tensor(device)
   if not self._o.enabled then
     return require('amp.create').ones({}, { dtype = 'float32', device = device })
   end
-  return scale_on(self, code):clone()
+  local t = scale_on(self, code):clone()
+  t.ptr_.flags = bor(t.ptr_.flags, C.AMP_T_SCALE)
+  return t
 end
 
 local function scaled(self, v, place, cells)
@@ -166,9 +170,20 @@ local function state_of(self, opt)
   return s
 end
 
-local function run_check(self, op, k, buffer, n, flags)
+-- The library says that a gradient is not what the step takes: in words that name the optimizer and the cure.
+local function refuse(self, op, buffer, n, flags, opt)
+  local function whose() return opt and ' of optimizer ' .. describe(opt) or '' end
+  if flags % 2 == UNSCALE or flags % (2 * RAW) >= RAW then origin.need_scaled(op, whose, buffer, n, self._cure)
+  else origin.need_unscaled(op, whose, buffer, n) end
+end
+
+local function run_check(self, op, k, buffer, n, flags, opt)
   if self._allow_half then flags = flags + ANY_HALF end
-  call.try(op, C.amp_check_grads, S, k, buffer, n, flags)
+  local rc = C.amp_check_grads(S, k, buffer, n, flags)
+  if rc < 0 then
+    if rc == STATE then refuse(self, op, buffer, n, flags, opt) end
+    call.try(op, C.amp_check_grads, S, k, buffer, n, flags)
+  elseif S.attention ~= 0 then call.attend() end
   self._touched = true
 end
 
@@ -198,7 +213,7 @@ function Scaler:unscale_(opt)
   end
   local buffer, n = params_of(op, opt)
   local k = new_check(self)
-  run_check(self, op, k, buffer, n, UNSCALE)
+  run_check(self, op, k, buffer, n, UNSCALE, opt)
   s.check, s.stage, s.held = k, 'unscaled', C.amp_check_holds(k, buffer, n)
   self._last[opt] = k
   return self
@@ -330,7 +345,7 @@ function Scaler:step(opt, o)
     s.before, k = k, new_check(self) -- the user changed gradients since: what is there now steps, or does not
   end
   local soon = optimizer.steps_at_once(opt)
-  run_check(self, op, k, buffer, n, soon and flags + SOON or flags)
+  run_check(self, op, k, buffer, n, soon and flags + SOON or flags, opt)
   s.check, self._last[opt] = k, k
   if self._skipped >= WARN_AFTER - 1 and not self._culprit and known(k) and found(k) then
     self._culprit = culprit(self, opt, buffer, n)
@@ -503,7 +518,7 @@ local mt = {
     local v = Scaler[k]
     if v ~= nil then return v end
     local get = fields[k]
-    if get then return Scaler[get](self) end
+    if get then return (Scaler[get](self)) end -- no tail call: who looks for what waited finds the field's name
     if type(k) == 'string' and k:sub(1, 1) ~= '_' then
       local names = util.keys(fields)
       for name in pairs(Scaler) do names[#names + 1] = name end
@@ -531,10 +546,11 @@ local mt = {
 
 --- Make a scaler.
 -- @tparam ?table o {init_scale = 65536, growth_factor = 2, backoff_factor = 0.5, growth_interval = 2000
---   (0: static), min_scale, max_scale, hysteresis = 1, max_skipped, enabled = true, verbose = false}
+--   (0: static), min_scale, max_scale, hysteresis = 1, max_skipped, enabled = true, verbose = false}; a device before
+--   it or in it is checked and has no effect, as a scaler serves every device
 -- @usage local scaler = amp.GradScaler{growth_interval = 500}
-local function new(o)
-  o = settings.read(o)
+local function new(o, more)
+  o = settings.read(o, more)
   local handle = C.amp_scaler_new(S, settings.pack(o))
   if handle == nil then err.raise 'GradScaler' end
   local self = {
@@ -550,4 +566,4 @@ function M.is(v) return getmetatable(v) == mt end
 
 require('amp.class').guard(Scaler, 'GradScaler', 'scaler', mt)
 
-return setmetatable(M, { __call = function(_, o) return new(o) end })
+return setmetatable(M, { __call = function(_, o, more) return new(o, more) end })

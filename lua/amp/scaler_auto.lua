@@ -6,8 +6,18 @@ local ffi = require 'ffi'
 local err = require 'amp.error'
 local options = require 'amp.options'
 local util = require 'amp.util'
-local ref_t = require('amp.ffi').ref_t
+local core = require 'amp.ffi'
+local origin = require 'amp.optim.origin'
+local C, S, ref_t = core.C, core.S, core.ref_t
 local istype = ffi.istype
+
+-- Backward from gradients that carry the scale.
+local function backward(gm, losses, dy)
+  local before = C.amp_backward_origin(S, origin.SCALED)
+  local ok, e = pcall(gm.backward, gm, losses, { dy = dy })
+  C.amp_backward_origin(S, before)
+  if not ok then error(e, 0) end
+end
 
 return function(Scaler, I)
   --- The automatic gear: backward of the scaled loss through a manager, unscale, update.
@@ -21,7 +31,9 @@ return function(Scaler, I)
     if type(gm) ~= 'table' or type(gm.backward) ~= 'function' or type(gm.attached_tensors) ~= 'function' then
       err.throw(op, 'argument 1 must be a GradManager, got %s', util.show(gm))
     end
+    if istype(ref_t, o) or type(o) == 'number' then o = { dy = o } end
     o = options.read(op, o, { 'dy', 'unscale_grad', 'update_scale' })
+    if o.update_scale == 'if_unscale_grad' then o.update_scale = nil end -- MegEngine's name of the default
     for _, k in ipairs { 'unscale_grad', 'update_scale' } do
       if o[k] ~= nil and type(o[k]) ~= 'boolean' then err.throw(op, '%s must be true or false, got %s', k, util.show(o[k])) end
     end
@@ -50,12 +62,12 @@ return function(Scaler, I)
     end
     if unscale then
       I.beside(self, op, gm:attached_tensors(), function()
-        gm:backward(losses, { dy = dy })
+        backward(gm, losses, dy)
         self:unscale(gm:attached_tensors())
       end)
       self._touched = true
     else
-      gm:backward(losses, { dy = dy })
+      backward(gm, losses, dy)
     end
     if update then self:update() end
     return self

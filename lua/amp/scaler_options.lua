@@ -59,12 +59,28 @@ end
 
 M.names = util.keys(rules)
 
+--- An error unless v is a device's name; it need not be there.
+function M.check_device(op, v)
+  if require('amp.types').device_code[v] == nil then
+    err.throw_code('device', op, "%s is no device: 'cpu', 'cuda' or 'cuda:1' (counted from 1)", util.show(v))
+  end
+end
+
 --- Options of a new scaler. The default scale bends to the bounds; one that is given has to lie within.
-function M.read(given)
-  local o = require('amp.options').read('GradScaler', given, M.names, M.defaults)
+function M.read(given, more)
+  local op = 'GradScaler'
+  if type(given) == 'string' then -- PyTorch's first argument: a scaler serves every device
+    M.check_device(op, given)
+    given = more
+  end
+  local names = { 'device' }
+  for i, name in ipairs(M.names) do names[i + 1] = name end
+  local o = require('amp.options').read(op, given, names, M.defaults)
+  if o.device ~= nil then M.check_device(op, o.device) end
+  o.device = nil
   for i = 1, #M.names do M.check('GradScaler', M.names[i], o[M.names[i]]) end
   M.check_bounds('GradScaler', o)
-  if given == nil or given.init_scale == nil then
+  if o.init_scale == M.defaults.init_scale and (given == nil or given.init_scale == nil) then
     o.init_scale = math.max(o.min_scale or 0, math.min(o.init_scale, o.max_scale or math.huge))
   else
     M.check_within('GradScaler', o, o.init_scale, 'init_scale')

@@ -50,8 +50,14 @@ end
 -- @tparam table candidates list of strings
 -- @treturn string hint
 function M.hint(name, candidates)
-  local c = type(name) == 'string' and M.closest(name, candidates)
-  return c and (", did you mean '%s'?"):format(c) or ''
+  if type(name) ~= 'string' then return '' end
+  local spelling = require 'amp.spelling'
+  local c = spelling.near(name, candidates)
+  if c then return (", here it is '%s'"):format(c) end
+  c = M.closest(name, candidates)
+  if c then return (", did you mean '%s'?"):format(c) end
+  local why = spelling.none(name)
+  return why and (', leave it out: %s'):format(why) or ''
 end
 
 --- Sorted list of a table's string keys.

@@ -21,6 +21,7 @@ function M.pack(enabled, dtype, cache, verbose)
 end
 
 function M.enabled(w) return band(rshift(w, ENABLED), 255) ~= 0 end
+function M.verbose(w) return band(rshift(w, VERBOSE), 255) ~= 0 end
 function M.dtype(w) return band(rshift(w, DTYPE), 255) end
 
 --- w with its enabled part on or off.

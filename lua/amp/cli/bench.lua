@@ -47,7 +47,7 @@ end
 
 local function missing(c, here, data, build)
   if c.needs == 'data' and not exists(data .. '/train-images-idx3-ubyte.gz') then return 'its data set is not installed' end
-  if c.needs == 'bfloat16' and require('ffi').arch == 'x64' and not require('amp.tools.machine').fast_bfloat16() then
+  if c.needs == 'bfloat16' and require('ffi').arch == 'x64' and not require('amp.tools.machine').multiplies_bfloat16() then
     return 'its target is of processors with avx512_bf16 or amx_bf16, which this one has not: bfloat16 saves memory here, not time'
   end
   if c.needs == 'ops.tsv' and not exists(here .. 'ops.tsv') then return 'ops.tsv is not installed' end

@@ -80,7 +80,10 @@ local function delay(rec, part)
     local amp = require 'amp'
     amp.no_grad(amp.autocast.off, function()
       for _, p in ipairs(part.params) do
-        if p.grad ~= nil then p.grad:mul_(rec.scaler:scale_tensor(p.device):to(p.dtype)) end
+        if p.grad ~= nil then
+          p.grad:mul_(rec.scaler:scale_tensor(p.device):to(p.dtype))
+          C.amp_grad_origin_put(p, C.AMP_O_SCALED)
+        end
       end
     end)
     swap(part.plain)

@@ -18,9 +18,21 @@ local wrap = require 'amp.levels.wrapper'
 local M = {}
 
 local Handle = {}
-Handle.__index = Handle
+Handle.__index = function(_, k)
+  local v = Handle[k]
+  if v == nil and type(k) == 'string' and k:sub(1, 1) ~= '_' then
+    err.throw(nil, "a handle of amp.init has no '%s'%s", k, util.hint(k, util.keys(Handle)))
+  end
+  return v
+end
 Handle.__tostring = function(self)
   return ('amp handle (%s)'):format(not self._o.enabled and 'disabled' or self:is_active() and 'active' or 'no longer in force')
+end
+
+local function need_handle(op, self)
+  if getmetatable(self) ~= Handle then
+    err.throw(op, 'is a method, called with a colon: %s(...); before the arguments it got %s', (op:gsub('%.', ':')), util.show(self))
+  end
 end
 
 local names = { 'enabled', 'enable_caching', 'verbose', 'loss_scale', 'allow_banned', 'target_dtype', 'target_precision_ops',
@@ -32,12 +44,15 @@ local function new_scaler(o, title)
 end
 
 --- Turn autocast on for the whole program; what amp.init or amp.initialize set before is undone.
--- @tparam ?table given {enabled = true, enable_caching = true, verbose = false, loss_scale = 'dynamic', allow_banned = false,
---   target_dtype (default: each device's), target_precision_ops, fp32_ops (lists of op names),
+-- @tparam ?table|string|boolean given a target_dtype, or enabled, or {enabled = true, enable_caching = true, verbose = false,
+--   loss_scale = 'dynamic', allow_banned = false, target_dtype (default: each device's), target_precision_ops, fp32_ops (lists of op names,
+--   amp's or other systems', each of which takes the place of the default list of its kind),
 --   conditional_fp32_ops (list of {op, attribute, {values}}: float32 where the attribute has one of the values, else untouched)}
 -- @return a handle
--- @usage amp.init{target_dtype = 'bfloat16', fp32_ops = {'gelu'}}
+-- @usage amp.init{target_dtype = 'bfloat16', verbose = true} -- one op alone: amp.set_policy('gelu', 'fp32')
 function M.init(given)
+  if type(given) == 'boolean' then given = { enabled = given } end
+  if type(given) == 'string' then given = { target_dtype = given } end
   local o = options.read('init', given, names, { enabled = true, enable_caching = true, verbose = false, loss_scale = 'dynamic',
     allow_banned = false })
   for _, name in ipairs { 'enabled', 'enable_caching', 'verbose', 'allow_banned' } do options.boolean('init', name, o[name]) end
@@ -62,7 +77,10 @@ function M.init(given)
 end
 
 --- Whether this handle is in force and enabled.
-function Handle:is_active() return self._o.enabled and program.current == self._program end
+function Handle:is_active()
+  need_handle('handle.is_active', self)
+  return self._o.enabled and program.current == self._program
+end
 
 --- Run fn(scaled_loss), which calls backward; then unscale the optimizer's gradients and update
 -- the scale. After an overflow the optimizer's next step does nothing.
@@ -72,6 +90,7 @@ function Handle:is_active() return self._o.enabled and program.current == self._
 -- @return fn's results
 function Handle:scale_loss(loss, optimizer, fn)
   local op = 'handle.scale_loss'
+  need_handle(op, self)
   block.check_function(op, 3, fn)
   if not self:is_active() then return fn(loss) end
   if self._wrapped then
@@ -86,10 +105,12 @@ end
 
 --- An optimizer with several losses a step, each with a scale of its own.
 -- @param optimizer
--- @tparam ?table given {num_loss = 1}
+-- @tparam ?table|number given {num_loss = 1}, or that number
 -- @return a wrapper: scale_loss(loss, fn) is entered num_loss times before each step()
 function Handle:wrap_optimizer(optimizer, given)
   local op = 'handle.wrap_optimizer'
+  need_handle(op, self)
+  if type(given) == 'number' then given = { num_loss = given } end
   local o = options.read(op, given, { 'num_loss' }, { num_loss = 1 })
   options.integer(op, 'num_loss', o.num_loss, 1)
   side.inner(op, optimizer)
@@ -110,8 +131,14 @@ function Handle:clear_cache()
   return self
 end
 
+--- Apex's name of it.
+Handle._clear_cache = Handle.clear_cache
+
 --- Undo amp.init. A handle that is not in force any more does nothing.
-function Handle:deactivate() program.stop('handle.deactivate', self._program) end
+function Handle:deactivate()
+  need_handle('handle.deactivate', self)
+  program.stop('handle.deactivate', self._program)
+end
 
 require('amp.class').guard(Handle, 'init', 'handle')
 

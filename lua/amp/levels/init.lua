@@ -83,12 +83,19 @@ end
 --- Make models and optimizers ready for an opt_level.
 -- @param models a module or a list
 -- @param optimizers an optimizer, a list, or nil (models alone may be followed by the options at once)
--- @tparam ?table given {enabled = true, opt_level = 'O1', cast_model_type, keep_batchnorm_fp32, master_weights, loss_scale,
+-- @tparam ?table|string given an opt_level, or {enabled = true, opt_level = 'O1', cast_model_type, keep_batchnorm_fp32, master_weights, loss_scale,
 --   cast_model_outputs, num_losses = 1, verbosity = 1, min_loss_scale, max_loss_scale = 2^24, keep_fp32}
 -- @return models and optimizers, in the shape they were given in
 -- @usage net, opt = amp.initialize(net, opt, {opt_level = 'O2', keep_fp32 = function(m) return m:is(MyNorm) end})
 function M.initialize(models, optimizers, given)
-  if given == nil and is_options(optimizers) then optimizers, given = nil, optimizers end
+  if given == nil and (is_options(optimizers) or type(optimizers) == 'string') then optimizers, given = nil, optimizers end
+  if type(given) == 'string' then given = { opt_level = given } end
+  if type(given) == 'table' and optimizers == nil and given.optimizers ~= nil then
+    local rest = {}
+    for k, v in pairs(given) do rest[k] = v end
+    optimizers, rest.optimizers = given.optimizers, nil
+    given = rest
+  end
   local o = level_options.read(given)
   local list, opts = models_of(models), optimizers_of(optimizers)
   local face, stepped = { levels = true, enabled = o.enabled, options = o, scalers = {} }, nil
@@ -136,14 +143,15 @@ end
 -- An overflow makes the next step of each of these optimizers do nothing.
 -- @tparam Tensor loss (with a Trainer: or a list)
 -- @param optimizers an optimizer or a list, as given to amp.initialize; or a Trainer
--- @tparam ?table o {loss_id = 1, model, delay_unscale = false}
+-- @tparam ?table o {loss_id = 1, model, delay_unscale = false}, before fn or behind it
 -- @tparam function fn
 -- @return fn's results
 -- @usage amp.scale_loss(loss, opt, function(scaled) scaled:backward() end)
 function M.scale_loss(loss, optimizers, o, fn)
   local op = 'scale_loss'
   local place = 4
-  if fn == nil and (type(o) ~= 'table' or getmetatable(o) ~= nil) then o, fn, place = nil, o, 3 end
+  if type(o) == 'function' or type(o) == 'table' and getmetatable(o) ~= nil then o, fn, place = fn, o, 3
+  elseif fn == nil and type(o) ~= 'table' then o, fn, place = nil, o, 3 end
   if type(optimizers) == 'table' and rawget(optimizers, 'is_trainer') then return optimizers:_scale_loss(loss, o, fn) end
   local now = face_of(op)
   o = options.read(op, o, { 'loss_id', 'model', 'delay_unscale' }, { loss_id = 1, delay_unscale = false })

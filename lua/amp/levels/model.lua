@@ -7,6 +7,8 @@ local ffi = require 'ffi'
 local core = require 'amp.ffi'
 local side = require 'amp.levels.side'
 local util = require 'amp.util'
+local warn = require 'amp.warn'
+local words = require 'amp.words'
 local Module = require 'amp.nn.module'
 local BatchNorm = require('amp.nn.norm').BatchNorm1d.super
 local ref_t = core.ref_t
@@ -18,10 +20,20 @@ local M = {}
 
 local function is_float(t) return t.ptr_ ~= nil and t.ptr_.dtype <= 3 end
 
+-- t in a dtype; a verbose region prints the cast.
+local function cast_one(t, dtype, who, place)
+  local before = t.dtype
+  if before == dtype then return t end
+  if words.verbose(words.of[t.ptr_.device]) then
+    warn.log(('amp: %s: %s from %s to %s, %s'):format(who, place, before, dtype, util.shape(t.shape)))
+  end
+  return t:to(dtype)
+end
+
 -- A copy of a value with the float tensors in it cast; an object that has a method `to` (a packed
 -- sequence) is asked.
-local function cast(v, dtype, seen)
-  if istype(ref_t, v) then return is_float(v) and v.dtype ~= dtype and v:to(dtype) or v end
+local function cast(v, dtype, who, place, seen)
+  if istype(ref_t, v) then return is_float(v) and cast_one(v, dtype, who, place) or v end
   if type(v) ~= 'table' then return v end
   if seen[v] then return seen[v] end
   if getmetatable(v) ~= nil then
@@ -30,13 +42,13 @@ local function cast(v, dtype, seen)
   end
   local copy = {}
   seen[v] = copy
-  for k, x in pairs(v) do copy[k] = cast(x, dtype, seen) end
+  for k, x in pairs(v) do copy[k] = cast(x, dtype, who, place, seen) end
   return copy
 end
 
-local function cast_all(dtype, ...)
+local function cast_all(dtype, who, what, ...)
   local list, seen = util.pack(...), {}
-  for i = 1, list.n do list[i] = cast(list[i], dtype, seen) end
+  for i = 1, list.n do list[i] = cast(list[i], dtype, who, what .. ' ' .. i, seen) end
   return unpack(list, 1, list.n)
 end
 
@@ -54,10 +66,11 @@ local function wrap(m, input, output)
     local forward = own or class.forward
     local dtype = rec.output
     if rec.input then
-      if dtype then return cast_all(dtype, forward(self, cast_all(rec.input, ...))) end
-      return forward(self, cast_all(rec.input, ...))
+      local who = self.__name
+      if dtype then return cast_all(dtype, who, 'result', forward(self, cast_all(rec.input, who, 'argument', ...))) end
+      return forward(self, cast_all(rec.input, who, 'argument', ...))
     end
-    return cast_all(dtype, forward(self, ...))
+    return cast_all(dtype, self.__name, 'result', forward(self, ...))
   end
 end
 

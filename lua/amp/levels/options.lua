@@ -117,6 +117,7 @@ function M.scaler(loss_scale, o)
     s = GradScaler { init_scale = loss_scale, growth_interval = 0, verbose = o.verbose }
   end
   s._title, s._allow_half = o.title, o.any_dtype
+  s._cure = 'the function that scale_loss calls gets the scaled loss: function(scaled) scaled:backward() end'
   return s
 end
 

@@ -12,6 +12,7 @@ local call = require 'amp.call'
 local create = require 'amp.create'
 local err = require 'amp.error'
 local optimizer = require 'amp.optim.optimizer'
+local origin = require 'amp.optim.origin'
 local scope = require 'amp.scope'
 local util = require 'amp.util'
 local C, S, ref_t = core.C, core.S, core.ref_t
@@ -170,6 +171,8 @@ function Side:before_step(opt)
     self.scaled = nil
   end
   self:give()
+  origin.refuse_scaled_of('optim.step', opt,
+    'give this optimizer to amp.scale_loss as well, whose block reached its parameters, or clear its gradients before its own backward')
 end
 
 Side.after_step = Side.refresh

@@ -6,6 +6,7 @@ local raise = require('amp.error').throw
 local ref_t = require('amp.ffi').ref_t
 local istype = require('ffi').istype
 
+local as_built = require('amp.policies').as_built
 local layer_norm, add_layer_norm, rms_norm = amp.layer_norm, amp.add_layer_norm, amp.rms_norm
 local group_norm, local_response_norm = amp.group_norm, amp.local_response_norm
 
@@ -42,6 +43,7 @@ LayerNorm.transient = LayerNorm.forward
 
 -- May x and the residual go through the one op? Without broadcasting, and where nothing of the module's call is changed.
 local function joins(self, x, residual)
+  if not as_built('layer_norm', 'add') then return false end
   if self.transient ~= self.forward or Module.raw_key(self, '.hooks') or not istype(ref_t, x) or not istype(ref_t, residual) then return false end
   local a, b = x.ptr_, residual.ptr_
   if a == nil or b == nil or a.device ~= b.device or a.device_index ~= b.device_index or a.ndim ~= b.ndim then return false end

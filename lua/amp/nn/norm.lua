@@ -7,6 +7,7 @@ local raise = require('amp.error').throw
 local core = require 'amp.ffi'
 local ops = require 'amp.ops'
 local release, ref_t = core.C.amp_release, core.ref_t
+local as_built = require('amp.policies').as_built
 local util = require 'amp.util'
 local istype = require('ffi').istype
 
@@ -126,7 +127,7 @@ local function on_device(x) return istype(ref_t, x) and x.ptr_ ~= nil and x.ptr_
 --- @tparam Tensor x N x C x ...
 -- @treturn Tensor of x's shape and dtype
 function BatchNorm:forward(x)
-  if on_device(x) then return by_row(self, x, nil, false) end
+  if on_device(x) and as_built 'batch_norm' then return by_row(self, x, nil, false) end
   return by_batch(self, x, batch_norm)
 end
 BatchNorm.transient = BatchNorm.forward
@@ -134,6 +135,7 @@ BatchNorm.transient = BatchNorm.forward
 -- May x (and the residual) go through the one op?
 local function joins(self, x, residual)
   if not on_device(x) or self.transient ~= self.forward or Module.raw_key(self, '.hooks') then return false end
+  if not as_built('batch_norm', 'relu', 'add') then return false end
   if residual == nil then return true end
   if not istype(ref_t, residual) or residual.ptr_ == nil then return false end
   local a, b = x.ptr_, residual.ptr_
@@ -178,7 +180,7 @@ SyncBatchNorm.dims = setmetatable({}, {__index = function(_, d) return d >= 2 en
 SyncBatchNorm.expected = 'N x C x ...'
 
 function SyncBatchNorm:forward(x)
-  if on_device(x) then return by_row(self, x, nil, false) end
+  if on_device(x) and as_built 'sync_batch_norm' then return by_row(self, x, nil, false) end
   return by_batch(self, x, sync_batch_norm)
 end
 SyncBatchNorm.transient = SyncBatchNorm.forward

@@ -4,6 +4,7 @@ local raise = require('amp.error').throw
 local util = require 'amp.util'
 local core = require 'amp.ffi'
 local ops = require 'amp.ops'
+local as_built = require('amp.policies').as_built
 local release, ref_t = core.C.amp_release, core.ref_t
 local istype = require('ffi').istype
 
@@ -46,6 +47,7 @@ local function chain(list, i, n, mine, ...)
   local y
   if i < n and istype(ref_t, x) and x.ptr_ ~= nil and x.ptr_.device ~= 0 then
     local act = activation(m, list[i + 1])
+    if act and not as_built(m.forward_relu and 'batch_norm' or 'linear', act == 0 and 'relu' or 'gelu') then act = nil end
     if act and m.forward_relu then
       y = m:forward_relu(x)
       i = i + 1

@@ -7,6 +7,7 @@ local core = require 'amp.ffi'
 local call = require 'amp.call'
 local err = require 'amp.error'
 local options = require 'amp.options'
+local origin = require 'amp.optim.origin'
 local util = require 'amp.util'
 local C, ref_t = core.C, core.ref_t
 local istype = ffi.istype
@@ -38,12 +39,16 @@ end
 --- Scale gradients so that their total norm is at most max_norm, without waiting for it.
 -- The factor stays pending on 16-bit gradients; the step applies it.
 -- @param params tensors, as a list
--- @tparam number max_norm
+-- @tparam number|table max_norm or every argument by name, {max_norm, norm_type, error_if_nonfinite}
 -- @tparam ?number|table norm_type p of the norm (2; math.huge: largest), or {norm_type, error_if_nonfinite}
 -- @treturn Tensor total norm before clipping, a float32 scalar
 -- @usage scaler:unscale_(opt); nn.utils.clip_grad_norm_(net:parameters(), 1.0); scaler:step(opt)
 function M.clip_grad_norm_(params, max_norm, norm_type, more)
   local op = 'nn.utils.clip_grad_norm_'
+  if type(max_norm) == 'table' and not istype(ref_t, max_norm) then -- every argument by name
+    local all = options.read(op, max_norm, { 'max_norm', 'norm_type', 'error_if_nonfinite' })
+    max_norm, norm_type, more = all.max_norm, all.norm_type, { error_if_nonfinite = all.error_if_nonfinite }
+  end
   local given = type(norm_type) == 'table' and norm_type or more
   local o = options.read(op, given, { 'norm_type', 'error_if_nonfinite' }, { norm_type = 2, error_if_nonfinite = false })
   if type(norm_type) == 'number' then o.norm_type = norm_type end
@@ -109,7 +114,7 @@ function M.clip_grads_with_norm_(params, max_norm, total_norm)
       local g = list[i].grad
       if g ~= nil and not done[g:id()] then
         done[g:id()] = true
-        g:mul_(factor:to(g.device):to(g.dtype))
+        origin.keep(list[i], g.mul_, factor:to(g.device):to(g.dtype))
       end
     end
   end)
@@ -118,6 +123,7 @@ end
 --- Limit every element of the gradients to [-clip_value, clip_value].
 function M.clip_grad_value_(params, clip_value)
   local op = 'nn.utils.clip_grad_value_'
+  if type(clip_value) == 'table' then clip_value = options.read(op, clip_value, { 'clip_value' }).clip_value end
   if type(clip_value) ~= 'number' or clip_value ~= clip_value or clip_value < 0 then
     err.throw(op, 'clip_value must be a number of at least 0, got %s', util.show(clip_value))
   end
@@ -127,7 +133,7 @@ function M.clip_grad_value_(params, clip_value)
       local g = list[i].grad
       if g ~= nil then
         local held = C.amp_grad_check_hold(list[i])
-        g:clamp_(-clip_value, clip_value)
+        origin.keep(list[i], g.clamp_, -clip_value, clip_value)
         if held ~= 0 then C.amp_grad_check_keep(list[i]) end -- an overflow that was found stays one
       end
     end

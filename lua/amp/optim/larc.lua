@@ -8,6 +8,7 @@
 -- @module amp.optim.larc
 local err = require 'amp.error'
 local options = require 'amp.options'
+local origin = require 'amp.optim.origin'
 local util = require 'amp.util'
 
 local OP = 'optim.LARC'
@@ -55,6 +56,7 @@ function LARC:step(closure)
     self:step()
     return unpack(results, 1, results.n)
   end
+  origin.refuse_scaled_of(OP .. '.step', inner)
   local amp, decays = require 'amp', {}
   for i, g in ipairs(inner.param_groups) do
     decays[i] = g.weight_decay or 0

@@ -9,6 +9,7 @@ local ffi = require 'ffi'
 local core = require 'amp.ffi'
 local err = require 'amp.error'
 local groups = require 'amp.optim.param_groups'
+local origin = require 'amp.optim.origin'
 local search = require 'amp.optim.line_search'
 local util = require 'amp.util'
 local istype, ref_t = ffi.istype, core.ref_t
@@ -27,6 +28,7 @@ local LBFGS = { needs_closure = true }
 
 local function gather(self)
   local amp, flat = require 'amp', {}
+  origin.refuse_scaled_of(class.op .. '.step', self, 'LBFGS stands under no scaler; the closure calls backward of the loss itself')
   for i, p in ipairs(self._params) do
     flat[i] = p.grad ~= nil and p.grad:reshape(-1) or amp.zeros(p:numel(), { dtype = p.dtype, device = p.device })
   end

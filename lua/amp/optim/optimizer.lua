@@ -11,6 +11,7 @@ local call = require 'amp.call'
 local capturing = require 'amp.capturing'
 local err = require 'amp.error'
 local groups = require 'amp.optim.param_groups'
+local origin = require 'amp.optim.origin'
 local util = require 'amp.util'
 local C, S, ref_t = core.C, core.S, core.ref_t
 local istype, band = ffi.istype, require('bit').band
@@ -21,6 +22,7 @@ local hyper_t = ffi.typeof 'amp_hyper[?]'
 local M = {}
 
 local HISTORY = 2 -- amp_tensor.flags
+local STATE = tonumber(C.AMP_E_STATE)
 
 -- -- Parameters ---------------------------------------------------------------------
 
@@ -142,7 +144,11 @@ function Optimizer:step(closure)
   local h, n = hyper(self, op)
   local side = self._side -- of amp.scale_loss: see amp.levels.side
   if side then side:before_step(self) end
-  call.try(op, C.amp_optim_step, S, self._handle, h, n)
+  local rc = C.amp_optim_step(S, self._handle, h, n)
+  if rc < 0 then
+    if rc == STATE then origin.refuse_scaled(op, function() return self:describe() end, self._all, self._count) end
+    call.try(op, C.amp_optim_step, S, self._handle, h, n)
+  elseif S.attention ~= 0 then call.attend() end
   self._calls = self._calls + 1
   if capturing.current then capturing.current[#capturing.current + 1] = self end
   if side then side:after_step() end

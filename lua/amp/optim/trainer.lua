@@ -10,6 +10,7 @@ local core = require 'amp.ffi'
 local err = require 'amp.error'
 local optimizer = require 'amp.optim.optimizer'
 local options = require 'amp.options'
+local origin = require 'amp.optim.origin'
 local util = require 'amp.util'
 local ref_t = core.ref_t
 local istype = ffi.istype
@@ -36,39 +37,59 @@ local function params(self)
 end
 
 -- An optimizer that knows no factor gets its gradients multiplied.
-local function multiply(self, factor)
+local function multiply(self, factor, scaled)
   local amp = require 'amp'
-  if self._scaler and self._scaler:is_enabled() and not self._scaler:is_unscaled(self.optimizer) then self._scaler:unscale_(self.optimizer) end
+  if scaled and not self._scaler:is_unscaled(self.optimizer) then self._scaler:unscale_(self.optimizer) end
   if factor == 1 then return end
   amp.no_grad(amp.autocast, { enabled = false }, function()
     for _, p in ipairs(params(self)) do
-      if p.grad ~= nil then p.grad:mul_(factor) end
+      if p.grad ~= nil then origin.keep(p, p.grad.mul_, factor) end
     end
   end)
 end
 
-local function run(self, fused)
+-- Whether this step's gradients carry the scale: a block of amp.scale_loss was entered since the last step, or
+-- some of them are of a scaled loss anyhow. Without one the step is that of a trainer without a scale.
+local function is_scaled(self)
   local scaler = self._scaler
-  if scaler then
+  if not scaler or not scaler:is_enabled() then return false end
+  if self._entered or scaler:is_unscaled(self.optimizer) then return true end
+  for _, p in ipairs(params(self)) do
+    if origin.of(p) % (2 * origin.SCALED) >= origin.SCALED then return true end
+  end
+  return false
+end
+
+local function run(self, fused, scaled)
+  local scaler = self._scaler
+  if scaled then
     scaler:step(self.optimizer, { allow_empty = true })
     scaler:update()
   else
     self.optimizer:step()
   end
+  self._entered = nil
   if fused then self.optimizer:clear_grad() else self:zero_grad() end
 end
 
 --- Update the parameters with gradients of a batch.
 -- @tparam number batch_size gradients are divided by it
+-- @tparam ?table o {ignore_stale_grad}: checked, without effect, as parameters without a gradient are left alone
 -- @return self
-function Trainer:step(batch_size)
+function Trainer:step(batch_size, o)
+  if type(o) == 'boolean' then o = { ignore_stale_grad = o } end
+  if o ~= nil then
+    options.boolean(OP .. '.step', 'ignore_stale_grad',
+      options.read(OP .. '.step', o, { 'ignore_stale_grad' }, { ignore_stale_grad = true }).ignore_stale_grad)
+  end
   if type(batch_size) ~= 'number' or batch_size ~= batch_size or batch_size <= 0 or batch_size == math.huge then
     err.throw(OP .. '.step', 'takes the batch size, a positive number; got %s', util.show(batch_size))
   end
   local opt, factor = self.optimizer, self._rescale_grad / batch_size
   local fused = optimizer.is(opt)
-  if fused then opt._rescale = factor else multiply(self, factor) end
-  local ok, message = pcall(run, self, fused)
+  local scaled = is_scaled(self)
+  if fused then opt._rescale = factor else multiply(self, factor, scaled) end
+  local ok, message = pcall(run, self, fused, scaled)
   if fused then opt._rescale = nil end
   if not ok then error(message, 0) end
   return self
@@ -98,6 +119,7 @@ end
 
 function Trainer:_attach(scaler)
   self._scaler = scaler
+  scaler._cure = 'call amp.scale_loss(loss, trainer, function(scaled) scaled:backward() end)'
   local waiting = self._waiting
   self._waiting = nil
   if waiting and scaler:is_enabled() then scaler:load_state_dict(waiting) end
@@ -122,6 +144,7 @@ function Trainer:_scale_loss(loss, o, fn)
       'the gradients of %s were unscaled by amp.unscale, and scaled ones would be added to them; step first', self:describe())
   end
   block.check_loss('scale_loss', loss, true)
+  self._entered = true
   return fn(scaler:scale(loss))
 end
 

@@ -12,6 +12,7 @@ local band = require('bit').band
 
 local NAN, POSITIVE = 1, 2
 local OP = 'detect_anomaly'
+local names_of = { 'net', 'overflow' } -- options
 
 local function kinds_of(a)
   local list = {}
@@ -89,7 +90,7 @@ end
 -- and the step (optimizer steps so far + 1); its field `anomaly` has the same as a table {pass,
 -- op, where, parameter, step, kind, overflow, scale}. Infinities that the program asks for (as
 -- an attribute or number, or -Inf masks passed on) are none. Each result is looked at, so this is slow.
--- @tparam ?table options net (module, or modules by name: names of parameters), overflow (true; false: a float16
+-- @tparam ?table options before or right behind fn: net (module, or modules by name: names of parameters), overflow (true; false: a float16
 --   gradient that overflows under the loss scale alone is only warned of)
 -- @tparam function fn
 -- @return fn's results
@@ -98,8 +99,10 @@ return function(given, fn, ...)
   local o = {}
   local args
   if type(given) == 'table' and not (getmetatable(given) or {}).__call then
-    o = options.read(OP, given, { 'net', 'overflow' }, {})
+    o = options.read(OP, given, names_of, {})
     args = util.pack(...)
+  elseif options.meant(given, fn, names_of) then -- PyTorch's place of options
+    o, args, fn = options.read(OP, fn, names_of, {}), util.pack(...), given
   else
     args = select('#', ...) > 0 and util.pack(fn, ...) or { n = fn ~= nil and 1 or 0, fn }
     fn = given

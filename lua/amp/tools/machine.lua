@@ -45,6 +45,20 @@ end
 
 local function row(list, what, state, text, cure) list[#list + 1] = { what = what, state = state, text = text, cure = cure } end
 
+local function flags_of(text) return ' ' .. (text:match 'flags%s*:%s*([^\n]+)' or text:match 'Features%s*:%s*([^\n]+)' or '') .. ' ' end
+
+--- Whether the processor has instructions for products of bfloat16. Without them such products convert at the edges: bfloat16
+-- then saves memory, and the claim of `amp bench` about its speed has no limit.
+-- @tparam ?string text of /proc/cpuinfo
+-- @treturn boolean
+function M.multiplies_bfloat16(text)
+  local flags = flags_of(text or read '/proc/cpuinfo' or '')
+  for _, name in ipairs { 'avx512_bf16', 'amx_bf16', 'bf16' } do
+    if flags:find(' ' .. name .. ' ', 1, true) then return true end
+  end
+  return false
+end
+
 local function processor(list)
   local text = read '/proc/cpuinfo' or ''
   local model = text:match 'model name%s*:%s*([^\n]+)' or text:match 'Model%s*:%s*([^\n]+)' or ffi.arch
@@ -54,17 +68,15 @@ local function processor(list)
   row(list, 'system', 'ok', ('%s, Linux %s'):format(system, (read '/proc/sys/kernel/osrelease' or '?'):match '%S+'))
   row(list, 'processor', 'ok', ('%s, %d core%s%s'):format(model, cores, cores == 1 and '' or 's',
     memory and (', %.1f GiB of memory'):format(memory / 2 ^ 20) or ''))
-  local flags = ' ' .. (text:match 'flags%s*:%s*([^\n]+)' or text:match 'Features%s*:%s*([^\n]+)' or '') .. ' '
-  local found, wanted = {}, nil
+  local flags = flags_of(text)
+  local found = {}
   for name in ([[sse4_2 avx avx2 fma f16c avx_vnni avx512f avx512bw avx512dq avx512vl avx512_vnni avx512_bf16 avx512_fp16 amx_bf16 amx_tile amx_int8
     asimd asimdhp asimddp bf16 sve sve2 i8mm]]):gmatch '%S+' do
     if flags:find(' ' .. name .. ' ', 1, true) then found[#found + 1] = name end
   end
-  if ffi.arch == 'x64' then
-    wanted = M.fast_bfloat16(flags)
-      and 'bfloat16: large matrix products run faster than in float32 (amp bench bf16_mlp measures it), small networks gain nothing'
-      or 'neither avx512_bf16 nor amx_bf16: bfloat16 saves memory here, not time'
-  end
+  local wanted = M.multiplies_bfloat16(text)
+    and 'bfloat16: large matrix products run faster than in float32 (amp bench bf16_mlp measures it), small networks gain nothing'
+    or ('%s: bfloat16 saves memory here, not time'):format(ffi.arch == 'x64' and 'neither avx512_bf16 nor amx_bf16' or 'no bf16')
   row(list, 'instructions', 'ok', (#found > 0 and table.concat(found, ' ') or 'none that matter') .. (wanted and '\n' .. wanted or ''))
 end
 
@@ -74,13 +86,6 @@ local function interpreter(list)
   row(list, 'LuaJIT', gc64 and on and 'ok' or 'missing', ('%s, %s, %s, %s'):format(jit.version, jit.arch, gc64 and 'GC64' or 'without GC64',
     on and 'JIT compiler on' or 'JIT compiler off'), not gc64 and 'Lua data is limited to 1-2 GB; a LuaJIT with GC64 has no limit'
     or not on and 'it runs interpreted: small ops are slower' or nil)
-end
-
---- Whether the processor has instructions for products of bfloat16.
--- @tparam ?string flags its flags, with spaces around each
-function M.fast_bfloat16(flags)
-  flags = flags or ' ' .. ((read '/proc/cpuinfo' or ''):match 'flags%s*:%s*([^\n]+)' or '') .. ' '
-  return flags:find(' avx512_bf16 ', 1, true) ~= nil or flags:find(' amx_bf16 ', 1, true) ~= nil
 end
 
 -- A plug-in of the library

@@ -71,6 +71,9 @@ local function method_of(func)
   end
 end
 
+-- Functions of Lua's own through which values are read.
+local readers = { [print] = 'print', [tostring] = 'tostring', [string.format] = 'format' }
+
 --- The user's line that called amp, and the name it called.
 function M.place()
   local level, called, _ = 3, nil, nil
@@ -90,7 +93,17 @@ function M.place()
     if info.what ~= 'C' and not own(info.source) then
       return info.currentline > 0 and info.short_src .. ':' .. info.currentline or info.short_src, called
     end
-    if info.what ~= 'C' and info.name then called = info.name end
+    local reader = info.what == 'C' and readers[getinfo(level, 'f').func]
+    if reader then called = reader
+    elseif info.what ~= 'C' and info.name == '__index' then -- of a field's name, or of what an element is asked by
+      local _, field = debug.getlocal(level, 2)
+      called = type(field) == 'string' and field or 'indexing'
+    elseif info.what ~= 'C' then
+      local func = getinfo(level, 'f').func
+      local prints = package.loaded['amp.print']
+      if prints and func == prints.tostring then called = 'tostring' -- whatever the caller's name of it is
+      else called = info.name or method_of(func) or called end
+    end
     level = level + 1
   end
 end

@@ -1,0 +1,447 @@
+--- Where gradients come from: a scaler's step takes those of scaled losses, an optimizer's own step
+-- those of others, and a mix of the two is an error that says what to call. Gradients written by hand
+-- count as what the step takes.
+local ffi = require 'ffi'
+local amp = require 'amp'
+local nn = amp.nn
+local INF = math.huge
+
+local function leaf(...) return amp.tensor({ ... }, { requires_grad = true }) end
+local function sgd(...) return amp.optim.SGD({ ... }, { lr = 0.5, name = 'mine' }) end
+local function refused(pattern, f, ...)
+  local ok, e = pcall(f, ...)
+  assert.is_false(ok)
+  assert.matches(pattern, tostring(e))
+end
+
+describe('a scaler\'s step of a loss that was not scaled', function()
+  local NAMES = "parameter 1 %(float32 2%) of optimizer 'mine' is that of a loss that was not scaled: call scaler:scale%(loss%):backward%(%)"
+  it('is an error that names parameter, optimizer and cure, and changes nothing', function()
+    local p = leaf(1, 2)
+    local opt, scaler = sgd(p), amp.GradScaler()
+    p:sum():backward()
+    refused(NAMES, scaler.step, scaler, opt)
+    assert.same({ 1, 2 }, p:tolist())
+    assert.same({ 1, 1 }, p.grad:tolist())
+    refused(NAMES, scaler.unscale_, scaler, opt)
+    refused('parameter 1 %(float32 2%) is that of a loss that was not scaled', scaler.unscale, scaler, { p })
+    opt:clear_grad()
+    scaler:scale(p:sum()):backward()
+    scaler:step(opt):update()
+    assert.same({ 0.5, 1.5 }, p:tolist())
+  end)
+  it('is one also of LARC, of optimizers of the user\'s own and of those that wrap others', function()
+    local p = leaf(1, 2)
+    local stepped = 0
+    local own = { name = 'mine', param_groups = { { params = { p } } }, step = function() stepped = stepped + 1 end }
+    local inner = sgd(p)
+    local wraps = { name = 'mine', param_groups = inner.param_groups, step = function() inner:step() end }
+    local all = { LARC = amp.optim.LARC(inner), own = own, wraps = wraps,
+      fused = { name = 'mine', step_supports_amp_scaling = true, param_groups = own.param_groups, step = own.step } }
+    for name, opt in pairs(all) do
+      p.grad = nil
+      p:sum():backward()
+      refused('not scaled: call scaler:scale', function() amp.GradScaler():step(opt) end)
+      assert.equal(0, stepped, name)
+      assert.same({ 1, 2 }, p:tolist(), name)
+    end
+  end)
+  it('is one after clipping, through hooks, functions, checkpoints, managers and create_graph', function()
+    local Double = amp.Function { forward = function(_, x) return x * 2 end, backward = function(_, g) return g * 2 end }
+    local ways = {
+      clip_norm = function(p) p:sum():backward(); nn.utils.clip_grad_norm_({ p }, 0.1) end,
+      clip_read = function(p) p:sum():backward(); assert(p.grad); nn.utils.clip_grad_norm_({ p }, 0.1) end,
+      clip_value = function(p) p:sum():backward(); nn.utils.clip_grad_value_({ p }, 0.1) end,
+      hook = function(p) local h = p:register_hook(function(g) return g * 2 end); p:sum():backward(); h:remove() end,
+      custom = function(p) Double(p):sum():backward() end,
+      checkpoint = function(p) amp.checkpoint(function(x) return (x * p):sum() end, leaf(1, 1)):backward() end,
+      manager = function(p) local gm = amp.GradManager():attach(p); gm:record(function() gm:backward(p * p) end) end,
+      create_graph = function(p) (p * p):sum():backward(nil, { create_graph = true }) end,
+      autocast = function(p) amp.autocast(function() return p:reshape(1, 2):matmul(amp.ones(2, 1)):sum() end):backward() end,
+      twice = function(p) p:sum():backward(); (p * p):sum():backward() end,
+      zeros_first = function(p) p.grad = amp.zeros(2); p:sum():backward() end,
+      list = function(p) amp.backward { p:sum(), (p * p):sum() } end,
+      rnn = function(p)
+        local cell, h = nn.GRUCell(2, 2), nil
+        for _ = 1, 3 do h = cell(p:reshape(1, 2), h) end
+        h:sum():backward()
+      end,
+    }
+    for name, way in pairs(ways) do
+      local p = leaf(1, 2)
+      way(p)
+      local ok, e = pcall(function() amp.GradScaler():step(sgd(p)) end)
+      assert.is_false(ok, name)
+      assert.matches('not scaled', tostring(e), name)
+    end
+  end)
+  it('is fine where the gradients were written by hand: they count as scaled', function()
+    local ways = {
+      set = function(p) p.grad = amp.full({ 2 }, 8) end,
+      set_over = function(p) p:sum():backward(); p.grad = amp.full({ 2 }, 8) end,
+      copy = function(p) p:sum():backward(); p.grad:copy_(amp.full({ 2 }, 8)) end,
+      mul = function(p) p:sum():backward(); p.grad:mul_(8) end,
+      fill = function(p) p:sum():backward(); p.grad:fill_(8) end,
+      index = function(p) p:sum():backward(); p.grad[{ {} }] = 8 end,
+      pointer = function(p)
+        p:sum():backward()
+        local data = ffi.cast('float *', p.grad:data_ptr())
+        data[0], data[1] = 8, 8
+      end,
+    }
+    for name, way in pairs(ways) do
+      local p, scaler = leaf(1, 2), amp.GradScaler { init_scale = 8 }
+      way(p)
+      scaler:step(sgd(p)):update()
+      assert.same({ 0.5, 1.5 }, p:tolist(), name)
+    end
+  end)
+  it('is fine where the loss was multiplied by the scale itself, as tensor or number, or dy is it', function()
+    local ways = {
+      scale = function(s, l) s:scale(l):backward() end,
+      nested = function(s, l) s:scale({ { l } })[1][1]:backward() end,
+      after = function(s, l) (s:scale(l) / 2 + s:scale(l) / 2):backward() end,
+      tensor = function(s, l) (l * s:scale_tensor()):backward() end,
+      before = function(s, l) (s:scale_tensor() * l):backward() end,
+      number = function(s, l) (l * s.scale_factor):backward() end,
+      made = function(s, l) (l * amp.tensor(s:get_scale())):backward() end,
+      large = function(_, l) ((l * 0.125) * 64):backward() end,
+      dy = function(s, l) l:backward(s:scale_tensor()) end,
+      dy_number = function(s, l) l:backward(amp.tensor(s.scale_factor)) end,
+      list = function(s, l) amp.backward({ l }, { grad_tensors = { s:scale_tensor() } }) end,
+    }
+    for name, way in pairs(ways) do
+      local p, scaler = leaf(1, 2), amp.GradScaler { init_scale = 8 }
+      way(scaler, p:sum())
+      scaler:step(sgd(p)):update()
+      assert.same({ 0.5, 1.5 }, p:tolist(), name)
+    end
+  end)
+  it('means nothing to a scaler that is disabled', function()
+    local p = leaf(1, 2)
+    local opt, scaler = sgd(p), amp.GradScaler { enabled = false }
+    p:sum():backward()
+    scaler:unscale_(opt):unscale { p }
+    scaler:step(opt):update()
+    assert.same({ 0.5, 1.5 }, p:tolist())
+  end)
+end)
+
+describe('a sum of a scaled loss\'s gradient and of one that is not scaled', function()
+  it('is an error at the scaler\'s step, in either order, in one backward or two', function()
+    local ways = {
+      first = function(s, p) p:sum():backward(); s:scale(p:sum()):backward() end,
+      second = function(s, p) s:scale(p:sum()):backward(); p:sum():backward() end,
+      one_loss = function(s, p) (s:scale(p:sum()) + (p * p):sum()):backward() end,
+      roots = function(s, p) amp.backward { s:scale(p:sum()), p:sum() } end,
+      other = function(s, p) amp.GradScaler { enabled = false }:scale(p:sum()):backward(); s:scale(p:sum()):backward() end,
+    }
+    for name, way in pairs(ways) do
+      local p, scaler = leaf(1, 2), amp.GradScaler()
+      way(scaler, p)
+      local ok, e = pcall(scaler.step, scaler, sgd(p))
+      assert.is_false(ok, name)
+      assert.matches('is the sum of a scaled loss\'s and of one that was not scaled: scale each loss', tostring(e), name)
+      assert.same({ 1, 2 }, p:tolist(), name)
+    end
+  end)
+  it('is one at the optimizer\'s own step as well', function()
+    local p, scaler = leaf(1, 2), amp.GradScaler()
+    scaler:scale(p:sum()):backward()
+    p:sum():backward()
+    local opt = sgd(p)
+    refused('is the sum of a scaled loss', opt.step, opt)
+  end)
+  it('may be made of what was unscaled: a penalty added between unscale_ and step', function()
+    local p, scaler = leaf(1, 2), amp.GradScaler()
+    local opt = sgd(p)
+    scaler:scale(p:sum()):backward()
+    scaler:unscale_(opt)
+    p:sum():backward()
+    scaler:step(opt):update()
+    assert.same({ 0, 1 }, p:tolist())
+  end)
+end)
+
+describe('a scaled backward after unscaling', function()
+  it('makes scaler:step an error that says when to unscale; update begins anew', function()
+    local p, scaler = leaf(1, 2), amp.GradScaler()
+    local opt = sgd(p)
+    for _, between in ipairs { function() end, function() nn.utils.clip_grad_norm_({ p }, 1) end, function() p.grad:mul_(0.5) end } do
+      scaler:scale(p:sum()):backward()
+      scaler:unscale_(opt)
+      between()
+      scaler:scale(p:sum()):backward()
+      refused('after it was unscaled: call unscale_%(%) once, after the last backward of a step; to begin anew, update%(%)', scaler.step, scaler, opt)
+      assert.same({ 1, 2 }, p:tolist())
+      scaler:update()
+      opt:clear_grad()
+    end
+    scaler:scale(p:sum()):backward()
+    scaler:unscale_(opt)
+    scaler:step(opt):update()
+    assert.same({ 0.5, 1.5 }, p:tolist())
+  end)
+  it('is found after unscale of a list, and where gradients of the last step were not cleared', function()
+    local p, scaler = leaf(1, 2), amp.GradScaler()
+    local opt = sgd(p)
+    scaler:scale(p:sum()):backward()
+    scaler:unscale { p }
+    scaler:scale(p:sum()):backward()
+    refused('is the sum of a scaled loss', opt.step, opt)
+    refused('was unscaled before, and that of a scaled loss was added to it: clear gradients after each step', scaler.step, scaler, opt)
+    scaler:update()
+    opt:clear_grad()
+    scaler:scale(p:sum()):backward()
+    scaler:step(opt):update()
+    scaler:scale(p:sum()):backward()
+    refused('was unscaled before', scaler.step, scaler, opt)
+  end)
+  it('is fine where gradients became zeros in between', function()
+    for _, clear in ipairs { function(p) p.grad:zero_() end, function(_, o) o:zero_grad { set_to_none = false } end } do
+      local p, scaler = leaf(1, 2), amp.GradScaler()
+      local opt = sgd(p)
+      for _ = 1, 2 do
+        scaler:scale(p:sum()):backward()
+        scaler:step(opt):update()
+        clear(p, opt)
+      end
+      assert.same({ 0, 1 }, p:tolist())
+    end
+  end)
+end)
+
+describe('an optimizer\'s own step', function()
+  it('of gradients that carry a scale is an error that names scaler:step', function()
+    local p, scaler = leaf(1, 2), amp.GradScaler()
+    for name, opt in pairs { SGD = sgd(p), LARC = amp.optim.LARC(sgd(p)), AdamW = amp.optim.AdamW({ p }, { name = 'mine' }) } do
+      p.grad = nil
+      scaler:scale(p:sum()):backward()
+      local ok, e = pcall(opt.step, opt)
+      assert.is_false(ok, name)
+      assert.matches("parameter 1 %(float32 2%) of optimizer 'mine' is that of a scaled loss and was not unscaled: step with scaler:step%(opt%)",
+        tostring(e), name)
+      assert.same({ 1, 2 }, p:tolist(), name)
+    end
+    refused('LBFGS stands under no scaler', function()
+      amp.optim.LBFGS({ p }, {}):step(function()
+        p.grad = nil
+        local loss = (p * p):sum()
+        scaler:scale(loss):backward()
+        return loss
+      end)
+    end)
+  end)
+  it('is fine once they were unscaled, by a scaler or by hand', function()
+    local p = leaf(1, 2)
+    for _, unscale in ipairs { function(s) s:unscale { p } end, function(s) p.grad:div_(s.scale_factor) end,
+      function(s) p.grad = p.grad / s.scale_factor end } do
+      local q, scaler = p:tolist(), amp.GradScaler()
+      scaler:scale(p:sum()):backward()
+      unscale(scaler)
+      sgd(p):step():clear_grad()
+      assert.same({ q[1] - 0.5, q[2] - 0.5 }, p:tolist())
+    end
+  end)
+  it('of the automatic gear with unscale_grad = false is one, and of the usual gear is not', function()
+    local p, scaler, gm = leaf(1, 2), amp.GradScaler(), amp.GradManager()
+    gm:attach(p)
+    local opt = sgd(p)
+    gm:record(function() scaler:backward(gm, p:sum(), { unscale_grad = false }) end)
+    refused('not unscaled', opt.step, opt)
+    opt:clear_grad()
+    gm:record(function() scaler:backward(gm, p:sum()) end)
+    opt:step():clear_grad()
+    assert.same({ 0.5, 1.5 }, p:tolist())
+    gm:record(function() gm:backward(p:sum()) end)
+    refused('not scaled', scaler.unscale, scaler, gm:attached_tensors())
+  end)
+end)
+
+describe('blocks of amp.scale_loss', function()
+  it('name the optimizer whose parameters one reached without being given it', function()
+    local a, b = nn.Linear(2, 1), nn.Linear(2, 1)
+    local oa, ob = sgd(unpack(a:parameters())), amp.optim.SGD(b:parameters(), { lr = 0.5 })
+    amp.initialize({ a, b }, { oa, ob }, { verbosity = 0 })
+    local before = a.weight:tolist()
+    amp.scale_loss(a(amp.ones(1, 2)):sum(), ob, function(s) s:backward() end)
+    refused("optimizer 'mine' is that of a scaled loss and was not unscaled: give this optimizer to amp.scale_loss as well", oa.step, oa)
+    assert.same(before, a.weight:tolist())
+    oa:clear_grad()
+    amp.scale_loss(a(amp.ones(1, 2)):sum(), { oa, ob }, function(s) s:backward() end)
+    oa:step()
+    ob:step()
+    assert.are_not.same(before, a.weight:tolist())
+    amp.deactivate()
+  end)
+  it('let the gradients of others lie that are cleared before their own backward, as GANs do', function()
+    local a, b = nn.Linear(2, 1), nn.Linear(1, 1)
+    local oa, ob = sgd(unpack(a:parameters())), amp.optim.SGD(b:parameters(), { lr = 0.5 })
+    amp.initialize({ a, b }, { oa, ob }, { verbosity = 0 })
+    for _ = 1, 2 do
+      amp.scale_loss(b(a(amp.ones(1, 2))):sum(), oa, function(s) s:backward() end)
+      oa:step():clear_grad()
+      ob:clear_grad()
+      amp.scale_loss(b(a(amp.ones(1, 2)):detach()):sum(), ob, function(s) s:backward() end)
+      ob:step():clear_grad()
+    end
+    amp.deactivate()
+  end)
+  it('whose function differentiates the loss that is not scaled are an error that says which one to take', function()
+    local net = nn.Linear(2, 1)
+    local opt = sgd(unpack(net:parameters()))
+    for _, level in ipairs { 'O1', 'O2' } do
+      local model = nn.Linear(2, 1)
+      local o = sgd(unpack(model:parameters()))
+      amp.initialize(model, o, { verbosity = 0, opt_level = level })
+      local loss = model(amp.ones(1, 2)):sum()
+      refused('not scaled: the function that scale_loss calls gets the scaled loss', amp.scale_loss, loss, o, function() loss:backward() end)
+      o:clear_grad()
+      loss = model(amp.ones(1, 2)):sum()
+      amp.scale_loss(loss, o, function(s) s:backward() end)
+      o:step()
+      amp.deactivate()
+    end
+    local handle = amp.init()
+    local loss = net(amp.ones(1, 2)):sum()
+    refused('not scaled: the function that scale_loss calls', handle.scale_loss, handle, loss, opt, function() loss:backward() end)
+    handle:deactivate()
+  end)
+  it('with delay_unscale accumulate, whatever was unscaled before', function()
+    local net = nn.Linear(2, 1, { bias = false })
+    local p = net.weight
+    local opt = sgd(p)
+    amp.initialize(net, opt, { verbosity = 0 })
+    local before = p:tolist()[1]
+    local function block(delay) amp.scale_loss(p:float():sum(), opt, { delay_unscale = delay }, function(s) s:backward() end) end
+    block(false)
+    block(true)
+    block(false)
+    opt:step()
+    for i = 1, 2 do assert.near(before[i] - 1.5, p:tolist()[1][i], 1e-6) end
+    amp.deactivate()
+  end)
+end)
+
+describe('a trainer with a loss scale', function()
+  local function setup()
+    local p = leaf(1, 2)
+    local trainer = amp.optim.Trainer({ p }, 'sgd', { lr = 0.5, name = 'mine' })
+    amp.init_trainer(trainer)
+    return p, trainer
+  end
+  it('steps at full length where no loss was scaled, and the scale stays', function()
+    local p, trainer = setup()
+    for _ = 1, 3 do
+      p:sum():backward()
+      trainer:step(1)
+    end
+    assert.same({ -0.5, 0.5 }, p:tolist())
+    assert.equal(0, trainer._scaler:get_growth_tracker())
+    amp.scale_loss(p:sum(), trainer, function(s) s:backward() end)
+    trainer:step(1)
+    assert.same({ -1, 0 }, p:tolist())
+    assert.equal(1, trainer._scaler:get_growth_tracker())
+  end)
+  it('refuses a mix, and a block whose function took the plain loss, naming amp.scale_loss', function()
+    local p, trainer = setup()
+    amp.scale_loss(p:sum(), trainer, function(s) s:backward() end)
+    p:sum():backward()
+    refused('amp.scale_loss', trainer.step, trainer, 1)
+    trainer:zero_grad()
+    local loss = p:sum()
+    amp.scale_loss(loss, trainer, function() loss:backward() end)
+    refused('not scaled: call amp.scale_loss', trainer.step, trainer, 1)
+    assert.same({ 1, 2 }, p:tolist())
+  end)
+  it('refuses a scaled backward after amp.unscale, by its own block or by hand', function()
+    local p, trainer = setup()
+    amp.scale_loss(p:sum(), trainer, function(s) s:backward() end)
+    amp.unscale(trainer)
+    refused('step first', amp.scale_loss, p:sum(), trainer, function(s) s:backward() end)
+    p:sum():backward(trainer._scaler:scale_tensor())
+    refused('after it was unscaled', trainer.step, trainer, 1)
+  end)
+end)
+
+it('an overflow is skipped as before, whoever made the gradients', function()
+  local p, scaler = leaf(1, 2), amp.GradScaler { init_scale = 8 }
+  scaler:scale((p * INF):sum()):backward()
+  scaler:step(sgd(p)):update()
+  assert.same({ 1, 2 }, p:tolist())
+  assert.equal(4, scaler.scale_factor)
+end)
+
+describe('origins', function()
+  it('follow gradients that are put off, added in place or made by layers of many steps', function()
+    local x = amp.tensor({ 1, 2 }, { dtype = 'int64' })
+    local nets = {
+      lstm = { nn.LSTM(3, 4), function(net) return (net(amp.ones(5, 2, 3))):sum() end },
+      cell = { nn.GRUCell(2, 2), function(net)
+        local h
+        for _ = 1, 20 do h = net(amp.ones(1, 2), h) end
+        return h:sum()
+      end },
+      tied = { nn.Embedding(5, 3), function(net) return net(x):matmul(net.weight:t()):sum() end },
+      checkpoint = { nn.Linear(2, 2), function(net) return amp.checkpoint(function(v) return net(v):sum() end, amp.ones(1, 2)) end },
+      conv = { nn.Conv2d(1, 2, 3), function(net) return amp.autocast(function() return net(amp.ones(1, 1, 4, 4)):sum() end) end },
+    }
+    for name, it_ in pairs(nets) do
+      local net, loss = it_[1], it_[2]
+      local opt, scaler = amp.optim.SGD(net:parameters(), { lr = 0.1 }), amp.GradScaler()
+      scaler:scale(loss(net)):backward()
+      local ok, e = pcall(opt.step, opt)
+      assert.is_false(ok, name)
+      assert.matches('scaled loss and was not unscaled', tostring(e), name)
+      scaler:step(opt):update()
+      opt:clear_grad()
+      loss(net):backward()
+      ok, e = pcall(scaler.step, scaler, opt)
+      assert.is_false(ok, name)
+      assert.matches('not scaled', tostring(e), name)
+      opt:step()
+    end
+  end)
+  it('let the loops of other systems be: GANs, several optimizers, shared parameters, penalties', function()
+    local G, D = nn.Linear(2, 2), nn.Linear(2, 1)
+    local og, od, scaler = amp.optim.Adam(G:parameters(), { lr = 0.01 }), amp.optim.Adam(D:parameters(), { lr = 0.01 }), amp.GradScaler()
+    for _ = 1, 3 do
+      D:zero_grad()
+      scaler:scale(D(amp.ones(1, 2)):sum()):backward()
+      local fake = G(amp.ones(1, 2))
+      scaler:scale(D(fake:detach()):sum()):backward()
+      scaler:step(od)
+      G:zero_grad()
+      scaler:scale(D(fake):sum()):backward()
+      scaler:step(og)
+      scaler:update()
+    end
+    for _, level in ipairs { 'O1', 'O2', 'O3' } do
+      G, D = nn.Linear(2, 2), nn.Linear(2, 1)
+      og, od = amp.optim.Adam(G:parameters(), { lr = 0.01 }), amp.optim.Adam(D:parameters(), { lr = 0.01 })
+      amp.initialize({ D, G }, { od, og }, { opt_level = level, num_losses = 3, verbosity = 0, loss_scale = 'dynamic' })
+      for _ = 1, 2 do
+        D:zero_grad()
+        amp.scale_loss(D(amp.ones(1, 2)):sum(), od, { loss_id = 1 }, function(s) s:backward() end)
+        local fake = G(amp.ones(1, 2))
+        amp.scale_loss(D(fake:detach()):sum(), od, { loss_id = 2 }, function(s) s:backward() end)
+        od:step()
+        G:zero_grad()
+        amp.scale_loss(D(fake):sum(), og, { loss_id = 3 }, function(s) s:backward() end)
+        og:step()
+      end
+      amp.deactivate()
+    end
+    local p = leaf(2)
+    local a, b = amp.optim.SGD({ p }, { lr = 0.5 }), amp.optim.SGD({ p }, { lr = 0.5 })
+    scaler:scale(p:sum()):backward()
+    scaler:step(a):step(b):update()
+    assert.same({ 1 }, p:tolist())
+    a:clear_grad()
+    local grads = amp.grad(scaler:scale((p * p):sum()), p, { create_graph = true })
+    local penalty = (grads[1] / scaler:scale_tensor()):square():sum()
+    scaler:scale((p * p):sum() + penalty):backward()
+    scaler:step(a):update()
+    assert.same({ 1 - 0.5 * (2 + 8) }, p:tolist())
+  end)
+end)
