@@ -19,13 +19,10 @@ local begin, closures = engine.begin, call.closures
 
 -- -- Grad mode ---------------------------------------------------------------------------------
 
-local mode = region.kind(function(rec)
-  rec.outer = S.grad_mode
-  S.grad_mode = rec.inner
-end, function(rec)
-  rec.inner = S.grad_mode
-  S.grad_mode = rec.outer
-end)
+local here = region.here
+local mode = region.kind(
+  function(rec) rec.outer = S.grad_mode end, function(rec) S.grad_mode = rec.inner end,
+  function(rec) rec.inner = S.grad_mode end, function(rec) S.grad_mode = rec.outer end)
 
 local function need_function(op, fn)
   if type(fn) == 'function' then return end
@@ -50,6 +47,7 @@ end
 function M.set_grad_enabled(on, fn, ...)
   if type(on) ~= 'boolean' then err.throw('set_grad_enabled', 'argument 1 must be true or false, got %s', util.show(on)) end
   if fn == nil then
+    here()
     S.grad_mode = on and 1 or 0
     return
   end
@@ -58,7 +56,10 @@ function M.set_grad_enabled(on, fn, ...)
 end
 
 --- Whether ops are recorded for backward now.
-function M.is_grad_enabled() return S.grad_mode ~= 0 end
+function M.is_grad_enabled()
+  here()
+  return S.grad_mode ~= 0
+end
 
 -- -- Begin ------------------------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@
 local ffi = require 'ffi'
 local core = require 'amp.ffi'
 local err = require 'amp.error'
+local here = require('amp.region').here
 local ops = require 'amp.ops'
 local types = require 'amp.types'
 local util = require 'amp.util'
@@ -80,6 +81,7 @@ local function make(autocast)
     end
     local code = options.cast_inputs and types.dtype(options.cast_inputs, 'custom_fwd')
     return function(ctx, ...)
+      here()
       if not code or S.autocast_on == 0 then
         ctx.autocast_state = autocast.snapshot()
         return fn(ctx, ...)
@@ -115,6 +117,7 @@ local function make(autocast)
   function M.half_function(fn)
     need_function('half_function', fn)
     return function(...)
+      here()
       if S.autocast_on == 0 then return fn(...) end
       return fn(map_all(to_low, ...))
     end
@@ -126,6 +129,7 @@ local function make(autocast)
   function M.float_function(fn)
     need_function('float_function', fn)
     return function(...)
+      here()
       if S.autocast_on == 0 then return fn(...) end
       return autocast.off(fn, map_all(float32, ...))
     end
@@ -135,6 +139,7 @@ local function make(autocast)
   function M.promote_function(fn)
     need_function('promote_function', fn)
     return function(...)
+      here()
       if S.autocast_on == 0 then return fn(...) end
       local widest
       map_all(function(t)

@@ -62,7 +62,7 @@ end
 M.own = own -- whether a chunk of that source is amp's
 
 --- "file.lua:12" of the nearest frame outside amp, nil if this coroutine has none (a
--- region on the way out fills it in then).
+-- region further out fills it in then).
 -- @treturn ?string place
 function M.where()
   local level = 2
@@ -82,16 +82,13 @@ local last_traceback
 -- @treturn ?string traceback
 function M.traceback() return last_traceback end
 
---- Note the trace of an error that left coroutine co, and place it. (For region.lua.)
-function M.note(co, e)
+--- Note the trace of an error that is on its way through a region, whose handler calls this, and place it.
+function M.note(e)
   if getmetatable(e) == mt then
     if e.where == nil then e.where = M.where() end
-    if M.context then
-      for _, line in ipairs(M.context()) do e.context[#e.context + 1] = line end
-    end
     last_traceback = e.traceback
   else
-    last_traceback = debug.traceback(co, type(e) == 'string' and e or nil)
+    last_traceback = debug.traceback(type(e) == 'string' and e or nil, 3)
   end
 end
 

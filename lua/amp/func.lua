@@ -73,6 +73,7 @@ local tie
 -- What was saved of a result, as it was: tied anew to the arguments where derivatives of derivatives are recorded;
 -- what was saved of a cast argument is cast anew there.
 local function again_of(s)
+  region.here()
   if S.grad_mode == 0 then return s.handle end
   local source = s.source
   if source then

@@ -56,20 +56,16 @@ local function close(rec, ...)
   made.n = 0
 end
 
-local function finish(_, rec, ...)
+local function finish(rec, ...)
   close(rec, ...)
   return ...
 end
 
-local kind = region.kind(function(rec)
-  rec.outer = call.made
-  open(rec.inner)
-end, function(rec)
-  rec.inner = call.made or rec.inner
-  open(rec.outer)
-end, function(rec, failed)
-  if failed then close(rec) end
-end, finish)
+local kind = region.kind(
+  function(rec) rec.outer = call.made end, function(rec) open(rec.inner) end, nil, function(rec) open(rec.outer) end,
+  function(rec, failed)
+    if failed then close(rec) end
+  end, finish)
 
 --- Run fn(...) and give back the memory of every tensor handle made inside, except those
 -- in its results (also in returned tables). A handle given back raises when it is used.
@@ -81,10 +77,11 @@ function M.scope(fn, ...)
   return region.run(kind, { inner = { n = 0 } }, fn, ...)
 end
 
-local outside = region.kind(kind.push, kind.pop)
+local outside = region.kind(kind.look, kind.enter, nil, kind.leave)
 
 --- Run fn(...) without the open scope noting what it makes: for state that has to last.
 function M.lasting(fn, ...)
+  region.here()
   if not call.made then return fn(...) end
   return region.run(outside, { inner = nil }, fn, ...)
 end
@@ -93,6 +90,7 @@ end
 -- @tparam Tensor t
 -- @treturn Tensor t
 function M.keep(t)
+  region.here()
   local made = call.made
   if made and istype(ref_t, t) then
     local address = ffi.cast('void *', t)
