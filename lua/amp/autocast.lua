@@ -125,14 +125,14 @@ end
 -- @raise an unknown option; what is no function. A device that is absent or a dtype other than these two is a
 -- warning, and the region runs without autocast
 -- @usage local loss = amp.autocast({dtype = 'bfloat16'}, function() return loss_of(net(x), y) end)
-local function run(_, a, b, ...)
-  if type(a) == 'function' or is_callable(a) then return region.run(kind, record(by_default), a, b, ...) end
+local function run(_, a, ...)
+  if type(a) == 'function' or is_callable(a) then return region.run(kind, record(by_default), a, ...) end
   if type(a) ~= 'table' then
     err.throw('autocast', 'argument 1 must be a function, or options before it, got %s', util.show(a))
   end
   local asked = parse('autocast', a)
-  need_function('autocast', 2, b)
-  return region.run(kind, record(asked), b, ...)
+  need_function('autocast', 2, (...))
+  return region.run(kind, record(asked), ...)
 end
 
 --- A function that runs fn in a region each time it is called.
@@ -270,12 +270,12 @@ end
 
 -- -- Wrappers for functions, in a file of their own ---------------------------------------------------
 
-local here = M
+local whole = M
 return setmetatable(M, {
   __call = run,
   __index = function(_, k)
-    local v = require 'amp.custom'(here)[k]
-    if v ~= nil then rawset(here, k, v) end
+    local v = require 'amp.custom'(whole)[k]
+    if v ~= nil then rawset(whole, k, v) end
     return v
   end,
 })

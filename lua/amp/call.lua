@@ -162,6 +162,12 @@ end
 --- Call f(...), a library function that gives a status; after a lack of memory collect
 -- garbage and try once more; then `check`.
 function M.try(op, f, ...)
+  M.here()
+  return M.attempt(op, f, ...)
+end
+
+--- As `try`, for what sets the state itself.
+function M.attempt(op, f, ...)
   local rc = f(...)
   if rc == MEMORY then
     collectgarbage()
@@ -175,6 +181,7 @@ end
 --- Make a handle with f(S, handle, ...), a library function that gives a status.
 -- @treturn Tensor handle
 function M.make(op, f, ...)
+  M.here()
   local o = core.ref_t()
   local rc = f(S, o, ...)
   if rc == MEMORY then

@@ -119,8 +119,8 @@ local function drive(e, flags, results)
     local token, address = {}, address_of(e)
     engines[address], tokens[address] = e, token
     local rec = { inner_mode = flags % 2, inner_on = 0, inner0 = words.switched(word[0], false),
-      inner1 = words.switched(word[1], false), e = e, token = token }
-    region.run(during, rec, serve, e, flags)
+      inner1 = words.switched(word[1], false), e = e }
+    region.run(during, rec, serve, e, flags, token)
     engines[address] = nil
   end
   local ok, out = true, nil

@@ -28,14 +28,15 @@ local S = core.S
 
 local M = {}
 
-local pcall, xpcall, error, next, note = pcall, xpcall, error, next, err.note
-local originals = coroutine._resume and coroutine._create and coroutine._yield and true or false
-local create, resume = coroutine._create or coroutine.create, coroutine._resume or coroutine.resume
-local yield, status = coroutine._yield or coroutine.yield, coroutine._status or coroutine.status
-local running = coroutine.running
+local pcall, xpcall, error, next, select, note = pcall, xpcall, error, next, select, err.note
+local function original(name) return rawget(coroutine, '_' .. name) end
+local replaced = original 'resume' and original 'create' and original 'yield'
+local create, resume = original 'create' or coroutine.create, original 'resume' or coroutine.resume
+local yield, status = original 'yield' or coroutine.yield, original 'status' or coroutine.status
+local running = original 'running' or coroutine.running
 local yieldable = coroutine.isyieldable or function() return running() ~= nil end
 
-local place = not originals and require 'amp.running'() or nil
+local place = not replaced and require 'amp.running'() or nil
 local apart = place == nil -- regions run in coroutines of their own
 
 local MAIN = {}                                  -- stands for the main thread, which is no coroutine
@@ -256,7 +257,14 @@ local function body(rec, fn, ...)
   open(rec)
   return returned(rec, fn(...))
 end
-M.body = body -- the frame of a region: its second local is what the region runs
+
+-- Without arguments frames are smaller (those of vararg functions lie twice on the stack), and regions nest 2,000 deep.
+local function plain_body(rec, fn)
+  open(rec)
+  return returned(rec, fn())
+end
+
+M.frames = { [body] = true, [plain_body] = true } -- the frame of a region: its second local is what the region runs
 
 local passing -- an error on its way out, noted already
 
@@ -291,7 +299,14 @@ local function final(rec, settled, ok, ...)
   error(e, 0)
 end
 
-local function protected(rec, fn, ...) return final(rec, pcall(guard, rec, fn, ...)) end
+local function plain_guard(rec, fn) return settle(rec, xpcall(plain_body, handler, rec, fn)) end
+
+local function plain(rec, fn) return final(rec, pcall(plain_guard, rec, fn)) end
+
+local function protected(rec, fn, ...)
+  if select('#', ...) == 0 then return plain(rec, fn) end
+  return final(rec, pcall(guard, rec, fn, ...))
+end
 
 -- -- In a coroutine of its own ---------------------------------------------------------------------------
 
@@ -345,7 +360,7 @@ end
 -- -- Interface ----------------------------------------------------------------------------------------------
 
 --- Make a kind of region of functions that get the region's record. enter and leave may be called again after an error
--- in their middle, and do then what is left.
+-- in their middle, and do then what is left. They, look and keep call no op and not `here`.
 -- @tparam function look note in the record the values outside
 -- @tparam function enter write the ones inside, which the record has
 -- @tparam ?function keep note the ones inside, before a pause
@@ -364,6 +379,7 @@ end
 function M.run(kind, rec, fn, ...)
   rec.kind = kind
   if apart and (count == 0 or holders[count] ~= running()) and yieldable() then return separate(rec, fn, ...) end
+  if select('#', ...) == 0 then return plain(rec, fn) end
   return final(rec, pcall(guard, rec, fn, ...))
 end
 

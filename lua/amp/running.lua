@@ -8,9 +8,7 @@ local ffi = require 'ffi'
 
 local WORDS, ROUNDS = 128, 1000 -- the global state and what lies behind it in the same block; switches at most
 
--- The host's replacements of these (see amp.region) would ask its scheduler.
-local create, resume, yield = coroutine._create or coroutine.create, coroutine._resume or coroutine.resume, coroutine._yield or coroutine.yield
-local running = coroutine.running
+local create, resume, yield, running = coroutine.create, coroutine.resume, coroutine.yield, coroutine.running
 
 local function address(co) return ffi.cast('uint64_t', ffi.cast('uintptr_t', tonumber(tostring(co):match '0x(%x+)$', 16))) end
 

@@ -26,7 +26,7 @@ local function new_aside(buffer, n)
   return ffi.gc(k, C.amp_aside_free)
 end
 
-local function put(k, aside) if k then call.try('scale_loss', C.amp_aside_put, S, k, aside) end end
+local function put(k, aside) if k then call.attempt('scale_loss', C.amp_aside_put, S, k, aside) end end
 local function merge(k) if k then call.try('scale_loss', C.amp_aside_merge, S, k) end end
 
 -- Parameters of an optimizer without a master; found anew when it has got more.

@@ -7,7 +7,7 @@ local ffi = require 'ffi'
 local core = require 'amp.ffi'
 local autocast = require 'amp.autocast'
 local err = require 'amp.error'
-local region = require 'amp.region'
+local here = require('amp.region').here
 local rows = require 'amp.rows'
 local types = require 'amp.types'
 local util = require 'amp.util'
@@ -116,7 +116,7 @@ end
 -- -- Start and end ---------------------------------------------------------------------------------
 
 local function outside(op)
-  region.here()
+  here()
   if S.autocast_depth > 0 then
     err.throw_code('state', op, 'it changes autocast for the whole program and was called inside a region, whose end would undo it; call it outside')
   end

@@ -27,9 +27,13 @@ local function upvalues(fn, map, seen, depth)
   end
 end
 
+-- Its tensor, nil where it was freed or is the type itself.
+local function pointer_of(v) return v.ptr_ end
+
 visit = function(v, name, map, seen, depth)
   if istype(ref_t, v) then
-    if v.ptr_ ~= nil and v.requires_grad and v.is_leaf then
+    local ok, p = pcall(pointer_of, v)
+    if ok and p ~= nil and v.requires_grad and v.is_leaf then
       local id = tonumber(v.ptr_.id)
       map[id] = map[id] or { name = name, tensor = v }
     end

@@ -71,6 +71,14 @@ local function method_of(func)
   end
 end
 
+-- Name of the outermost method among the frames inside that of a level, as seen by `place`.
+local function method_below(level)
+  for l = level, 4, -1 do
+    local name = method_of(getinfo(l, 'f').func)
+    if name then return name end
+  end
+end
+
 --- The user's line that called amp, and the name it called.
 function M.place()
   local level, called, _ = 3, nil, nil
@@ -78,16 +86,13 @@ function M.place()
     local info = getinfo(level, 'Slnf')
     if info == nil then
       local f = user_function(listeners[#listeners] and listeners[#listeners].fn)
-      for l = level - 1, 3, -1 do
-        local name = method_of(getinfo(l, 'f').func)
-        if name then return f and line_of(f) or '?', name end
-      end
-      return f and line_of(f) or '?', called
+      return f and line_of(f) or '?', method_below(level) or called
     end
-    if info.func == region.body then -- its function called amp by a tail call, and nothing of it is left but what the region runs
+    if region.frames[info.func] then -- its function called amp by a tail call, and nothing of it is left but what the region runs
+      local _, rec = debug.getlocal(level, 1)
       local _, fn = debug.getlocal(level, 2)
-      local f = user_function(fn)
-      if f then return line_of(f), called end
+      local f = user_function(fn) or rec.listener and user_function(rec.listener.fn)
+      if f then return line_of(f), method_below(level) or called end
     end
     if info.what ~= 'C' and not own(info.source) then
       return info.currentline > 0 and info.short_src .. ':' .. info.currentline or info.short_src, called
