@@ -34,13 +34,13 @@ end
 --- Run fn(...) without recording; gives its results.
 function M.no_grad(fn, ...)
   need_function('no_grad', fn)
-  return region.run(mode, { inner = 0 }, fn, ...)
+  return region.run(mode, { inner = 0, outer = 0 }, fn, ...)
 end
 
 --- Run fn(...) recording, also inside no_grad.
 function M.enable_grad(fn, ...)
   need_function('enable_grad', fn)
-  return region.run(mode, { inner = 1 }, fn, ...)
+  return region.run(mode, { inner = 1, outer = 0 }, fn, ...)
 end
 
 --- Run fn(...) with recording on or off.
@@ -52,7 +52,7 @@ function M.set_grad_enabled(on, fn, ...)
     return
   end
   need_function('set_grad_enabled', fn)
-  return region.run(mode, { inner = on and 1 or 0 }, fn, ...)
+  return region.run(mode, { inner = on and 1 or 0, outer = 0 }, fn, ...)
 end
 
 --- Whether ops are recorded for backward now.

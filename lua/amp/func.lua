@@ -220,7 +220,7 @@ Function.__call = function(self, ...)
     for k = 1, #inside do needs = needs or tracked(inside[k]) end
     ctx.needs_input_grad[i] = needs
   end
-  local results = util.pack(region.run(autograd.mode, { inner = 0 }, self.forward, ctx, ...))
+  local results = util.pack(region.run(autograd.mode, { inner = 0, outer = 0 }, self.forward, ctx, ...))
   if S.grad_mode == 0 or not any then return unpack(results, 1, results.n) end
 
   local given = flatten(results)

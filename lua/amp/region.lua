@@ -16,8 +16,9 @@
 -- which each yield passes: out with the group's records taken out, in with them put back. Where the caller can't yield: pcall.
 --
 -- An error may come between any two instructions (a hook's, Ctrl-C). So every step here can be repeated: a record's `on` is
--- nil (out), 1 (going in or out), 2 (in), written after what it says; a region closes its record inside a second pcall, and
--- once more outside; and closing takes everything above the record out.
+-- 0 (out), 1 (going in or out), 2 (in), written after what it says; a region closes its record inside the pcall, and if it
+-- or its function raised, outside; closing takes everything above the record out; and where an interrupt comes between an
+-- error and that, what the handler left in `unwinding` has the next region do it.
 -- @module amp.region
 local core = require 'amp.ffi'
 local call = require 'amp.call'
@@ -28,7 +29,7 @@ local S = core.S
 
 local M = {}
 
-local pcall, xpcall, error, next, select, note = pcall, xpcall, error, next, select, err.note
+local pcall, xpcall, error, next, select, unpack, rawequal, note = pcall, xpcall, error, next, select, unpack, rawequal, err.note
 local function original(name) return rawget(coroutine, '_' .. name) end
 local replaced = original 'resume' and original 'create' and original 'yield'
 local create, resume = original 'create' or coroutine.create, original 'resume' or coroutine.resume
@@ -46,34 +47,36 @@ local top                                        -- the group of `owner`, where 
 local owner = MAIN
 local armed = false
 
-local halves = ffi.cast('uint32_t *', place or ffi.new 'uint64_t[1]') -- of the running coroutine's address
-if apart then M.anchor = halves end
-local low, high = -1, -1                         -- of owner's; -1: unknown
-if apart then low, high = 0, 0 end
+local anchor = place or ffi.new 'uint64_t[1]'
+local address = ffi.cast('uint32_t *', anchor) -- the lower half of the running coroutine's: no two lie a multiple of 4 GiB apart
+local known = -1                               -- owner's; -1: the state has to be set anew
+if apart then known = 0 end
 
 -- -- Records in and out ---------------------------------------------------------------------------
+-- A slot of a group: {rec, kind, on, group, place}; it stays when its region is over, for the next one at its place.
 
-local function put_in(r)
-  if r.on == 2 then return end
-  local kind = r.kind
-  if r.on == nil then
-    kind.look(r)
-    r.on = 1
+local function put_in(slot)
+  if slot.on == 2 then return end
+  local kind, rec = slot.kind, slot.rec
+  if slot.on == 0 then
+    kind.look(rec)
+    slot.on = 1
   end
-  kind.enter(r)
-  r.on = 2
+  kind.enter(rec)
+  slot.on = 2
 end
 
 local function pause(g)
   for i = g.n, 1, -1 do
-    local r = g[i]
-    if r.on == 2 then
-      if r.kind.keep then r.kind.keep(r) end
-      r.on = 1
+    local slot = g[i]
+    local kind, rec = slot.kind, slot.rec
+    if slot.on == 2 then
+      if kind.keep then kind.keep(rec) end
+      slot.on = 1
     end
-    if r.on then
-      r.kind.leave(r)
-      r.on = nil
+    if slot.on == 1 then
+      kind.leave(rec)
+      slot.on = 0
     end
   end
 end
@@ -122,12 +125,16 @@ local function wanted_of(co)
   return wanted, of, n
 end
 
-local REENTERED = 32 -- amp_state.attention: after the next op the owner is unknown
+local REENTERED = 32 -- amp_state.attention: after the next op nobody is known to own the state
 local band, bor, bnot = bit.band, bit.bor, bit.bnot
 
-local function follow()
-  low = -1
+local function forget()
+  known = -1
   S.owner = 0
+end
+
+local function follow()
+  forget()
   local co = running() or MAIN
   local wanted, of, n = wanted_of(co)
   local same = 0
@@ -146,24 +153,27 @@ local function follow()
   if count > 0 and holders[count] == co then top = active[count] end
   if co == MAIN and count > 0 and not top then S.attention = bor(S.attention, REENTERED) end
   if armed and count == 0 and next(groups) == nil then arm(false) end
-  S.owner = ffi.cast('uint64_t *', halves)[0]
-  low, high = halves[0], halves[1]
+  S.owner = anchor[0]
+  known = address[0]
 end
 
 --- Set the state for the running coroutine. To be called before the state is read or written outside of ops.
 local function here()
-  if halves[0] ~= low or halves[1] ~= high then follow() end
+  if address[0] ~= known then follow() end
 end
 M.here = here
 call.here = here
 
 function call.moved()
   S.attention = band(S.attention, bnot(REENTERED))
-  low = -1
-  S.owner = 0
+  forget()
 end
 
--- The group of the coroutine that runs, as owner of the state.
+-- -- Entering and leaving -------------------------------------------------------------------------------
+
+local main_group = { n = 0 }
+
+-- The group of the coroutine that runs, on top of the active ones.
 local function found(g)
   if apart then
     local co = running() or MAIN
@@ -176,7 +186,7 @@ local function found(g)
     return g
   end
   if not g then
-    g = { n = 0 }
+    g = owner == MAIN and main_group.n == 0 and main_group or { n = 0 }
     active[count + 1], holders[count + 1] = g, owner
     count = count + 1
     top = g
@@ -187,19 +197,28 @@ local function found(g)
   return g
 end
 
-local function open(rec)
-  if halves[0] ~= low or halves[1] ~= high then follow() end
+local function open(kind, rec)
+  if address[0] ~= known then follow() end
   local g = top
-  if g == nil or g.n == 0 then g = found(g) end
-  local n = g.n + 1
-  rec.group, rec.place = g, n
-  g[n] = rec
+  local n = g and g.n or 0
+  if n == 0 and (not g or owner ~= MAIN) then
+    g = found(g)
+    n = g.n
+  end
+  n = n + 1
+  local slot = g[n]
+  if slot then
+    slot.kind, slot.rec, slot.on = kind, rec, 0
+  else
+    slot = { kind = kind, rec = rec, on = 0, group = g, place = n }
+    g[n] = slot
+  end
   g.n = n
-  local kind = rec.kind
   kind.look(rec)
-  rec.on = 1
+  slot.on = 1
   kind.enter(rec)
-  rec.on = 2
+  slot.on = 2
+  return slot
 end
 
 -- A group without records.
@@ -212,63 +231,65 @@ local function retire(g)
   elseif owner ~= MAIN then
     groups[owner] = nil
   elseif count > 1 then -- a callback's end: what runs next on the main thread may be whoever called it
-    low = -1
-    S.owner = 0
+    forget()
   end
 end
 
-local function over(rec, failed)
-  if rec.over then return end
-  rec.over = true
-  local f = rec.kind.over
-  if f then f(rec, failed) end
+local function over(kind, rec, failed)
+  local f = kind.over
+  if f and not rec.done then
+    rec.done = true
+    f(rec, failed)
+  end
 end
 
--- Take a record out, and what an interrupt left above it.
-local function close(rec)
-  local g = rec.group
-  if g == nil then return end
-  if halves[0] ~= low or halves[1] ~= high then follow() end
-  for i = g.n, rec.place, -1 do
-    local r = g[i]
-    if r.on then
-      r.kind.leave(r)
-      r.on = nil
+-- Take out what an interrupt left above a place.
+local function close_above(g, at)
+  for i = g.n, at + 1, -1 do
+    local slot = g[i]
+    if slot.on ~= 0 then
+      slot.kind.leave(slot.rec)
+      slot.on = 0
     end
     g.n = i - 1
-    g[i] = nil
-    if r ~= rec then over(r, true) end
+    if slot.rec then over(slot.kind, slot.rec, true) end
+    slot.rec = nil
   end
-  if g.n == 0 then retire(g) end
-  rec.group = nil
+end
+
+-- Take a record out.
+local function close(slot, rec)
+  if slot.rec ~= rec then return end
+  if address[0] ~= known then follow() end
+  local g, at = slot.group, slot.place
+  if g.n > at then close_above(g, at) end
+  if slot.on ~= 0 then
+    slot.kind.leave(rec)
+    slot.on = 0
+  end
+  g.n = at - 1
+  if at == 1 and (owner ~= MAIN or count > 1 or apart) then retire(g) end
+  slot.rec = nil
 end
 
 -- -- Running -----------------------------------------------------------------------------------------
+-- Results and up to three arguments go by name: the compiler does not do vararg functions that return to a pcall, and
+-- their frames lie twice on the stack.
 
-local function returned(rec, ...)
-  close(rec)
-  local finish = rec.kind.finish
-  if finish then return finish(rec, ...) end
-  if not rec.over then over(rec, false) end
-  return ...
+local passing   -- an error on its way out, noted already
+local unwinding -- the slot whose function raised, until it is closed
+
+-- An error came, and one of an interrupt before its region was closed: close it now.
+local function unwind()
+  local slot = unwinding
+  if slot.rec and slot.group == top then close(slot, slot.rec) end
+  unwinding = nil
 end
-
-local function body(rec, fn, ...)
-  open(rec)
-  return returned(rec, fn(...))
-end
-
--- Without arguments frames are smaller (those of vararg functions lie twice on the stack), and regions nest 2,000 deep.
-local function plain_body(rec, fn)
-  open(rec)
-  return returned(rec, fn())
-end
-
-M.frames = { [body] = true, [plain_body] = true } -- the frame of a region: its second local is what the region runs
-
-local passing -- an error on its way out, noted already
 
 local function handler(e)
+  here()
+  local g = apart and active[count] or top
+  unwinding = g and g[g.n]
   if passing ~= nil and rawequal(passing, e) then
     passing = nil
     return e
@@ -277,35 +298,79 @@ local function handler(e)
   return e
 end
 
-local function settle(rec, ok, ...)
-  if not ok then
-    close(rec)
-    over(rec, true)
-  end
-  return ok, ...
+local function counted(...)
+  local n = select('#', ...)
+  if n <= 3 then return n, ... end
+  return n, { ... }
 end
 
-local function guard(rec, fn, ...) return settle(rec, xpcall(body, handler, rec, fn, ...)) end
-
-local function final(rec, settled, ok, ...)
-  if settled and ok then return ... end
-  local e = ...
-  if not settled then
-    e = ok
-    close(rec)
-    over(rec, true)
+local function finished(kind, rec, n, a, b, c)
+  if kind.finish then
+    if n <= 3 then kind.finish(rec, a, b, c) else kind.finish(rec, unpack(a, 1, n)) end
   end
+  over(kind, rec, false)
+end
+
+local function body(rec, fn, kind, n, a, b, c)
+  if unwinding then unwind() end
+  local slot = open(kind, rec)
+  if n == 1 then n, a, b, c = counted(fn(a))
+  elseif n == 2 then n, a, b, c = counted(fn(a, b))
+  elseif n == 3 then n, a, b, c = counted(fn(a, b, c))
+  else n, a, b, c = counted(fn(unpack(a, 1, n))) end
+  close(slot, rec)
+  if kind.over then finished(kind, rec, n, a, b, c) end
+  return n, a, b, c
+end
+
+local function plain_body(rec, fn, kind)
+  if unwinding then unwind() end
+  local slot = open(kind, rec)
+  local n, a, b, c = counted(fn())
+  close(slot, rec)
+  if kind.over then finished(kind, rec, n, a, b, c) end
+  return n, a, b, c
+end
+
+M.bodies = { [body] = true, [plain_body] = true } -- frames of regions: their first local is the record, the second what is run
+
+local function failed(kind, rec, e)
+  here()
+  local g = apart and active[count] or top
+  for i = g and #g or 0, 1, -1 do
+    if g[i].rec == rec then
+      close(g[i], rec)
+      break
+    end
+  end
+  unwinding = nil
+  over(kind, rec, true)
   passing = e
   error(e, 0)
 end
 
-local function plain_guard(rec, fn) return settle(rec, xpcall(plain_body, handler, rec, fn)) end
+local function result(n, a, b, c)
+  if n == 0 then return
+  elseif n == 2 then return a, b
+  elseif n == 3 then return a, b, c end
+  return unpack(a, 1, n)
+end
 
-local function plain(rec, fn) return final(rec, pcall(plain_guard, rec, fn)) end
+-- Small frames, so that regions nest 2,000 deep.
+local function plain(kind, rec, fn)
+  local ok, n, a, b, c = xpcall(plain_body, handler, rec, fn, kind)
+  if not ok then return failed(kind, rec, n) end
+  if n == 1 then return a end
+  return result(n, a, b, c)
+end
 
-local function protected(rec, fn, ...)
-  if select('#', ...) == 0 then return plain(rec, fn) end
-  return final(rec, pcall(guard, rec, fn, ...))
+local function protected(kind, rec, fn, n, a, b, c)
+  if n == 0 then return plain(kind, rec, fn) end
+  local ok
+  ok, n, a, b, c = xpcall(body, handler, rec, fn, kind, n, a, b, c)
+  if not ok then return failed(kind, rec, n) end
+  if n == 1 then return a end
+  return result(n, a, b, c)
 end
 
 -- -- In a coroutine of its own ---------------------------------------------------------------------------
@@ -343,18 +408,18 @@ end
 
 local function start(co, ...) return after(co, resume(co, ...)) end
 
-local function left(rec, co, ok, ...)
+local function left(kind, rec, co, ok, ...)
   if ok then return ... end
   take_out(co) -- a yield to where nobody can be yielded to, or an interrupt
-  over(rec, true)
+  over(kind, rec, true)
   local e = ...
   passing = e
   error(e, 0)
 end
 
-local function separate(rec, fn, ...)
+local function separate(kind, rec, ...)
   local co = create(protected)
-  return left(rec, co, pcall(start, co, rec, fn, ...))
+  return left(kind, rec, co, pcall(start, co, kind, rec, ...))
 end
 
 -- -- Interface ----------------------------------------------------------------------------------------------
@@ -366,7 +431,7 @@ end
 -- @tparam ?function keep note the ones inside, before a pause
 -- @tparam function leave write those outside back
 -- @tparam ?function over (rec, failed) called once at the end, outside
--- @tparam ?function finish (rec, ...) after fn returned, outside: gives the results, and calls what over does
+-- @tparam ?function finish (rec, ...) called after fn returned with its results, outside, before over
 function M.kind(look, enter, keep, leave, over_, finish)
   return { look = look, enter = enter, keep = keep, leave = leave, over = over_, finish = finish }
 end
@@ -377,10 +442,12 @@ end
 -- @tparam function fn
 -- @return all of fn's results
 function M.run(kind, rec, fn, ...)
-  rec.kind = kind
-  if apart and (count == 0 or holders[count] ~= running()) and yieldable() then return separate(rec, fn, ...) end
-  if select('#', ...) == 0 then return plain(rec, fn) end
-  return final(rec, pcall(guard, rec, fn, ...))
+  local n = select('#', ...)
+  local go = protected
+  if apart and (count == 0 or holders[count] ~= running()) and yieldable() then go = separate
+  elseif n == 0 then return plain(kind, rec, fn) end
+  if n <= 3 then return go(kind, rec, fn, n, ...) end
+  return go(kind, rec, fn, n, { ... })
 end
 
 --- How many regions of the running coroutine are open, for `close_from`.
@@ -394,7 +461,7 @@ end
 function M.close_from(depth)
   here()
   local g = apart and active[count] or top
-  if g and g.n > depth then close(g[depth + 1]) end
+  if g and g.n > depth then close(g[depth + 1], g[depth + 1].rec) end
 end
 
 return M

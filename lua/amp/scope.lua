@@ -56,16 +56,11 @@ local function close(rec, ...)
   made.n = 0
 end
 
-local function finish(rec, ...)
-  close(rec, ...)
-  return ...
-end
-
 local kind = region.kind(
   function(rec) rec.outer = call.made end, function(rec) open(rec.inner) end, nil, function(rec) open(rec.outer) end,
   function(rec, failed)
     if failed then close(rec) end
-  end, finish)
+  end, close)
 
 --- Run fn(...) and give back the memory of every tensor handle made inside, except those
 -- in its results (also in returned tables). A handle given back raises when it is used.

@@ -131,14 +131,12 @@ end
 local function nothing() end
 
 -- An error in `close` ends as one in the block: `release` comes with failed = true.
-local kind = region.kind(nothing, enter, nil, leave, release, function(rec, ...)
+local kind = region.kind(nothing, enter, nil, leave, release, function(rec)
   enter(rec)
   close(rec)
   for i = 1, #rec do rec[i].side.inside = false end
-  rec.over = true
   release(rec)
   if S.autocast_on ~= 0 and S.autocast_depth == 0 then C.amp_autocast_leave(S) end
-  return ...
 end)
 
 -- -- What may be given ---------------------------------------------------------------------------------

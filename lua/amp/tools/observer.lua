@@ -88,7 +88,7 @@ function M.place()
       local f = user_function(listeners[#listeners] and listeners[#listeners].fn)
       return f and line_of(f) or '?', method_below(level) or called
     end
-    if region.frames[info.func] then -- its function called amp by a tail call, and nothing of it is left but what the region runs
+    if region.bodies[info.func] then -- its function called amp by a tail call, and nothing of it is left but what the region runs
       local _, rec = debug.getlocal(level, 1)
       local _, fn = debug.getlocal(level, 2)
       local f = user_function(fn) or rec.listener and user_function(rec.listener.fn)
