@@ -53,7 +53,7 @@ local known = -1                               -- owner's; -1: the state has to 
 if apart then known = 0 end
 
 -- -- Records in and out ---------------------------------------------------------------------------
--- A slot of a group: {rec, kind, on, group, place}; it stays when its region is over, for the next one at its place.
+-- A slot of a group: {rec, kind, fn, on, group, place}; it stays when its region is over, for the next one at its place.
 
 local function put_in(slot)
   if slot.on == 2 then return end
@@ -197,7 +197,7 @@ local function found(g)
   return g
 end
 
-local function open(kind, rec)
+local function open(kind, rec, fn)
   if address[0] ~= known then follow() end
   local g = top
   local n = g and g.n or 0
@@ -208,9 +208,9 @@ local function open(kind, rec)
   n = n + 1
   local slot = g[n]
   if slot then
-    slot.kind, slot.rec, slot.on = kind, rec, 0
+    slot.kind, slot.rec, slot.fn = kind, rec, fn
   else
-    slot = { kind = kind, rec = rec, on = 0, group = g, place = n }
+    slot = { kind = kind, rec = rec, fn = fn, on = 0, group = g, place = n }
     g[n] = slot
   end
   g.n = n
@@ -253,7 +253,7 @@ local function close_above(g, at)
     end
     g.n = i - 1
     if slot.rec then over(slot.kind, slot.rec, true) end
-    slot.rec = nil
+    slot.rec, slot.fn = nil, nil
   end
 end
 
@@ -269,7 +269,7 @@ local function close(slot, rec)
   end
   g.n = at - 1
   if at == 1 and (owner ~= MAIN or count > 1 or apart) then retire(g) end
-  slot.rec = nil
+  slot.rec, slot.fn = nil, nil
 end
 
 -- -- Running -----------------------------------------------------------------------------------------
@@ -313,7 +313,7 @@ end
 
 local function body(rec, fn, kind, n, a, b, c)
   if unwinding then unwind() end
-  local slot = open(kind, rec)
+  local slot = open(kind, rec, fn)
   if n == 1 then n, a, b, c = counted(fn(a))
   elseif n == 2 then n, a, b, c = counted(fn(a, b))
   elseif n == 3 then n, a, b, c = counted(fn(a, b, c))
@@ -325,14 +325,22 @@ end
 
 local function plain_body(rec, fn, kind)
   if unwinding then unwind() end
-  local slot = open(kind, rec)
+  local slot = open(kind, rec, fn)
   local n, a, b, c = counted(fn())
   close(slot, rec)
   if kind.over then finished(kind, rec, n, a, b, c) end
   return n, a, b, c
 end
 
-M.bodies = { [body] = true, [plain_body] = true } -- frames of regions: their first local is the record, the second what is run
+M.bodies = { [body] = true, [plain_body] = true } -- frames of regions: their first local is the record
+
+--- What a region of the running coroutine runs.
+function M.run_by(rec)
+  local g = apart and active[count] or top
+  for i = 1, g and g.n or 0 do
+    if g[i].rec == rec then return g[i].fn end
+  end
+end
 
 local function failed(kind, rec, e)
   here()

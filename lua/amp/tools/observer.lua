@@ -71,6 +71,13 @@ local function method_of(func)
   end
 end
 
+--- Whether the frame of a level, as the caller counts, is the region of a listener.
+function M.is_listening(level, func)
+  if not region.bodies[func] then return false end
+  local _, rec = debug.getlocal(level + 1, 1)
+  return rec.listener ~= nil
+end
+
 -- Name of the outermost method among the frames inside that of a level, as seen by `place`.
 local function method_below(level)
   for l = level, 4, -1 do
@@ -90,8 +97,7 @@ function M.place()
     end
     if region.bodies[info.func] then -- its function called amp by a tail call, and nothing of it is left but what the region runs
       local _, rec = debug.getlocal(level, 1)
-      local _, fn = debug.getlocal(level, 2)
-      local f = user_function(fn) or rec.listener and user_function(rec.listener.fn)
+      local f = user_function(region.run_by(rec)) or rec.listener and user_function(rec.listener.fn)
       if f then return line_of(f), method_below(level) or called end
     end
     if info.what ~= 'C' and not own(info.source) then
