@@ -249,14 +249,13 @@ local hooked = region.kind(nothing, nothing, nil, nothing, function(rec)
   for i = 1, #rec do rec[i]:remove() end
 end)
 
-local function run(self, op, roots, grads, inputs, flags)
-  local handles = {}
+local function hook_and_begin(self, handles, op, roots, grads, inputs, flags)
   for i = 1, #inputs do
     local t = inputs[i]
     local fns = self._callbacks[tonumber(t.ptr_.id)]
     if fns then
       handles[#handles + 1] = t:register_hook(function(g)
-        for k = 1, #fns do
+        for k = 1, handles.done and 0 or #fns do
           local r = fns[k](t, g)
           if r ~= nil then g = r end
         end
@@ -264,8 +263,13 @@ local function run(self, op, roots, grads, inputs, flags)
       end)
     end
   end
-  if #handles == 0 then return autograd.begin(op, roots, grads, inputs, flags) end
-  region.run(hooked, handles, autograd.begin, op, roots, grads, inputs, flags)
+  autograd.begin(op, roots, grads, inputs, flags)
+end
+
+local function run(self, op, roots, grads, inputs, flags)
+  if next(self._callbacks) == nil then return autograd.begin(op, roots, grads, inputs, flags) end
+  local handles = {}
+  region.run(hooked, handles, hook_and_begin, self, handles, op, roots, grads, inputs, flags)
 end
 
 -- Backward after record(fn) returned: plain tensors are tracked once more.

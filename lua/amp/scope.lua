@@ -44,7 +44,8 @@ local function close(rec, ...)
   for i = 1, n do
     local o = made[i]
     made[i] = nil
-    if #kept > 0 and held[tonumber(ffi.cast('intptr_t', ffi.cast('void *', o)))] then
+    if not o then -- an interrupt came here before
+    elseif #kept > 0 and held[tonumber(ffi.cast('intptr_t', ffi.cast('void *', o)))] then
       if outer then
         outer.n = outer.n + 1
         outer[outer.n] = o
