@@ -88,7 +88,7 @@ function M.note(e)
     if e.where == nil then e.where = M.where() end
     last_traceback = e.traceback
   else
-    last_traceback = debug.traceback(type(e) == 'string' and e or nil, 3)
+    last_traceback = debug.traceback(type(e) == 'string' and e or '(an error that is a ' .. type(e) .. ')', 3)
   end
 end
 
