@@ -122,7 +122,8 @@ local function note(o)
 end
 
 M.observe = nil -- what reads the observer's spans (amp.tools.observer)
-M.here, M.moved = function() end, nil -- set the state for the running coroutine, and don't rely on it (amp.region)
+-- Set the state for the running coroutine: to read or write it, for the next op; and after that op (amp.region).
+M.here, M.follow, M.forget = function() end, nil, nil
 
 -- -- What wrappers call ---------------------------------------------------------
 
@@ -145,7 +146,7 @@ local function attend(o1, o2, o3)
     if band(a, PACE) ~= 0 then pace() end
   end
   if band(a, OBSERVE) ~= 0 then M.observe() end
-  if band(a, REENTERED) ~= 0 then M.moved() end
+  if band(a, REENTERED) ~= 0 then M.forget() end
 end
 M.attend = attend
 
@@ -197,7 +198,7 @@ end
 -- if that was done.
 function M.again(rc)
   if rc == MOVED then
-    M.here()
+    M.follow()
     return true
   end
   if rc ~= MEMORY then return false end

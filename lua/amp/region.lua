@@ -133,6 +133,7 @@ local function forget()
   S.owner = 0
 end
 
+-- True where the main thread runs a callback: when that is over, the same thread goes on in another state.
 local function follow()
   forget()
   local co = running() or MAIN
@@ -151,20 +152,26 @@ local function follow()
   put_all_in()
   owner, top = co, nil
   if count > 0 and holders[count] == co then top = active[count] end
-  if co == MAIN and count > 0 and not top then S.attention = bor(S.attention, REENTERED) end
   if armed and count == 0 and next(groups) == nil then arm(false) end
   S.owner = anchor[0]
   known = address[0]
+  return co == MAIN and count > 0 and not top
 end
 
 --- Set the state for the running coroutine. To be called before the state is read or written outside of ops.
 local function here()
-  if address[0] ~= known then follow() end
+  if address[0] ~= known and follow() then forget() end
 end
 M.here = here
 call.here = here
 
-function call.moved()
+--- As `here`, for the next op.
+function call.follow()
+  if follow() then S.attention = bor(S.attention, REENTERED) end
+end
+
+--- The op is done.
+function call.forget()
   S.attention = band(S.attention, bnot(REENTERED))
   forget()
 end
