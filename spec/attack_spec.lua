@@ -260,7 +260,7 @@ describe('backward', function()
     local z = y:sum()
     local co = coroutine.create(function() z:backward() end)
     assert(coroutine.resume(co))
-    assert.equal(1, S.grad_mode)
+    assert.is_true(amp.is_grad_enabled())
     local k = leaf { 5 };
     (k * k):sum():backward()
     eq(k.grad, { 10 })
@@ -382,6 +382,7 @@ describe('live memory', function()
       f()
       local before, n = live(), closures()
       for _ = 1, 10 do f() end
+      amp.is_grad_enabled() -- the state leaves the coroutine that ran last
       collectgarbage()
       local step = leaf { 1 }
       step:register_hook(function() end);

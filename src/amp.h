@@ -81,7 +81,8 @@ enum amp_status {
   AMP_E_UNSUPPORTED = -9, /* right call, no kernel for it here */
   AMP_E_VALUE = -10,      /* a value outside what the op is defined for */
   AMP_E_INTERRUPTED = -11,
-  AMP_E_INTERNAL = -12
+  AMP_E_INTERNAL = -12,
+  AMP_E_MOVED = -13       /* amp_state.running isn't owner: write the state's fields anew, then call again */
 };
 
 enum amp_policy { /* autocast classes, in the order amp_policy_name knows */
@@ -161,6 +162,10 @@ typedef struct amp_state {
   int64_t casts, cached_casts, host_waits, recorded;
   amp_error err;
   struct amp_state_private *priv;
+  /* rw: where *running isn't owner, an op gives AMP_E_MOVED and does nothing; NULL: it doesn't look. Of Lua: the fields
+  ** above are those of coroutine `owner`, and another one runs. */
+  const uint64_t *running;
+  uint64_t owner;
 } amp_state;
 
 typedef struct amp_memory_stats { /* bytes, of one device */
@@ -498,6 +503,8 @@ AMP_API amp_aside *amp_aside_new(amp_state *S, amp_tensor *const *leaf, int n);
 AMP_API void amp_aside_free(amp_aside *k);
 /* Exchanges the leaves' gradients for those held: nothing is read, converted or copied. */
 AMP_API int amp_aside_swap(amp_state *S, amp_aside *k);
+/* The same, unless it was done before: aside is 1 where the gradients of before are to be held, 0 where they lie in the leaves. */
+AMP_API int amp_aside_put(amp_state *S, amp_aside *k, int aside);
 /* How many leaves' gradients it holds. */
 AMP_API int amp_aside_count(const amp_aside *k);
 /* Adds the held gradients to the leaves'; it is empty then. */

@@ -13,7 +13,7 @@
 #include "amp_scale.h"
 #include "amp_tape.h"
 
-struct amp_aside { int n; amp_tensor **leaf; amp_grad *held; };
+struct amp_aside { int n, swapped; amp_tensor **leaf; amp_grad *held; };
 
 amp_aside *amp_aside_new(amp_state *S, amp_tensor *const *leaf, int n)
 {
@@ -62,7 +62,13 @@ int amp_aside_swap(amp_state *S, amp_aside *k)
     ag->grad = k->held[i];
     k->held[i] = g;
   }
+  k->swapped = !k->swapped;
   return 0;
+}
+
+int amp_aside_put(amp_state *S, amp_aside *k, int aside)
+{
+  return k->swapped == (aside != 0) ? 0 : amp_aside_swap(S, k);
 }
 
 int amp_aside_count(const amp_aside *k)

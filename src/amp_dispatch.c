@@ -400,10 +400,14 @@ static int call(int op, amp_ref *const *o, amp_tensor *const *in, int n, const a
   return rc < 0 ? rc : give(o, out, (int)flags);
 }
 
+/* Whether the state's fields are another coroutine's than the one that calls. */
+static inline bool moved(const amp_state *S) { return S->running && *S->running != S->owner; }
+
 int amp_op1(amp_state *S, int op, amp_ref *o1, const amp_ref *a)
 {
   amp_ref *o[3] = { o1, NULL, NULL };
   AMP_ENTER(S);
+  if (amp_unlikely(moved(S))) return AMP_E_MOVED;
   if (amp_unlikely(a == NULL || a->t == NULL)) return released(1);
   return call(op, o, &a->t, 1, NULL);
 }
@@ -412,6 +416,7 @@ int amp_op2(amp_state *S, int op, amp_ref *o1, const amp_ref *a, const amp_ref *
 {
   amp_ref *o[3] = { o1, NULL, NULL };
   AMP_ENTER(S);
+  if (amp_unlikely(moved(S))) return AMP_E_MOVED;
   if (amp_unlikely(a == NULL || a->t == NULL)) return released(1);
   if (amp_unlikely(b == NULL || b->t == NULL)) return released(2);
   amp_tensor *in[2] = { a->t, b->t };
@@ -422,6 +427,7 @@ int amp_op2n(amp_state *S, int op, amp_ref *o1, const amp_ref *a, double number,
 {
   amp_ref *o[3] = { o1, NULL, NULL };
   AMP_ENTER(S);
+  if (amp_unlikely(moved(S))) return AMP_E_MOVED;
   if (amp_unlikely(a == NULL || a->t == NULL)) return released(number_first ? 2 : 1);
   amp_tensor *n = amp__number(number), *in[2] = { a->t, n };
   if (n == NULL) return S->err.code;
@@ -439,6 +445,7 @@ int amp_opx(amp_state *S, int op, amp_ref *o1, amp_ref *o2, amp_ref *o3, const a
   amp_tensor *in[5];
   int n = 0;
   AMP_ENTER(S);
+  if (amp_unlikely(moved(S))) return AMP_E_MOVED;
   for (int i = 0; i < 5; i++) {
     in[i] = NULL;
     if (r[i] == NULL) continue;
@@ -456,6 +463,7 @@ int amp_opl(amp_state *S, int op, amp_ref *o1, amp_ref *o2, amp_ref *o3, amp_ten
 {
   amp_ref *o[3] = { o1, o2, o3 };
   AMP_ENTER(S);
+  if (amp_unlikely(moved(S))) return AMP_E_MOVED;
   int id = op & 0xffff; /* of a list nothing may be missing */
   if (amp_unlikely(id >= AMP_OP_COUNT)) return bad_op(op);
   int most = amp__ops[id].info.flags & AMP_F_LIST ? AMP_MAX_LIST : amp__ops[id].info.nin;

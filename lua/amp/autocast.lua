@@ -22,11 +22,14 @@ local DEFAULT = { [0] = types.dtype_code.bfloat16, [1] = types.dtype_code.float1
 
 -- -- Regions -----------------------------------------------------------------------------------
 
+local here = region.here
 local kind = region.kind(function(rec)
   rec.o0, rec.o1, rec.oon, rec.odepth = word[0], word[1], S.autocast_on, S.autocast_depth
+end, function(rec)
   word[0], word[1], S.autocast_on, S.autocast_depth = rec.i0, rec.i1, rec.ion, rec.idepth
 end, function(rec)
   rec.i0, rec.i1, rec.ion, rec.idepth = word[0], word[1], S.autocast_on, S.autocast_depth
+end, function(rec)
   word[0], word[1], S.autocast_on, S.autocast_depth = rec.o0, rec.o1, rec.oon, rec.odepth
 end, function()
   if S.autocast_depth == 0 then C.amp_autocast_leave(S) end
@@ -93,6 +96,7 @@ local function parse(op, o)
 end
 
 local function record(asked)
+  here()
   local w0, w1 = word[0], word[1]
   local i0, i1 = asked[0] or w0, asked[1] or w1
   if asked.verbose == nil then i0, i1 = words.as_verbose(i0, w0), words.as_verbose(i1, w1) end -- verbosity is inherited
@@ -153,8 +157,8 @@ local function run(self, a, b, ...)
     err.throw('autocast', 'argument 1 must be a function, or options before it, got %s', util.show(a))
   end
   local asked = parse('autocast', a)
-  need_function('autocast', 2, b)
-  return region.run(kind, record(asked), b, ...)
+  need_function('autocast', 2, (...))
+  return region.run(kind, record(asked), ...)
 end
 
 --- A function that runs fn in a region each time it is called.
@@ -179,6 +183,7 @@ end
 
 --- The autocast state as a value, for `with`.
 function M.snapshot()
+  here()
   return { i0 = word[0], i1 = word[1], ion = S.autocast_on, idepth = S.autocast_depth }
 end
 
@@ -190,12 +195,14 @@ end
 --- Set the state outside of regions, for amp.init and amp.initialize.
 function M.set_program(op, given)
   local asked = parse(op, given)
+  here()
   for d = 0, 1 do word[d] = asked[d] or word[d] end
   S.autocast_on = (words.enabled(word[0]) or words.enabled(word[1])) and 1 or 0
 end
 
 --- Back to the state that `snapshot` gave, outside of regions; casts kept since go.
 function M.restore(state)
+  here()
   word[0], word[1], S.autocast_on = state.i0, state.i1, state.ion
   C.amp_autocast_leave(S)
 end
@@ -210,16 +217,21 @@ end
 -- -- Switch and queries -------------------------------------------------------------------------
 
 local function query_device(op, device)
+  here()
   if device == nil then return S.default_device end
   return device_type(op, device)
 end
 
 --- amp.enabled
-function M.is_enabled() return S.autocast_on ~= 0 end
+function M.is_enabled()
+  here()
+  return S.autocast_on ~= 0
+end
 
 --- amp.enabled = b
 function M.set_enabled(on)
   if type(on) ~= 'boolean' then err.throw('enabled', 'must be true or false, got %s', util.show(on)) end
+  here()
   for d = 0, 1 do word[d] = words.switched(word[d], on) end
   S.autocast_on = on and 1 or 0
   if not on and S.autocast_depth == 0 then C.amp_autocast_leave(S) end
@@ -296,12 +308,12 @@ end
 
 -- -- Wrappers for functions, in a file of their own ---------------------------------------------------
 
-local here = M
+local whole = M
 return setmetatable(M, {
   __call = run,
   __index = function(_, k)
-    local v = require 'amp.custom'(here)[k]
-    if v ~= nil then rawset(here, k, v) end
+    local v = require 'amp.custom'(whole)[k]
+    if v ~= nil then rawset(whole, k, v) end
     return v
   end,
 })

@@ -19,13 +19,10 @@ local begin, closures = engine.begin, call.closures
 
 -- -- Grad mode ---------------------------------------------------------------------------------
 
-local mode = region.kind(function(rec)
-  rec.outer = S.grad_mode
-  S.grad_mode = rec.inner
-end, function(rec)
-  rec.inner = S.grad_mode
-  S.grad_mode = rec.outer
-end)
+local here = region.here
+local mode = region.kind(
+  function(rec) rec.outer = S.grad_mode end, function(rec) S.grad_mode = rec.inner end,
+  function(rec) rec.inner = S.grad_mode end, function(rec) S.grad_mode = rec.outer end)
 
 local function need_function(op, fn)
   if type(fn) == 'function' then return end
@@ -37,28 +34,32 @@ end
 --- Run fn(...) without recording; gives its results.
 function M.no_grad(fn, ...)
   need_function('no_grad', fn)
-  return region.run(mode, { inner = 0 }, fn, ...)
+  return region.run(mode, { inner = 0, outer = 0 }, fn, ...)
 end
 
 --- Run fn(...) recording, also inside no_grad.
 function M.enable_grad(fn, ...)
   need_function('enable_grad', fn)
-  return region.run(mode, { inner = 1 }, fn, ...)
+  return region.run(mode, { inner = 1, outer = 0 }, fn, ...)
 end
 
 --- Run fn(...) with recording on or off.
 function M.set_grad_enabled(on, fn, ...)
   if type(on) ~= 'boolean' then err.throw('set_grad_enabled', 'argument 1 must be true or false, got %s', util.show(on)) end
   if fn == nil then
+    here()
     S.grad_mode = on and 1 or 0
     return
   end
   need_function('set_grad_enabled', fn)
-  return region.run(mode, { inner = on and 1 or 0 }, fn, ...)
+  return region.run(mode, { inner = on and 1 or 0, outer = 0 }, fn, ...)
 end
 
 --- Whether ops are recorded for backward now.
-function M.is_grad_enabled() return S.grad_mode ~= 0 end
+function M.is_grad_enabled()
+  here()
+  return S.grad_mode ~= 0
+end
 
 -- -- Begin ------------------------------------------------------------------------------------------
 

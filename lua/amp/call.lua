@@ -15,8 +15,8 @@ local M = {}
 
 M.new = core.ref_t -- an empty handle; `own` it once it holds a tensor
 
-local MEMORY = -6
-local PACE, LOG, DEAD, SCOPE, OBSERVE = 1, 2, 4, 8, 16
+local MEMORY, MOVED = -6, -13
+local PACE, LOG, DEAD, SCOPE, OBSERVE, REENTERED = 1, 2, 4, 8, 16, 32
 local STAY = SCOPE + OBSERVE -- bits that are on as long as somebody wants them
 local MB = 2 ^ 20
 
@@ -122,12 +122,18 @@ local function note(o)
 end
 
 M.observe = nil -- what reads the observer's spans (amp.tools.observer)
+-- Set the state for the running coroutine: to read or write it, for the next op; and after that op (amp.region).
+M.here, M.follow, M.forget = function() end, nil, nil
 
 -- -- What wrappers call ---------------------------------------------------------
 
 --- Lua's turn: do what S.attention asks for. o1.. are the handles just made.
 local function attend(o1, o2, o3)
   local a = S.attention
+  if band(a, SCOPE) ~= 0 then -- another coroutine's, perhaps
+    M.here()
+    a = S.attention
+  end
   if band(a, SCOPE) ~= 0 then
     if o1 ~= nil then note(o1) end
     if o2 ~= nil then note(o2) end
@@ -140,6 +146,7 @@ local function attend(o1, o2, o3)
     if band(a, PACE) ~= 0 then pace() end
   end
   if band(a, OBSERVE) ~= 0 then M.observe() end
+  if band(a, REENTERED) ~= 0 then M.forget() end
 end
 M.attend = attend
 
@@ -156,6 +163,12 @@ end
 --- Call f(...), a library function that gives a status; after a lack of memory collect
 -- garbage and try once more; then `check`.
 function M.try(op, f, ...)
+  M.here()
+  return M.attempt(op, f, ...)
+end
+
+--- As `try`, for what sets the state itself.
+function M.attempt(op, f, ...)
   local rc = f(...)
   if rc == MEMORY then
     collectgarbage()
@@ -169,6 +182,7 @@ end
 --- Make a handle with f(S, handle, ...), a library function that gives a status.
 -- @treturn Tensor handle
 function M.make(op, f, ...)
+  M.here()
   local o = core.ref_t()
   local rc = f(S, o, ...)
   if rc == MEMORY then
@@ -180,8 +194,13 @@ function M.make(op, f, ...)
   return o
 end
 
---- Collect after a failed allocation; true if rc says that it failed.
+--- What may make a failed call work: after a failed allocation collect, in another coroutine set the state for it. True
+-- if that was done.
 function M.again(rc)
+  if rc == MOVED then
+    M.follow()
+    return true
+  end
   if rc ~= MEMORY then return false end
   collectgarbage()
   return true

@@ -28,9 +28,11 @@ end
 -- Recording, in the random state of the forward pass.
 local replay = region.kind(function(rec)
   rec.mode, rec.seed, rec.offset = S.grad_mode, S.seed, S.rng_offset
+end, function(rec)
   S.grad_mode, S.seed, S.rng_offset = rec.inner_mode, rec.inner_seed, rec.inner_offset
 end, function(rec)
   rec.inner_mode, rec.inner_seed, rec.inner_offset = S.grad_mode, S.seed, S.rng_offset
+end, function(rec)
   S.grad_mode, S.seed, S.rng_offset = rec.mode, rec.seed, rec.offset
 end)
 
@@ -114,6 +116,7 @@ local function run_backward(record, g, _, flags)
 end
 
 local function checkpoint(fn, ...)
+  region.here()
   if S.grad_mode == 0 then return fn(...) end
   local args = util.pack(...)
   local record = { fn = fn, backward = run_backward, autocast = autocast.snapshot(), seed = S.seed, offset = S.rng_offset }

@@ -4,6 +4,7 @@
 -- @module amp.create
 local ffi = require 'ffi'
 local core = require 'amp.ffi'
+local call = require 'amp.call'
 local err = require 'amp.error'
 local ops = require 'amp.ops'
 local shapes = require 'amp.shapes'
@@ -183,6 +184,7 @@ function M.manual_seed(n)
   if type(n) ~= 'number' or n % 1 ~= 0 or math.abs(n) > 2 ^ 53 then
     err.throw('manual_seed', 'the seed must be an integer, got %s', util.show(n))
   end
+  call.here()
   S.seed = ffi.cast('uint64_t', ffi.cast('int64_t', n))
   S.rng_offset = 0
 end
@@ -190,6 +192,7 @@ end
 --- Seed and position of the generator, as plain data for a checkpoint.
 -- @treturn table {seed, offset}, numbers
 function M.get_rng_state()
+  call.here()
   return { seed = tonumber(ffi.cast('int64_t', S.seed)), offset = tonumber(S.rng_offset) }
 end
 

@@ -41,15 +41,21 @@ local function new(_, device)
 end
 
 -- The one in use on a GPU, and the one it starts with.
-function Stream._current(index, op) return object(index, call.check(C.amp_stream_use(S, CUDA, index, -1), op)) end
+function Stream._current(index, op)
+  region.here()
+  return object(index, call.check(C.amp_stream_use(S, CUDA, index, -1), op))
+end
 function Stream._default(index) return object(index, 0) end
 
-local kind = region.kind(function(rec)
-  rec.outer = C.amp_stream_use(S, CUDA, rec.index, rec.number)
-  if rec.outer < 0 then err.raise 'cuda.stream' end
-end, function(rec)
-  C.amp_stream_use(S, CUDA, rec.index, rec.outer)
-end)
+local function use(index, number)
+  local before = C.amp_stream_use(S, CUDA, index, number)
+  if before < 0 then err.raise 'cuda.stream' end
+  return before
+end
+
+local kind = region.kind(
+  function(rec) rec.outer = use(rec.index, -1) end, function(rec) use(rec.index, rec.number) end, nil,
+  function(rec) C.amp_stream_use(S, CUDA, rec.index, rec.outer) end)
 
 --- Run fn(...) with what it gives the GPU going to this stream; all as before afterwards, after an error too. Backward
 -- goes to the stream in use where it is called.

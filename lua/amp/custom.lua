@@ -6,6 +6,7 @@ local core = require 'amp.ffi'
 local call = require 'amp.call'
 local err = require 'amp.error'
 local options = require 'amp.options'
+local here = require('amp.region').here
 local types = require 'amp.types'
 local util = require 'amp.util'
 local words = require 'amp.words'
@@ -80,6 +81,7 @@ local function make(autocast)
     local code = o.cast_inputs and types.dtype(o.cast_inputs, 'custom_fwd')
     if o.device ~= nil then require('amp.scaler_options').check_device('custom_fwd', o.device) end -- PyTorch's device_type: the tensors say theirs
     return function(ctx, ...)
+      here()
       if not code or S.autocast_on == 0 then
         ctx.autocast_state = autocast.snapshot()
         return fn(ctx, ...)
@@ -122,6 +124,7 @@ local function make(autocast)
   function wrappers.half_function(fn, who)
     local f = to_low(who)
     return function(...)
+      here()
       if S.autocast_on == 0 then return fn(...) end
       return fn(map_all(f, ...))
     end
@@ -130,6 +133,7 @@ local function make(autocast)
   function wrappers.float_function(fn, who)
     local f = to(types.dtype_code.float32, who)
     return function(...)
+      here()
       if S.autocast_on == 0 then return fn(...) end
       return autocast.off(fn, map_all(f, ...))
     end
@@ -137,6 +141,7 @@ local function make(autocast)
 
   function wrappers.promote_function(fn, who)
     return function(...)
+      here()
       if S.autocast_on == 0 then return fn(...) end
       local widest
       map_all(function(t)

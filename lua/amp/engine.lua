@@ -20,15 +20,6 @@ local COLLECT = 32 -- the engine asks for a collection where memory is short
 
 local closures = call.closures -- id -> function's record or list of hooks
 
--- What Lua functions see during backward: recording only for create_graph, no autocast.
-local during = region.kind(function(rec)
-  rec.grad_mode, rec.autocast_on, rec.outer0, rec.outer1 = S.grad_mode, S.autocast_on, word[0], word[1]
-  S.grad_mode, S.autocast_on, word[0], word[1] = rec.inner_mode, rec.inner_on, rec.inner0, rec.inner1
-end, function(rec)
-  rec.inner_mode, rec.inner_on, rec.inner0, rec.inner1 = S.grad_mode, S.autocast_on, word[0], word[1]
-  S.grad_mode, S.autocast_on, word[0], word[1] = rec.grad_mode, rec.autocast_on, rec.outer0, rec.outer1
-end)
-
 local function argument(e, i)
   local g = call.make('backward', C.amp_backward_arg, e, i)
   if g.ptr_ ~= nil then return g end
@@ -101,8 +92,17 @@ local function end_engine(e)
   C.amp_backward_end(S, e)
 end
 
--- On an error the engine ends before the error goes on.
-local stopped = region.kind(during.push, during.pop, function(rec, failed)
+-- What Lua functions see during backward: recording only for create_graph, no autocast. On an error the engine ends
+-- before the error goes on.
+local during = region.kind(function(rec)
+  rec.grad_mode, rec.autocast_on, rec.outer0, rec.outer1 = S.grad_mode, S.autocast_on, word[0], word[1]
+end, function(rec)
+  S.grad_mode, S.autocast_on, word[0], word[1] = rec.inner_mode, rec.inner_on, rec.inner0, rec.inner1
+end, function(rec)
+  rec.inner_mode, rec.inner_on, rec.inner0, rec.inner1 = S.grad_mode, S.autocast_on, word[0], word[1]
+end, function(rec)
+  S.grad_mode, S.autocast_on, word[0], word[1] = rec.grad_mode, rec.autocast_on, rec.outer0, rec.outer1
+end, function(rec, failed)
   if failed then end_engine(rec.e) end
 end)
 
@@ -119,8 +119,8 @@ local function drive(e, flags, results)
     local token, address = {}, address_of(e)
     engines[address], tokens[address] = e, token
     local rec = { inner_mode = flags % 2, inner_on = 0, inner0 = words.switched(word[0], false),
-      inner1 = words.switched(word[1], false), e = e, token = token }
-    region.run(stopped, rec, serve, e, flags)
+      inner1 = words.switched(word[1], false), e = e }
+    region.run(during, rec, serve, e, flags, token)
     engines[address] = nil
   end
   local ok, out = true, nil
@@ -144,6 +144,7 @@ local pointers = ffi.typeof 'amp_tensor *[?]'
 -- @tparam ?function results
 -- @return what results gives
 function M.begin(op, roots, grads, inputs, flags, results)
+  region.here()
   if next(engines) then sweep() end
   local n = #roots
   local root, grad, input = pointers(n), nil, nil

@@ -62,7 +62,7 @@ end
 M.own = own -- whether a chunk of that source is amp's
 
 --- "file.lua:12" of the nearest frame outside amp, nil if this coroutine has none (a
--- region on the way out fills it in then).
+-- region further out fills it in then).
 -- @treturn ?string place
 function M.where()
   local level = 2
@@ -208,9 +208,9 @@ local last_traceback
 -- @treturn ?string traceback
 function M.traceback() return last_traceback end
 
---- Note the trace of an error that left coroutine co, and place it. (For region.lua.)
+--- Note the trace of an error that is on its way through a region, whose handler calls this, and place it.
 -- Gives the error to go on with: the same one, but a text that had no place yet gets it.
-function M.note(co, e)
+function M.note(e)
   local text = type(e) == 'string' and last and last.text == e
   if text and last.where == nil then
     last.where = M.where()
@@ -220,12 +220,9 @@ function M.note(co, e)
   if text then return e end
   if getmetatable(e) == mt then
     if e.where == nil then e.where = M.where() end
-    if M.context then
-      for _, line in ipairs(M.context()) do e.context[#e.context + 1] = line end
-    end
     last_traceback = e.traceback
   else
-    last_traceback = debug.traceback(co, type(e) == 'string' and e or nil)
+    last_traceback = debug.traceback(type(e) == 'string' and e or '(an error that is a ' .. type(e) .. ')', 3)
   end
   return e
 end

@@ -73,6 +73,7 @@ local tie
 -- What was saved of a result, as it was: tied anew to the arguments where derivatives of derivatives are recorded;
 -- what was saved of a cast argument is cast anew there.
 local function again_of(s)
+  region.here()
   if S.grad_mode == 0 then return s.handle end
   local source = s.source
   if source then
@@ -219,7 +220,7 @@ Function.__call = function(self, ...)
     for k = 1, #inside do needs = needs or tracked(inside[k]) end
     ctx.needs_input_grad[i] = needs
   end
-  local results = util.pack(region.run(autograd.mode, { inner = 0 }, self.forward, ctx, ...))
+  local results = util.pack(region.run(autograd.mode, { inner = 0, outer = 0 }, self.forward, ctx, ...))
   if S.grad_mode == 0 or not any then return unpack(results, 1, results.n) end
 
   local given = flatten(results)

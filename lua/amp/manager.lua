@@ -29,23 +29,31 @@ end
 
 -- -- Tracking plain tensors while something records them ------------------------------------
 
-local tracking = {} -- tensor id -> recordings that need it, for tensors that did not require grad
+-- Both may be done again where an interrupt cut them short.
+local tracking = {} -- tensor id -> set of managers whose recordings need it, for tensors that did not require grad
 
-local function track(id, t)
-  local n = tracking[id]
-  if n == nil then
-    if band(C.amp_tensor_flags(t), TRACKED) ~= 0 then return false end
-    if C.amp_requires_grad(S, t, 1) < 0 then err.raise 'GradManager' end
-    n = 0
+local function track(self, id, t)
+  local by = tracking[id]
+  if by == nil or next(by) == nil then
+    if band(C.amp_tensor_flags(t), TRACKED) ~= 0 then return end
+    by = {}
+    tracking[id] = by
   end
-  tracking[id] = n + 1
-  return true
+  self._tracked[id] = true
+  by[self] = true
+  if C.amp_requires_grad(S, t, 1) < 0 then err.raise 'GradManager' end
 end
 
-local function untrack(id, t)
-  local n = (tracking[id] or 1) - 1
-  tracking[id] = n > 0 and n or nil
-  if n <= 0 and t then C.amp_requires_grad(S, t, 0) end
+local function untrack(self, id, t)
+  local by = tracking[id]
+  if by then
+    by[self] = nil
+    if next(by) == nil then
+      if t then C.amp_requires_grad(S, t, 0) end
+      tracking[id] = nil
+    end
+  end
+  self._tracked[id] = nil
 end
 
 -- f(id, tensor) for every attached tensor that is alive, in order; forgets the others.
@@ -70,24 +78,18 @@ end
 local active, levels = {}, 0 -- managers recording now -> true; recordings so far
 
 local function enter(self)
-  if self._tracked then return end
+  self._tracked = self._tracked or {}
   active[self] = true
-  local mine = {}
-  self._tracked = mine
-  each(self, function(id, t) if track(id, t) then mine[id] = true end end)
+  each(self, function(id, t) if not self._tracked[id] then track(self, id, t) end end)
 end
 
 local function exit(self)
   local mine = self._tracked
   if not mine then return end
-  active[self], self._tracked = nil, nil
-  each(self, function(id, t)
-    if mine[id] then
-      mine[id] = nil
-      untrack(id, t)
-    end
-  end)
-  for id in pairs(mine) do untrack(id) end -- of tensors that are gone
+  active[self] = nil
+  each(self, function(id, t) if mine[id] then untrack(self, id, t) end end)
+  for id in pairs(mine) do untrack(self, id) end -- of tensors that are gone
+  self._tracked = nil
 end
 
 -- The recording is over: 'recorded' may still be differentiated, 'used' and 'released' not.
@@ -97,13 +99,13 @@ local function finish(self, rec, state)
   self._recording, self._state = nil, state
 end
 
-local kind = region.kind(function(rec)
-  rec.outer, S.grad_mode = S.grad_mode, rec.inner
+local kind = region.kind(function(rec) rec.outer = S.grad_mode end, function(rec)
+  S.grad_mode = rec.inner
   for _, gm in ipairs(rec.managers) do
     if gm._recording == rec then enter(gm) end
   end
-end, function(rec)
-  rec.inner, S.grad_mode = S.grad_mode, rec.outer
+end, function(rec) rec.inner = S.grad_mode end, function(rec)
+  S.grad_mode = rec.outer
   for _, gm in ipairs(rec.managers) do
     if gm._recording == rec then exit(gm) end
   end
@@ -113,6 +115,7 @@ end)
 
 local function record(managers, fn, ...)
   if fn ~= nil then autograd.need_function('GradManager.record', fn) end
+  region.here()
   for _, gm in ipairs(managers) do
     if gm._recording then err.throw_code('state', 'GradManager.record', 'this manager is recording already; end that with backward or release first') end
   end
@@ -186,7 +189,7 @@ function Manager:attach(tensors, o)
     if not self._place[id] then
       local n = self._n + 1
       self._n, self._place[id], self._ids[n], self._handles[n] = n, true, id, t
-      if self._tracked and track(id, t) then self._tracked[id] = true end
+      if self._tracked then track(self, id, t) end
     end
     if #fns > 0 then
       local mine = self._callbacks[id] or {}
@@ -241,18 +244,18 @@ local function roots_of(op, y, dy)
   return roots, grads
 end
 
-local hooked = region.kind(function() end, function() end, function(rec)
+local function nothing() end
+local hooked = region.kind(nothing, nothing, nil, nothing, function(rec)
   for i = 1, #rec do rec[i]:remove() end
 end)
 
-local function run(self, op, roots, grads, inputs, flags)
-  local handles = {}
+local function hook_and_begin(self, handles, op, roots, grads, inputs, flags)
   for i = 1, #inputs do
     local t = inputs[i]
     local fns = self._callbacks[tonumber(t.ptr_.id)]
     if fns then
       handles[#handles + 1] = t:register_hook(function(g)
-        for k = 1, #fns do
+        for k = 1, handles.done and 0 or #fns do
           local r = fns[k](t, g)
           if r ~= nil then g = r end
         end
@@ -260,12 +263,17 @@ local function run(self, op, roots, grads, inputs, flags)
       end)
     end
   end
-  if #handles == 0 then return autograd.begin(op, roots, grads, inputs, flags) end
-  region.run(hooked, handles, autograd.begin, op, roots, grads, inputs, flags)
+  autograd.begin(op, roots, grads, inputs, flags)
+end
+
+local function run(self, op, roots, grads, inputs, flags)
+  if next(self._callbacks) == nil then return autograd.begin(op, roots, grads, inputs, flags) end
+  local handles = {}
+  region.run(hooked, handles, hook_and_begin, self, handles, op, roots, grads, inputs, flags)
 end
 
 -- Backward after record(fn) returned: plain tensors are tracked once more.
-local again = region.kind(function(rec) enter(rec.gm) end, function(rec) exit(rec.gm) end)
+local again = region.kind(nothing, function(rec) enter(rec.gm) end, nil, function(rec) exit(rec.gm) end)
 
 -- Gradients that inner managers left lose the history that the outermost backward went through: it holds the tensors,
 -- which hold their gradients, so that none of them would ever be freed.
@@ -284,6 +292,7 @@ end
 -- @return self
 function Manager:backward(y, o)
   local op = 'GradManager.backward'
+  region.here()
   if istype(ref_t, o) or type(o) == 'number' then o = { dy = o } end
   o = options.read(op, o, { 'dy' })
   local state = self._recording and 'recording' or self._state

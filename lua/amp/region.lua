@@ -1,75 +1,453 @@
 --- Run a function with some of the state's fields changed, exactly while it runs.
--- The function runs in a coroutine of its own, so the fields are swapped at every way in and
--- out: return, error (the same object goes on), a yield to the caller's resumer, its resume.
--- A region is a kind with `push(rec)` (save the outer values, set the inner ones) and
--- `pop(rec)` (save the inner values, set the outer ones back); `rec` is the region's record.
--- Idle coroutines are kept: a region costs about a microsecond.
+-- A region calls its function by pcall in the coroutine that entered it: no stack of C's, no coroutine of its own, so it
+-- works wherever Lua runs, recursion ends in Lua's own "stack overflow", and coroutine.running() is who it was.
+--
+-- The state is one for all coroutines, so it has to follow the one that runs. Each coroutine that is in regions has a group,
+-- the list of its records, outermost first; `active` are the groups whose records are in force now, in the order of their
+-- coroutines' chain. Whoever reads the state first compares the running coroutine's address (amp.running) with `owner`,
+-- whom the state was last set for: ops do so in C (amp_state.running) and give AMP_E_MOVED, Lua calls `here`. Where they
+-- differ `follow` takes the records of suspended coroutines out, the innermost first, and puts those of resumed ones in.
+-- Measured (interpreted, compiled): entering and leaving 0.9 and 0.1 microseconds (a coroutine for each region: 1.6 and 1.5,
+-- and 400 bytes of C's stack a level); an op's comparison two instructions; a switch that an op sees about a microsecond.
+--
+-- nginx reuses the threads of requests that it ended while they waited, so there an address proves nothing. A host that
+-- replaces coroutine.* and keeps the originals (_create, _resume, _yield), as it does, and a LuaJIT whose running coroutine
+-- is not found get the other way: the outermost region of a coroutine runs in a coroutine of the original functions, through
+-- which each yield passes: out with the group's records taken out, in with them put back. Where the caller can't yield: pcall.
+--
+-- An error may come between any two instructions (a hook's, Ctrl-C). So every step here can be repeated: a record's `on` is
+-- 0 (out), 1 (going in or out), 2 (in), written after what it says; a region closes its record inside the pcall, and if it
+-- or its function raised, outside; closing takes everything above the record out; and where an interrupt comes between an
+-- error and that, what the handler left in `unwinding` has the next region do it.
 -- @module amp.region
+local core = require 'amp.ffi'
+local call = require 'amp.call'
 local err = require 'amp.error'
+local ffi = require 'ffi'
+local bit = require 'bit'
+local S = core.S
 
 local M = {}
 
-local resume, create, yield = coroutine.resume, coroutine.create, coroutine.yield
-local running, note = coroutine.running, err.note
+local pcall, xpcall, error, next, select, unpack, rawequal, note = pcall, xpcall, error, next, select, unpack, rawequal, err.note
+local function original(name) return rawget(coroutine, '_' .. name) end
+local replaced = original 'resume' and original 'create' and original 'yield'
+local create, resume = original 'create' or coroutine.create, original 'resume' or coroutine.resume
+local yield, status = original 'yield' or coroutine.yield, original 'status' or coroutine.status
+local running = original 'running' or coroutine.running
+local yieldable = coroutine.isyieldable or function() return running() ~= nil end
 
-local DONE = {} -- first result of a coroutine whose function returned
-local idle, count = {}, 0
-local MAX_IDLE = 16
+local place = not replaced and require 'amp.running'() or nil
+local apart = place == nil -- regions run in coroutines of their own
 
--- What every such coroutine executes: functions for ever, one after the other, all by tail
--- calls. Idle, it waits in a frame of its own, which holds nothing of the last function.
-local work
-local function wait() return work(yield()) end
-local function again(...)
-  yield(DONE, ...)
-  return wait()
+local MAIN = {}                                  -- stands for the main thread, which is no coroutine
+local groups = setmetatable({}, { __mode = 'k' }) -- coroutine -> its group, if that has records
+local active, holders, count = {}, {}, 0         -- groups in force, their coroutines
+local top                                        -- the group of `owner`, where there is one
+local owner = MAIN
+local armed = false
+
+local anchor = place or ffi.new 'uint64_t[1]'
+local address = ffi.cast('uint32_t *', anchor) -- the lower half of the running coroutine's: no two lie a multiple of 4 GiB apart
+local known = -1                               -- owner's; -1: the state has to be set anew
+if apart then known = 0 end
+
+-- -- Records in and out ---------------------------------------------------------------------------
+-- A slot of a group: {rec, kind, fn, on, group, place}; it stays when its region is over, for the next one at its place.
+
+local function put_in(slot)
+  if slot.on == 2 then return end
+  local kind, rec = slot.kind, slot.rec
+  if slot.on == 0 then
+    kind.look(rec)
+    slot.on = 1
+  end
+  kind.enter(rec)
+  slot.on = 2
 end
-work = function(fn, ...) return again(fn(...)) end
-M.work = work -- the lowest frame of a region; its first local is what the region runs
+
+local function pause(g)
+  for i = g.n, 1, -1 do
+    local slot = g[i]
+    local kind, rec = slot.kind, slot.rec
+    if slot.on == 2 then
+      if kind.keep then kind.keep(rec) end
+      slot.on = 1
+    end
+    if slot.on == 1 then
+      kind.leave(rec)
+      slot.on = 0
+    end
+  end
+end
+
+local function put_all_in()
+  for i = 1, count do
+    local g = active[i]
+    for k = 1, g.n do put_in(g[k]) end
+  end
+end
+
+local function arm(on)
+  S.running = on and place or nil
+  armed = on
+end
+
+-- -- Following the running coroutine ----------------------------------------------------------------
+
+local function alive(co)
+  if co == MAIN then return true end
+  local s = status(co)
+  return s == 'normal' or s == 'running'
+end
+
+-- The groups that are to be in force while co runs. The main thread can't be resumed: where it runs and its group is not
+-- the last, a callback of a host's runs on it, inside all that the coroutine that waits for the callback is in.
+local function wanted_of(co)
+  local wanted, of, n, seen = {}, {}, 0, {}
+  for i = 1, count do
+    local g, c = active[i], holders[i]
+    if g.n > 0 and (c == MAIN or (c ~= co and alive(c))) then
+      n = n + 1
+      wanted[n], of[n], seen[g] = g, c, true
+    end
+  end
+  for c, g in next, groups do
+    if c ~= co and not seen[g] and alive(c) then
+      n = n + 1
+      wanted[n], of[n] = g, c
+    end
+  end
+  if groups[co] then
+    n = n + 1
+    wanted[n], of[n] = groups[co], co
+  end
+  return wanted, of, n
+end
+
+local REENTERED = 32 -- amp_state.attention: after the next op nobody is known to own the state
+local band, bor, bnot = bit.band, bit.bor, bit.bnot
+
+local function forget()
+  known = -1
+  S.owner = 0
+end
+
+-- True where the main thread runs a callback: when that is over, the same thread goes on in another state.
+local function follow()
+  forget()
+  local co = running() or MAIN
+  local wanted, of, n = wanted_of(co)
+  local same = 0
+  while same < n and same < count and active[same + 1] == wanted[same + 1] do same = same + 1 end
+  for i = count, same + 1, -1 do
+    pause(active[i])
+    count = i - 1
+    active[i], holders[i] = nil, nil
+  end
+  for i = same + 1, n do
+    active[i], holders[i] = wanted[i], of[i]
+    count = i
+  end
+  put_all_in()
+  owner, top = co, nil
+  if count > 0 and holders[count] == co then top = active[count] end
+  if armed and count == 0 and next(groups) == nil then arm(false) end
+  S.owner = anchor[0]
+  known = address[0]
+  return co == MAIN and count > 0 and not top
+end
+
+--- Set the state for the running coroutine. To be called before the state is read or written outside of ops.
+local function here()
+  if address[0] ~= known and follow() then forget() end
+end
+M.here = here
+call.here = here
+
+--- As `here`, for the next op.
+function call.follow()
+  if follow() then S.attention = bor(S.attention, REENTERED) end
+end
+
+--- The op is done.
+function call.forget()
+  S.attention = band(S.attention, bnot(REENTERED))
+  forget()
+end
+
+-- -- Entering and leaving -------------------------------------------------------------------------------
+
+local main_group = { n = 0 }
+
+-- The group of the coroutine that runs, on top of the active ones.
+local function found(g)
+  if apart then
+    local co = running() or MAIN
+    g = active[count]
+    if g == nil or holders[count] ~= co then
+      g = { n = 0 }
+      active[count + 1], holders[count + 1] = g, co
+      count = count + 1
+    end
+    return g
+  end
+  if not g then
+    g = owner == MAIN and main_group.n == 0 and main_group or { n = 0 }
+    active[count + 1], holders[count + 1] = g, owner
+    count = count + 1
+    top = g
+    if owner == MAIN then S.attention = band(S.attention, bnot(REENTERED)) end
+  end
+  if owner ~= MAIN then groups[owner] = g end
+  if not armed then arm(true) end
+  return g
+end
+
+local function open(kind, rec, fn)
+  if address[0] ~= known then follow() end
+  local g = top
+  local n = g and g.n or 0
+  if n == 0 and (not g or owner ~= MAIN) then
+    g = found(g)
+    n = g.n
+  end
+  n = n + 1
+  local slot = g[n]
+  if slot then
+    slot.kind, slot.rec, slot.fn = kind, rec, fn
+  else
+    slot = { kind = kind, rec = rec, fn = fn, on = 0, group = g, place = n }
+    g[n] = slot
+  end
+  g.n = n
+  kind.look(rec)
+  slot.on = 1
+  kind.enter(rec)
+  slot.on = 2
+  return slot
+end
+
+-- A group without records.
+local function retire(g)
+  if apart then
+    if active[count] == g then
+      active[count], holders[count] = nil, nil
+      count = count - 1
+    end
+  elseif owner ~= MAIN then
+    groups[owner] = nil
+  elseif count > 1 then -- a callback's end: what runs next on the main thread may be whoever called it
+    forget()
+  end
+end
+
+local function over(kind, rec, failed)
+  local f = kind.over
+  if f and not rec.done then
+    rec.done = true
+    f(rec, failed)
+  end
+end
+
+-- Take out what an interrupt left above a place.
+local function close_above(g, at)
+  for i = g.n, at + 1, -1 do
+    local slot = g[i]
+    if slot.on ~= 0 then
+      slot.kind.leave(slot.rec)
+      slot.on = 0
+    end
+    g.n = i - 1
+    if slot.rec then over(slot.kind, slot.rec, true) end
+    slot.rec, slot.fn = nil, nil
+  end
+end
+
+-- Take a record out.
+local function close(slot, rec)
+  if slot.rec ~= rec then return end
+  if address[0] ~= known then follow() end
+  local g, at = slot.group, slot.place
+  if g.n > at then close_above(g, at) end
+  if slot.on ~= 0 then
+    slot.kind.leave(rec)
+    slot.on = 0
+  end
+  g.n = at - 1
+  if at == 1 and (owner ~= MAIN or count > 1 or apart) then retire(g) end
+  slot.rec, slot.fn = nil, nil
+end
+
+-- -- Running -----------------------------------------------------------------------------------------
+-- Results and up to three arguments go by name: the compiler does not do vararg functions that return to a pcall, and
+-- their frames lie twice on the stack.
+
+local passing   -- an error on its way out, noted already
+local unwinding -- the slot whose function raised, until it is closed
+
+-- An error came, and one of an interrupt before its region was closed: close it now.
+local function unwind()
+  local slot = unwinding
+  if slot.rec and slot.group == top then close(slot, slot.rec) end
+  unwinding = nil
+end
+
+local function handler(e)
+  here()
+  local g = apart and active[count] or top
+  unwinding = g and g[g.n]
+  if passing ~= nil and rawequal(passing, e) then
+    passing = nil
+    return e
+  end
+  return note(e)
+end
+
+local function counted(...)
+  local n = select('#', ...)
+  if n <= 3 then return n, ... end
+  return n, { ... }
+end
+
+local function finished(kind, rec, n, a, b, c)
+  if kind.finish then
+    if n <= 3 then kind.finish(rec, a, b, c) else kind.finish(rec, unpack(a, 1, n)) end
+  end
+  over(kind, rec, false)
+end
+
+local function body(rec, fn, kind, n, a, b, c)
+  if unwinding then unwind() end
+  local slot = open(kind, rec, fn)
+  if n == 1 then n, a, b, c = counted(fn(a))
+  elseif n == 2 then n, a, b, c = counted(fn(a, b))
+  elseif n == 3 then n, a, b, c = counted(fn(a, b, c))
+  else n, a, b, c = counted(fn(unpack(a, 1, n))) end
+  close(slot, rec)
+  if kind.over then finished(kind, rec, n, a, b, c) end
+  return n, a, b, c
+end
+
+local function plain_body(rec, fn, kind)
+  if unwinding then unwind() end
+  local slot = open(kind, rec, fn)
+  local n, a, b, c = counted(fn())
+  close(slot, rec)
+  if kind.over then finished(kind, rec, n, a, b, c) end
+  return n, a, b, c
+end
+
+M.bodies = { [body] = true, [plain_body] = true } -- frames of regions: their first local is the record
+
+--- What a region of the running coroutine runs.
+function M.run_by(rec)
+  local g = apart and active[count] or top
+  for i = 1, g and g.n or 0 do
+    if g[i].rec == rec then return g[i].fn end
+  end
+end
+
+local function failed(kind, rec, e)
+  here()
+  local g = apart and active[count] or top
+  for i = g and #g or 0, 1, -1 do
+    if g[i].rec == rec then
+      close(g[i], rec)
+      break
+    end
+  end
+  unwinding = nil
+  over(kind, rec, true)
+  passing = e
+  error(e, 0)
+end
+
+local function result(n, a, b, c)
+  if n == 0 then return
+  elseif n == 2 then return a, b
+  elseif n == 3 then return a, b, c end
+  return unpack(a, 1, n)
+end
+
+-- Small frames, so that regions nest 2,000 deep.
+local function plain(kind, rec, fn)
+  local ok, n, a, b, c = xpcall(plain_body, handler, rec, fn, kind)
+  if not ok then return failed(kind, rec, n) end
+  if n == 1 then return a end
+  return result(n, a, b, c)
+end
+
+local function protected(kind, rec, fn, n, a, b, c)
+  if n == 0 then return plain(kind, rec, fn) end
+  local ok
+  ok, n, a, b, c = xpcall(body, handler, rec, fn, kind, n, a, b, c)
+  if not ok then return failed(kind, rec, n) end
+  if n == 1 then return a end
+  return result(n, a, b, c)
+end
+
+-- -- In a coroutine of its own ---------------------------------------------------------------------------
 
 local after
 
--- Back from the caller of the region after a yield to it: inside again.
-local function inside(kind, rec, co, ...)
-  kind.push(rec)
-  return after(kind, rec, co, resume(co, ...))
+local function inside(g, co, ...)
+  active[count + 1], holders[count + 1] = g, co
+  count = count + 1
+  put_all_in()
+  return after(co, resume(co, ...))
 end
 
-local function finish(kind, rec, ...)
-  if kind.leave then kind.leave(rec) end
-  return ...
-end
-
-after = function(kind, rec, co, ok, tag, ...)
-  kind.pop(rec)
-  if ok then
-    if tag == DONE then
-      if count < MAX_IDLE then
-        resume(co)
-        count = count + 1
-        idle[count] = co
-      end
-      if kind.leave then return kind.finish(kind, rec, ...) end
-      return ...
-    end
-    if running() == nil then
-      if kind.leave then kind.leave(rec, true) end
-      error('attempt to yield across a region of amp from outside a coroutine', 0)
-    end
-    return inside(kind, rec, co, yield(tag, ...))
+-- Take the group of a coroutine out. It is the last, but for what an interrupt left.
+local function take_out(co)
+  local at = count
+  while at > 0 and holders[at] ~= co do at = at - 1 end
+  if at == 0 then return nil end
+  local g = active[at]
+  for i = count, at, -1 do
+    pause(active[i])
+    count = i - 1
+    active[i], holders[i] = nil, nil
   end
-  tag = note(co, tag)
-  if kind.leave then kind.leave(rec, true) end
-  error(tag, 0)
+  return g
 end
 
---- Make a kind of region.
--- @tparam function push
--- @tparam function pop
--- @tparam ?function leave (rec, failed) called once at the end, outside
--- @tparam ?function finish (kind, rec, ...) gives the results; default calls leave
-function M.kind(push, pop, leave, finish_)
-  return { push = push, pop = pop, leave = leave, finish = finish_ or finish }
+after = function(co, ok, ...)
+  if status(co) ~= 'suspended' then
+    if ok then return ... end
+    error((...), 0)
+  end
+  return inside(take_out(co), co, yield(...))
+end
+
+local function start(co, ...) return after(co, resume(co, ...)) end
+
+local function left(kind, rec, co, ok, ...)
+  if ok then return ... end
+  take_out(co) -- a yield to where nobody can be yielded to, or an interrupt
+  over(kind, rec, true)
+  local e = ...
+  passing = e
+  error(e, 0)
+end
+
+local function separate(kind, rec, ...)
+  local co = create(protected)
+  return left(kind, rec, co, pcall(start, co, kind, rec, ...))
+end
+
+-- -- Interface ----------------------------------------------------------------------------------------------
+
+--- Make a kind of region of functions that get the region's record. enter and leave may be called again after an error
+-- in their middle, and do then what is left. They, look and keep call no op and not `here`.
+-- @tparam function look note in the record the values outside
+-- @tparam function enter write the ones inside, which the record has
+-- @tparam ?function keep note the ones inside, before a pause
+-- @tparam function leave write those outside back
+-- @tparam ?function over (rec, failed) called once at the end, outside
+-- @tparam ?function finish (rec, ...) called after fn returned with its results, outside, before over
+function M.kind(look, enter, keep, leave, over_, finish)
+  return { look = look, enter = enter, keep = keep, leave = leave, over = over_, finish = finish }
 end
 
 --- Run fn(...) in a region.
@@ -78,16 +456,26 @@ end
 -- @tparam function fn
 -- @return all of fn's results
 function M.run(kind, rec, fn, ...)
-  local co
-  if count > 0 then
-    co = idle[count]
-    idle[count] = nil
-    count = count - 1
-  else
-    co = create(work)
-  end
-  kind.push(rec)
-  return after(kind, rec, co, resume(co, fn, ...))
+  local n = select('#', ...)
+  local go = protected
+  if apart and (count == 0 or holders[count] ~= running()) and yieldable() then go = separate
+  elseif n == 0 then return plain(kind, rec, fn) end
+  if n <= 3 then return go(kind, rec, fn, n, ...) end
+  return go(kind, rec, fn, n, { ... })
+end
+
+--- How many regions of the running coroutine are open, for `close_from`.
+function M.depth()
+  here()
+  local g = apart and active[count] or top
+  return g and g.n or 0
+end
+
+--- Close the regions of the running coroutine above a depth, which an interrupt left open.
+function M.close_from(depth)
+  here()
+  local g = apart and active[count] or top
+  if g and g.n > depth then close(g[depth + 1], g[depth + 1].rec) end
 end
 
 return M

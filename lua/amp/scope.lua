@@ -44,7 +44,8 @@ local function close(rec, ...)
   for i = 1, n do
     local o = made[i]
     made[i] = nil
-    if #kept > 0 and held[tonumber(ffi.cast('intptr_t', ffi.cast('void *', o)))] then
+    if not o then -- an interrupt came here before
+    elseif #kept > 0 and held[tonumber(ffi.cast('intptr_t', ffi.cast('void *', o)))] then
       if outer then
         outer.n = outer.n + 1
         outer[outer.n] = o
@@ -56,20 +57,11 @@ local function close(rec, ...)
   made.n = 0
 end
 
-local function finish(_, rec, ...)
-  close(rec, ...)
-  return ...
-end
-
-local kind = region.kind(function(rec)
-  rec.outer = call.made
-  open(rec.inner)
-end, function(rec)
-  rec.inner = call.made or rec.inner
-  open(rec.outer)
-end, function(rec, failed)
-  if failed then close(rec) end
-end, finish)
+local kind = region.kind(
+  function(rec) rec.outer = call.made end, function(rec) open(rec.inner) end, nil, function(rec) open(rec.outer) end,
+  function(rec, failed)
+    if failed then close(rec) end
+  end, close)
 
 --- Run fn(...) and give back the memory of every tensor handle made inside, except those
 -- in its results (also in returned tables). A handle given back raises when it is used.
@@ -81,10 +73,11 @@ function M.scope(fn, ...)
   return region.run(kind, { inner = { n = 0 } }, fn, ...)
 end
 
-local outside = region.kind(kind.push, kind.pop)
+local outside = region.kind(kind.look, kind.enter, nil, kind.leave)
 
 --- Run fn(...) without the open scope noting what it makes: for state that has to last.
 function M.lasting(fn, ...)
+  region.here()
   if not call.made then return fn(...) end
   return region.run(outside, { inner = nil }, fn, ...)
 end
@@ -93,6 +86,7 @@ end
 -- @tparam Tensor t
 -- @treturn Tensor t
 function M.keep(t)
+  region.here()
   local made = call.made
   if made and istype(ref_t, t) then
     local address = ffi.cast('void *', t)

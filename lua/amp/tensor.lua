@@ -202,6 +202,7 @@ end
 --- Whether gradients flow to it; may be set on leaves.
 function properties.requires_grad(t)
   alive(t, 'requires_grad')
+  call.here()
   return band(C.amp_tensor_flags(t), 3) ~= 0
 end
 --- Whether it was made by the user, not by a recorded op.
@@ -215,6 +216,7 @@ function properties.is_cuda(t) return alive(t, 'is_cuda').device == 1 end
 --- The gradient that backward left, nil if there is none; may be set.
 function properties.grad(t)
   alive(t, 'grad')
+  call.here()
   if C.amp_grad_defined(t) == 0 then return nil end
   local g = call.make('grad', C.amp_grad_get, t)
   if g.ptr_ == nil then return nil end
@@ -254,12 +256,14 @@ end
 
 function setters.requires_grad(t, on)
   alive(t, 'requires_grad')
+  call.here()
   if type(on) ~= 'boolean' then err.throw('requires_grad', 'must be true or false, got %s', util.show(on)) end
   call.check(C.amp_requires_grad(S, t, on and 1 or 0), 'requires_grad')
 end
 
 function setters.grad(t, g)
   alive(t, 'grad')
+  call.here()
   if type(g) == 'nil' then
     call.check(C.amp_grad_set(S, t, nil), 'grad')
   elseif istype(ref_t, g) then

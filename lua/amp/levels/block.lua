@@ -26,7 +26,7 @@ local function new_aside(buffer, n)
   return ffi.gc(k, C.amp_aside_free)
 end
 
-local function swap(k) if k then call.try('scale_loss', C.amp_aside_swap, S, k) end end
+local function put(k, aside) if k then call.attempt('scale_loss', C.amp_aside_put, S, k, aside) end end
 local function merge(k) if k then call.try('scale_loss', C.amp_aside_merge, S, k) end end
 
 -- Parameters of an optimizer without a master; found anew when it has got more.
@@ -50,23 +50,25 @@ local function open_part(opt)
     model = new_aside(s.models, n) }
 end
 
-local kind = region.kind(function(rec)
+local function enter(rec)
   for i = 1, #rec do
     local part = rec[i]
-    part.side.inside = part.side.inside + 1
-    swap(part.plain)
-    swap(part.master)
-    swap(part.model)
+    part.side.inside = true
+    put(part.plain, 1)
+    put(part.master, 1)
+    put(part.model, 1)
   end
-end, function(rec) -- in reverse: a parameter may belong to two optimizers
+end
+
+local function leave(rec) -- in reverse: a parameter may belong to two optimizers
   for i = #rec, 1, -1 do
     local part = rec[i]
-    part.side.inside = part.side.inside - 1
-    swap(part.model)
-    swap(part.master)
-    swap(part.plain)
+    part.side.inside = false
+    put(part.model, 0)
+    put(part.master, 0)
+    put(part.plain, 0)
   end
-end)
+end
 
 -- -- The end ---------------------------------------------------------------------------------------
 
@@ -76,7 +78,7 @@ local function delay(rec, part)
   if s.scaled then
     merge(part.model)
   elseif part.plain and C.amp_aside_count(part.plain) > 0 then
-    swap(part.plain)
+    put(part.plain, 0)
     local amp = require 'amp'
     amp.no_grad(amp.autocast.off, function()
       for _, p in ipairs(part.params) do
@@ -86,7 +88,7 @@ local function delay(rec, part)
         end
       end
     end)
-    swap(part.plain)
+    put(part.plain, 1)
   end
   merge(part.plain)
   merge(part.master)
@@ -118,27 +120,27 @@ local function close(rec)
 end
 
 -- Give back what is laid aside still: after an error what the block left, else nothing anybody needs.
-local function release(rec)
+local function release(rec, failed)
+  if failed then leave(rec) end
   for i = 1, #rec do
     for _, name in ipairs { 'plain', 'master', 'model' } do
       local k = rec[i][name]
-      if k then C.amp_aside_free(ffi.gc(k, nil)) end
       rec[i][name] = nil
+      if k then C.amp_aside_free(ffi.gc(k, nil)) end
     end
   end
 end
 
-kind.leave = release
-kind.finish = function(k, rec, ...)
-  k.push(rec)
-  local ok, message = pcall(close, rec)
-  if not ok then k.pop(rec) end
+local function nothing() end
+
+-- An error in `close` ends as one in the block: `release` comes with failed = true.
+local kind = region.kind(nothing, enter, nil, leave, release, function(rec)
+  enter(rec)
+  close(rec)
+  for i = 1, #rec do rec[i].side.inside = false end
   release(rec)
-  if not ok then error(message, 0) end
-  for i = 1, #rec do rec[i].side.inside = rec[i].side.inside - 1 end
   if S.autocast_on ~= 0 and S.autocast_depth == 0 then C.amp_autocast_leave(S) end
-  return ...
-end
+end)
 
 -- -- What may be given ---------------------------------------------------------------------------------
 
@@ -189,10 +191,11 @@ end
 -- @tparam function fn
 -- @return fn's results
 function M.run(op, scaler, loss, opts, delayed, fn)
+  region.here()
   local rec = { scaler = scaler, delay = delayed }
   for i = 1, #opts do
     local s = side.of(opts[i])
-    if s.inside > 0 then
+    if s.inside then
       err.throw_code('state', op, 'it is called inside another block of optimizer %s; blocks of one optimizer follow one another', side.describe(opts[i]))
     end
     if s.scaled and s.scaled ~= scaler then

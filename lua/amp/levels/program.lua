@@ -9,6 +9,7 @@ local autocast = require 'amp.autocast'
 local err = require 'amp.error'
 local op_names = require 'amp.op_names'
 local policies = require 'amp.policies'
+local here = require('amp.region').here
 local rows = require 'amp.rows'
 local types = require 'amp.types'
 local util = require 'amp.util'
@@ -158,6 +159,7 @@ end
 -- -- Start and end ---------------------------------------------------------------------------------
 
 local function outside(op)
+  here()
   if S.autocast_depth > 0 then
     err.throw_code('state', op, 'it changes autocast for the whole program and was called inside a region, whose end would undo it; call it outside')
   end

@@ -155,7 +155,7 @@ end
 -- -- Around a step ---------------------------------------------------------------------------------
 
 function Side:before_step(opt)
-  if self.inside > 0 then
+  if self.inside then
     err.throw_code('state', 'optim.step', 'optimizer %s is stepped inside a block of amp.scale_loss, whose gradients are still scaled; step after it',
       M.describe(opt))
   end
@@ -241,7 +241,7 @@ function M.find(opt) return sides[opt] end
 function M.of(opt)
   local self = sides[opt]
   if self == nil then
-    self = setmetatable({ model = {}, master = {}, held = {}, inside = 0 }, Side)
+    self = setmetatable({ model = {}, master = {}, held = {}, inside = false }, Side)
     sides[opt] = self
     if optimizer.is(opt) then opt._side = self else wrap(opt, self) end
   end

@@ -8,6 +8,7 @@ local bit = require 'bit'
 local core = require 'amp.ffi'
 local call = require 'amp.call'
 local err = require 'amp.error'
+local region = require 'amp.region'
 local report = require 'amp.cli.report'
 local C, S = core.C, core.S
 local word = require('amp.words').of -- the autocast state, by device type
@@ -51,11 +52,12 @@ local function pack(...) return { n = select('#', ...), ... } end
 
 -- What an interrupted region may leave behind.
 local function snapshot()
-  return { S.grad_mode, S.autocast_on, S.autocast_depth, S.allow_banned, call.made, word[0], word[1] }
+  return { region.depth(), S.grad_mode, S.autocast_on, S.autocast_depth, S.allow_banned, call.made, word[0], word[1] }
 end
 local function restore(s)
-  S.grad_mode, S.autocast_on, S.autocast_depth, S.allow_banned, call.made = s[1], s[2], s[3], s[4], s[5]
-  word[0], word[1] = s[6], s[7]
+  region.close_from(s[1])
+  S.grad_mode, S.autocast_on, S.autocast_depth, S.allow_banned, call.made = s[2], s[3], s[4], s[5], s[6]
+  word[0], word[1] = s[7], s[8]
   if not call.made then S.attention = bit.band(S.attention, bit.bnot(SCOPE)) end
 end
 

@@ -28,6 +28,7 @@ local function upvalues(fn, map, seen, depth)
 end
 
 visit = function(v, name, map, seen, depth)
+  if rawequal(v, ref_t) then return end -- the type itself
   if istype(ref_t, v) then
     if v.ptr_ ~= nil and v.requires_grad and v.is_leaf then
       local id = tonumber(v.ptr_.id)
@@ -58,6 +59,7 @@ end
 -- @tparam ?boolean stack look at the locals of running functions too
 -- @treturn table id -> {name, tensor, module}
 function M.collect(fn, given, stack)
+  local observer = require 'amp.tools.observer'
   local map, seen = {}, {}
   for name, v in pairs(given or {}) do visit(v, name, map, seen, 0) end
   if type(fn) == 'function' then
@@ -67,6 +69,7 @@ function M.collect(fn, given, stack)
   for level = 2, stack and 200 or 1 do
     local info = debug.getinfo(level, 'Sf')
     if info == nil then break end
+    if observer.is_listening(level, info.func) then break end -- what is further out is not observed
     if info.what ~= 'C' and not require('amp.error').own(info.source) then
       for i = 1, 200 do
         local name, v = debug.getlocal(level, i)

@@ -73,22 +73,34 @@ end
 
 -- Functions of Lua's own through which values are read.
 local readers = { [print] = 'print', [tostring] = 'tostring', [string.format] = 'format' }
+--- Whether the frame of a level, as the caller counts, is the region of a listener.
+function M.is_listening(level, func)
+  if not region.bodies[func] then return false end
+  local _, rec = debug.getlocal(level + 1, 1)
+  return rec.listener ~= nil
+end
+
+-- Name of the outermost method among the frames inside that of a level, as seen by `place`.
+local function method_below(level)
+  for l = level, 4, -1 do
+    local name = method_of(getinfo(l, 'f').func)
+    if name then return name end
+  end
+end
 
 --- The user's line that called amp, and the name it called.
 function M.place()
   local level, called, _ = 3, nil, nil
   while true do
-    local info = getinfo(level, 'Sln')
+    local info = getinfo(level, 'Slnf')
     if info == nil then
-      -- a region's function called amp by a tail call, and nothing of it is left but what the region runs
-      local bottom, fn = getinfo(level - 1, 'f'), nil
-      if bottom and bottom.func == region.work then _, fn = debug.getlocal(level - 1, 1) end
-      local f = user_function(fn) or user_function(listeners[#listeners] and listeners[#listeners].fn)
-      for l = level - 1, 3, -1 do
-        local name = method_of(getinfo(l, 'f').func)
-        if name then return f and line_of(f) or '?', name end
-      end
-      return f and line_of(f) or '?', called
+      local f = user_function(listeners[#listeners] and listeners[#listeners].fn)
+      return f and line_of(f) or '?', method_below(level) or called
+    end
+    if region.bodies[info.func] then -- its function called amp by a tail call, and nothing of it is left but what the region runs
+      local _, rec = debug.getlocal(level, 1)
+      local f = user_function(region.run_by(rec)) or rec.listener and user_function(rec.listener.fn)
+      if f then return line_of(f), method_below(level) or called end
     end
     if info.what ~= 'C' and not own(info.source) then
       return info.currentline > 0 and info.short_src .. ':' .. info.currentline or info.short_src, called
@@ -231,6 +243,9 @@ local function arm()
 end
 
 local function add(listener)
+  for k = #listeners, 1, -1 do
+    if listeners[k] == listener then table.remove(listeners, k) end
+  end
   listeners[#listeners + 1] = listener
   arm()
 end
@@ -243,7 +258,7 @@ local function remove(listener)
 end
 
 -- A yield out of the region only pauses: what is known of recorded calls stays.
-local kind = region.kind(function(rec) add(rec.listener) end, function(rec) remove(rec.listener) end, function()
+local kind = region.kind(function() end, function(rec) add(rec.listener) end, nil, function(rec) remove(rec.listener) end, function()
   if #listeners > 0 then return end
   C.amp_observe(S, 0)
   calls, upto = nil, nil
