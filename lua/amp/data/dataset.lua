@@ -4,6 +4,7 @@
 -- example i (from 1). One that also has `batch(indices)` (an int64 vector) is
 -- asked for whole batches, which is what makes this class quick.
 local amp = require 'amp'
+local proxy = require 'amp.data.proxy'
 local raise = require('amp.error').throw
 
 local TensorDataset = {in_process = true} -- a batch costs less than handing it from one process to another
@@ -25,7 +26,7 @@ local function new(_, ...)
         tensors[1]:size(1), t:size(1), i, tostring(tensors[1]:size()), tostring(t:size())))
     end
   end
-  return setmetatable({tensors = tensors}, TensorDataset)
+  return proxy.wrap(setmetatable({tensors = tensors}, TensorDataset))
 end
 
 --- Number of examples.
@@ -46,6 +47,9 @@ function TensorDataset:batch(indices)
   for k, t in ipairs(self.tensors) do out[k] = t:index_select(1, indices:to(t.device)) end
   return unpack(out)
 end
+
+TensorDataset.draws_nothing = TensorDataset.batch
+proxy.dataset(TensorDataset, 'data.TensorDataset')
 
 function TensorDataset:__tostring()
   local shapes = {}
