@@ -102,35 +102,40 @@ function DataLoader:size() return batches(self, count(self.dataset)) end
 
 -- -- A batch ----------------------------------------------------------------------------------------
 
--- Values of an example up to the last that is there.
-local function example_of(i, ...)
+-- Values of example i, in columns: those up to the last that is there.
+local function put_list(columns, row, i, ...)
   local n = select('#', ...)
   while n > 0 and select(n, ...) == nil do n = n - 1 end
   if n == 0 then raise(OP, "the dataset's get(%d) gave nothing; is a return missing?", i) end
-  return n, { ... }
+  if row == 1 then
+    for k = 1, n do columns[k] = {} end
+  elseif n ~= #columns then
+    raise(OP, "the dataset's get(%d) gave %d values, others of the batch gave %d", i, n, #columns)
+  end
+  for k = 1, n do
+    local v = select(k, ...)
+    if v == nil then raise(OP, "value %d that the dataset's get(%d) gave is nil", k, i) end
+    columns[k][row] = v
+  end
 end
 
-local function collate(plan, first, last) -- a dataset without batch: its examples, stacked
+local function put(columns, row, i, a, b, c, ...)
+  if row == 1 or a == nil or c ~= nil or select('#', ...) > 0 or columns[3] ~= nil or (b == nil) ~= (columns[2] == nil) then
+    return put_list(columns, row, i, a, b, c, ...)
+  end
+  columns[1][row] = a
+  if b ~= nil then columns[2][row] = b end
+end
+
+local function collate(plan, b, first, last) -- a dataset without batch: its examples, stacked
   local dataset, order = plan.dataset, plan.order and ffi.cast('int64_t *', plan.order:data_ptr())
-  local columns, width = {}, nil
-  local seeds = draws.examples(last - first + 1)
+  local columns, seed = {}, plan.seed(b)
   for row = 1, last - first + 1 do
     local i = order and tonumber(order[first + row - 2]) or first + row - 1
-    draws.example(row, seeds)
-    local n, example = example_of(i, dataset:get(i))
-    if row == 1 then
-      width = n
-      for k = 1, n do columns[k] = {} end
-    elseif n ~= width then
-      raise(OP, "the dataset's get(%d) gave %d values, others of the batch gave %d", i, n, width)
-    end
-    for k = 1, n do
-      local v = example[k]
-      if v == nil then raise(OP, "value %d that the dataset's get(%d) gave is nil", k, i) end
-      columns[k][row] = v
-    end
+    draws.example(row, seed)
+    put(columns, row, i, dataset:get(i))
   end
-  for k = 1, width or 0 do
+  for k = 1, #columns do
     local column = columns[k]
     local kind = type(column[1])
     if amp.is_tensor(column[1]) then columns[k] = amp.stack(column)
@@ -143,7 +148,7 @@ end
 local function values_of(plan, b)
   local first, last = (b - 1) * plan.batch_size + 1, math.min(b * plan.batch_size, plan.examples)
   local dataset = plan.dataset
-  if not dataset.batch then return collate(plan, first, last) end
+  if not dataset.batch then return collate(plan, b, first, last) end
   local indices
   if plan.order then indices = plan.order:narrow(1, first, last - first + 1)
   else indices = amp.arange(first, last + 1, { dtype = 'int64', device = 'cpu' }) end

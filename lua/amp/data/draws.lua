@@ -10,11 +10,12 @@ local bit = require 'bit'
 local ffi = require 'ffi'
 local core = require 'amp.ffi'
 local epochs = require('amp.create').epochs
+local err = require 'amp.error'
 local region = require 'amp.region'
 local S = core.S
-local bxor, rshift = bit.bxor, bit.rshift
+local bxor, bor, rshift = bit.bxor, bit.bor, bit.rshift
 local random, randomseed = math.random, math.randomseed
-local copy = ffi.copy
+local copy, running = ffi.copy, coroutine.running
 
 local M = {}
 
@@ -47,6 +48,7 @@ end
 -- -- The place of both generators ------------------------------------------------------------------
 
 local AMP, LUA = 16, 32 -- bytes: seed and rng_offset of the state, which are neighbours; math.random's four words
+local TOP = 0x8000000000000000ULL -- no word of math.random may be small
 local place = ffi.cast('char *', S) + ffi.offsetof('amp_state', 'seed')
 
 -- math.random's words: they lie in the userdata that LuaJIT's function has as its upvalue. nil where that isn't so: the host took
@@ -61,22 +63,55 @@ local function find_words()
 end
 local words = find_words()
 
+-- Compiled code must not move reads and writes of the words over calls of math.random, which it does not take for users of this memory:
+-- they all go by ffi.copy, which is a barrier.
+local four = ffi.new 'uint64_t[4]'
+
+-- math.random goes on from place n of the sequences that x names.
+local function seed_lua(x, n)
+  if not words then return randomseed(tonumber(rshift(mix(x + STEP * word(n)), 11))) end
+  local y = x + STEP * word(4 * n)
+  four[0] = bor(mix(y), TOP)
+  four[1] = bor(mix(y + STEP), TOP)
+  four[2] = bor(mix(y + 2 * STEP), TOP)
+  four[3] = bor(mix(y + 3 * STEP), TOP)
+  copy(words, four, LUA)
+end
+
 local function save(to)
   copy(to, place, AMP)
   if words then copy(to + AMP, words, LUA) end
 end
+
 local function restore(from)
   copy(place, from, AMP)
   if words then copy(words, from + AMP, LUA) end
 end
 
+local function enter(seed)
+  S.seed, S.rng_offset, epochs.n = seed, 0, 0
+  seed_lua(word(seed), 0)
+end
+
+--- Go to example `row` of a batch, inside `run`.
+-- @tparam number seed that of the batch
+function M.example(row, seed)
+  S.rng_offset = row * 2 ^ 32
+  epochs.n = row * 2 ^ 16 -- a loader inside a dataset has epochs of its own, too
+  seed_lua(word(seed), row)
+end
+
+-- -- Running ----------------------------------------------------------------------------------------
+
+local function buffer() return ffi.new('char[?]', AMP + LUA) end
+
+-- In a coroutine: what runs may yield, and its resumer has the outer place meanwhile.
 local kind = region.kind(function(rec)
   save(rec.outer)
   rec.outer_epochs = epochs.n
   if not words then rec.go_on = random() * 2 ^ 52 end
   if rec.seed then
-    S.seed, S.rng_offset, epochs.n = rec.seed, 0, 0
-    randomseed(rec.seed)
+    enter(rec.seed)
     rec.seed = nil
   else
     restore(rec.inner)
@@ -90,24 +125,32 @@ end, function(rec)
   if not words then randomseed(rec.go_on) end
 end)
 
+-- Where nothing can yield: places by depth of calls inside one another.
+local depth, outer = 0, {}
+
+local function leave(n, go_on, ok, ...)
+  depth = depth - 1
+  restore(outer[depth])
+  epochs.n = n
+  if go_on then randomseed(go_on) end
+  if not ok then error((...), 0) end
+  return ...
+end
+
 --- Run fn(...) with the random numbers of a seed.
 -- @return fn's results
 function M.run(seed, fn, ...)
-  return region.run(kind, { seed = seed, outer = ffi.new('char[?]', AMP + LUA), inner = ffi.new('char[?]', AMP + LUA) }, fn, ...)
-end
-
---- Seeds of math.random for n examples: drawn at the start of a batch.
-function M.examples(n)
-  local list = {}
-  for i = 1, n do list[i] = random() end
-  return list
-end
-
---- Go to example `row` of a batch, inside `run`.
-function M.example(row, list)
-  S.rng_offset = row * 2 ^ 32
-  epochs.n = row * 2 ^ 16 -- a loader inside a dataset has epochs of its own, too
-  randomseed(list[row])
+  if running() then return region.run(kind, { seed = seed, outer = buffer(), inner = buffer() }, fn, ...) end
+  local at = outer[depth]
+  if not at then
+    at = buffer()
+    outer[depth] = at
+  end
+  save(at)
+  depth = depth + 1
+  local n, go_on = epochs.n, not words and random() * 2 ^ 52 or nil
+  enter(seed)
+  return leave(n, go_on, xpcall(fn, err.note_here, ...))
 end
 
 return M
