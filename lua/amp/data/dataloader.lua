@@ -171,13 +171,13 @@ local function make_plan(self)
   return plan
 end
 
-local function transformed(plan, b, first, ...)
+local function transformed(b, first, ...)
   if first == nil then raise(OP, 'batch %d: transform gave nothing; is a return missing?', b) end
   return first, ...
 end
 
 local function transform(plan, b, batch)
-  return transformed(plan, b, draws.run(plan.transform_seed(b), plan.transform, unpack(batch)))
+  return transformed(b, draws.run(plan.transform_seed(b), plan.transform, unpack(batch)))
 end
 
 -- -- An epoch ---------------------------------------------------------------------------------------

@@ -145,7 +145,7 @@ local function work(fd, gather)
   one_thread()
   amp.set_default_device 'cpu'
   local exit = process.exit
-  os.exit = function(code) exit(code == nil and 0 or type(code) == 'number' and code or code and 0 or 1) end
+  rawset(os, 'exit', function(code) exit(code == nil and 0 or type(code) == 'number' and code or code and 0 or 1) end)
   local out = new_out()
   local b = ffi.new 'double[1]'
   while process.receive_all(fd, b, 8) do
