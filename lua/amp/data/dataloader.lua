@@ -100,12 +100,15 @@ end
 --- Number of batches of an epoch.
 function DataLoader:size() return batches(self, count(self.dataset)) end
 
+-- v is nil. (A comparison with == would call a tensor's metamethod.)
+local function absent(v) return type(v) == 'nil' end
+
 -- -- A batch ----------------------------------------------------------------------------------------
 
 -- Values of example i, in columns: those up to the last that is there.
 local function put_list(columns, row, i, ...)
   local n = select('#', ...)
-  while n > 0 and select(n, ...) == nil do n = n - 1 end
+  while n > 0 and absent((select(n, ...))) do n = n - 1 end
   if n == 0 then raise(OP, "the dataset's get(%d) gave nothing; is a return missing?", i) end
   if row == 1 then
     for k = 1, n do columns[k] = {} end
@@ -114,17 +117,18 @@ local function put_list(columns, row, i, ...)
   end
   for k = 1, n do
     local v = select(k, ...)
-    if v == nil then raise(OP, "value %d that the dataset's get(%d) gave is nil", k, i) end
+    if absent(v) then raise(OP, "value %d that the dataset's get(%d) gave is nil", k, i) end
     columns[k][row] = v
   end
 end
 
 local function put(columns, row, i, a, b, c, ...)
-  if row == 1 or a == nil or c ~= nil or select('#', ...) > 0 or columns[3] ~= nil or (b == nil) ~= (columns[2] == nil) then
+  local one = absent(b)
+  if row == 1 or absent(a) or not absent(c) or select('#', ...) > 0 or #columns ~= (one and 1 or 2) then
     return put_list(columns, row, i, a, b, c, ...)
   end
   columns[1][row] = a
-  if b ~= nil then columns[2][row] = b end
+  if not one then columns[2][row] = b end
 end
 
 local function collate(plan, b, first, last) -- a dataset without batch: its examples, stacked
@@ -151,9 +155,12 @@ local function values_of(plan, b)
   if not dataset.batch then return collate(plan, b, first, last) end
   local indices
   if plan.order then indices = plan.order:narrow(1, first, last - first + 1)
+  elseif last - first + 1 == plan.batch_size then -- a sum is quicker than what makes a tensor out of options
+    plan.steps = plan.steps or amp.arange(0, plan.batch_size, { dtype = 'int64', device = 'cpu' })
+    indices = plan.steps + first
   else indices = amp.arange(first, last + 1, { dtype = 'int64', device = 'cpu' }) end
   local values = { dataset:batch(indices) }
-  if values[1] == nil then raise(OP, "batch %d: the dataset's batch(indices) gave nothing; is a return missing?", b) end
+  if absent(values[1]) then raise(OP, "batch %d: the dataset's batch(indices) gave nothing; is a return missing?", b) end
   return values
 end
 
@@ -172,7 +179,7 @@ local function make_plan(self)
 end
 
 local function transformed(b, first, ...)
-  if first == nil then raise(OP, 'batch %d: transform gave nothing; is a return missing?', b) end
+  if absent(first) then raise(OP, 'batch %d: transform gave nothing; is a return missing?', b) end
   return first, ...
 end
 
@@ -279,7 +286,7 @@ function DataLoader:__call(...)
 end
 
 local function numbered(b, first, ...)
-  if first ~= nil then return b, first, ... end
+  if not absent(first) then return b, first, ... end
 end
 
 --- For ipairs(loader): the number of a batch, then its values.

@@ -39,12 +39,21 @@ function TensorDataset:get(i)
   return unpack(out)
 end
 
+local function pick(t, indices)
+  if t.is_cuda then indices = indices:to(t.device) end
+  return t:index_select(1, indices)
+end
+
 --- Examples by a vector of indices, gathered on each tensor's device.
 -- @tparam Tensor indices int64, from 1
 -- @treturn Tensor ... one a tensor of the dataset
 function TensorDataset:batch(indices)
+  local tensors = self.tensors
+  local n = #tensors
+  if n == 1 then return pick(tensors[1], indices) end -- without a loop inside, the loop over batches is compiled
+  if n == 2 then return pick(tensors[1], indices), pick(tensors[2], indices) end
   local out = {}
-  for k, t in ipairs(self.tensors) do out[k] = t:index_select(1, indices:to(t.device)) end
+  for k, t in ipairs(tensors) do out[k] = pick(t, indices) end
   return unpack(out)
 end
 

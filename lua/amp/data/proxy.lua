@@ -49,7 +49,7 @@ ctype = ffi.metatype('amp_data_object', {
   __index = function(object, name)
     local self = tables[object]
     local v = rawget(self, name)
-    if v ~= nil then return v end
+    if type(v) ~= 'nil' then return v end -- a tensor has an == of its own
     v = class(object)[name]
     if type(v) == 'function' then return method(name, v) end
     if type(name) == 'number' then class(object).refuse(name) end
