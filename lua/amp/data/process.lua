@@ -179,8 +179,9 @@ function M.start(fn)
     ours = { [sockets[1]] = true }
     if not by_kernel then ours[line[0]] = true end
     settle(parent, by_kernel, not by_kernel and line[0] or nil)
-    pcall(fn, sockets[1])
-    C.amp_posix_exit(1)
+    local ok, e = pcall(fn, sockets[1])
+    if not ok then pcall(function() io.stderr:write('a worker of a DataLoader: ', tostring(e), '\n') end) end
+    M.exit(1)
   end
   local reason = pid < 0 and why()
   close(sockets[1])

@@ -9,12 +9,14 @@
 -- dataset is raised where the batch is asked for.
 local ffi = require 'ffi'
 local amp = require 'amp'
+local core = require 'amp.ffi'
 local process = require 'amp.data.process'
 local types = require 'amp.types'
 local util = require 'amp.util'
 local raise = require('amp.error').throw
 
 local OP = 'data.DataLoader'
+local GPU = 1 -- AMP_CUDA
 local M = {}
 
 -- -- A message --------------------------------------------------------------------------------------
@@ -143,6 +145,7 @@ end
 -- Runs in the child and never returns.
 local function work(fd, gather)
   one_thread()
+  core.C.amp_device_leave(GPU)
   amp.set_default_device 'cpu'
   local exit = process.exit
   rawset(os, 'exit', function(code) exit(code == nil and 0 or type(code) == 'number' and code or code and 0 or 1) end)
