@@ -59,7 +59,7 @@ local function check_dataset(dataset)
     raise(OP, "the dataset's size must be a function or a number, got %s", util.show(dataset.size))
   end
   for _, name in ipairs { 'batch', 'get' } do
-    if dataset[name] ~= nil and not callable(dataset[name]) then raise(OP, "the dataset's %s must be a function, got %s", name, util.show(dataset[name])) end
+    if dataset[name] and not callable(dataset[name]) then raise(OP, "the dataset's %s must be a function, got %s", name, util.show(dataset[name])) end
   end
 end
 
