@@ -174,7 +174,8 @@ describe('steps and options', function()
   end)
   it('of a wrong type are refused by name', function()
     local opt = single()
-    for name, v in pairs { div_factor = 0, final_div_factor = 'x', base_momentum = 'x', max_momentum = {}, three_phase = 1, cycle_momentum = 'no', pct_start = 'x' } do
+    for name, v in pairs { div_factor = 0, final_div_factor = 'x', base_momentum = 'x', max_momentum = {}, three_phase = 1, cycle_momentum = 'no',
+      pct_start = 'x' } do
       H.fails_here(function() S.OneCycleLR(opt, { max_lr = 1, total_steps = 5, [name] = v }) end, name)
     end
     for name, v in pairs { base_momentum = 'x', cycle_momentum = 1, scale_mode = 'x', step_size_down = 0 } do

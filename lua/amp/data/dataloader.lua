@@ -170,7 +170,7 @@ local function make_plan(self)
   local plan = { dataset = dataset, order = self.order, batch_size = self.batch_size, examples = count(dataset), seed = draws.seeds(self.key, 'batch'),
     transform = self.transform, transform_seed = self.transform and draws.seeds(self.key, 'transform') }
   plan.total = batches(self, plan.examples)
-  if dataset.draws_nothing and dataset.batch == dataset.draws_nothing then
+  if dataset._draws_nothing and dataset.batch == dataset._draws_nothing then
     function plan.gather(b) return values_of(plan, b) end
   else
     function plan.gather(b) return draws.run(plan.seed(b), values_of, plan, b) end
@@ -290,12 +290,12 @@ local function numbered(b, first, ...)
 end
 
 --- For ipairs(loader): the number of a batch, then its values.
-function DataLoader:enumerate()
+function DataLoader._enumerate(self)
   local next_batch = self:iter()
   return function() return numbered(self.position + 1, next_batch()) end
 end
 
-function DataLoader.refuse(i)
+function DataLoader._refuse(i)
   if i then raise(OP, 'batches are not asked for by number, as by [%s]; write for x, y in loader:iter() do', tostring(i)) end
   raise(OP, 'pairs goes through no loader; write for x, y in loader:iter() do, or for i, x, y in ipairs(loader) do')
 end

@@ -57,7 +57,7 @@ function TensorDataset:batch(indices)
   return unpack(out)
 end
 
-TensorDataset.draws_nothing = TensorDataset.batch
+TensorDataset._draws_nothing = TensorDataset.batch
 proxy.dataset(TensorDataset, 'data.TensorDataset')
 
 function TensorDataset:__tostring()

@@ -52,13 +52,13 @@ ctype = ffi.metatype('amp_data_object', {
     if type(v) ~= 'nil' then return v end -- a tensor has an == of its own
     v = class(object)[name]
     if type(v) == 'function' then return method(name, v) end
-    if type(name) == 'number' then class(object).refuse(name) end
+    if type(name) == 'number' then class(object)._refuse(name) end
     return v
   end,
   __newindex = function(object, name, v) tables[object][name] = v end,
   __len = function(object) return tables[object]:size() end,
-  __ipairs = function(object) return class(object).enumerate(tables[object]) end,
-  __pairs = function(object) class(object).refuse() end,
+  __ipairs = function(object) return class(object)._enumerate(tables[object]) end,
+  __pairs = function(object) class(object)._refuse() end,
   __call = function(object, ...) return class(object).__call(tables[object], ...) end,
   __tostring = function(object) return tostring(tables[object]) end,
 })
@@ -74,12 +74,12 @@ end
 -- @tparam table C with size and get
 -- @tparam string op its name
 function M.dataset(C, op)
-  function C.enumerate(self)
+  function C._enumerate(self)
     return function(_, i)
       if i < self:size() then return i + 1, self:get(i + 1) end
     end, nil, 0
   end
-  function C.refuse(i)
+  function C._refuse(i)
     if i then raise(op, 'a dataset has no element %s by that name; example %s is set:get(%s)', i, i, i) end
     raise(op, 'pairs goes through no dataset; write for i = 1, set:size() do local x = set:get(i) ... end, or for i, x in ipairs(set) do')
   end

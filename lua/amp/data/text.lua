@@ -62,7 +62,7 @@ function TextDataset:batch(indices)
   return self.tokens:index_select(1, flat):reshape(shape), self.tokens:index_select(1, flat + 1):reshape(shape)
 end
 
-TextDataset.draws_nothing = TextDataset.batch
+TextDataset._draws_nothing = TextDataset.batch
 proxy.dataset(TextDataset, 'data.TextDataset')
 
 function TextDataset:__tostring()

@@ -57,7 +57,7 @@ local function hint_of_field(message, text)
   if not name then return '' end
   local names, util = require 'amp.repl.names', require 'amp.util'
   for path, mark in text:gmatch('([%a_][%w_.]*)([.:])' .. name .. '%f[^%w_]') do
-    local holder = names.value(path)
+    local holder = names.opened(names.value(path))
     if type(holder) == 'table' and names.field(holder, name) == nil then
       local known = util.keys(names.members(holder, mark == ':'))
       local part = names.parts()[holder]
