@@ -67,8 +67,8 @@ describe('a worker that', function()
     fails(function() os.execute 'sleep 2 & kill -15 $PPID' end, 'signal 15')
   end)
   it('takes too long: the batch, the worker and the limit', function()
-    local loader = DataLoader(at_five(function() while true do end end), { batch_size = 2, workers = 2, timeout = 0.3 })
-    H.fails_here(function() for _ in loader:iter() do end end, 'batch 3', 'worker 1', 'timeout = 0.3')
+    local loader = DataLoader(at_five(function() while true do end end), { batch_size = 2, workers = 2, timeout = 2 })
+    H.fails_here(function() for _ in loader:iter() do end end, 'batch 3', 'worker 1', 'timeout = 2')
     H.fails_here(function() DataLoader(set(2), { timeout = 1 }) end, 'timeout', 'workers')
     H.fails_here(function() DataLoader(set(2), { workers = 1, timeout = -1 }) end, 'timeout', '-1')
     H.fails_here(function() DataLoader(set(2), { workers = 1, timeout = 'x' }) end, 'timeout', 'x')
@@ -172,7 +172,7 @@ describe('nothing is left', function()
           kill -%s $!
           wait $! 2>/dev/null
           n=0
-          while [ "$(LD_PRELOAD= ps -o stat= -s $! | grep -vc Z)" != 0 ] && [ $n -lt 40 ]; do sleep 0.05; n=$((n + 1)); done
+          while [ "$(LD_PRELOAD= ps -o stat= -s $! | grep -vc Z)" != 0 ] && [ $n -lt 200 ]; do sleep 0.05; n=$((n + 1)); done
           LD_PRELOAD= ps -o stat= -s $! | grep -vc Z
         ]]):format(portable, mark, script, mark, signal))
         assert.equal('xx', H.read(mark))
