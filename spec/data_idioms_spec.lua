@@ -127,6 +127,31 @@ describe('a dataset of one\'s own', function()
   end)
 end)
 
+describe('a loader in amp.scope', function()
+  it('keeps what it needs for later batches', function()
+    local sets = { tensors(7), { size = 7, get = function(_, i) return amp.full({ 2 }, i) end },
+      { size = 7, batch = function(_, i) return i * 1 end } }
+    for _, set in ipairs(sets) do
+      for _, o in ipairs { {}, { shuffle = true }, { prefetch = 2 }, { prefetch = 2, shuffle = true }, { workers = 2 } } do
+        o.batch_size = 2
+        local loader, next_batch = data.DataLoader(set, o), nil
+        local state
+        amp.scope(function() next_batch = loader:iter() end)
+        local sum = 0
+        for k = 1, 4 do
+          sum = sum + amp.scope(function() return next_batch():double():sum():item() end)
+          if k == 2 then state = amp.scope(function() return loader:state_dict() end) end
+        end
+        assert.equal(set == sets[2] and 56 or 28, sum)
+        amp.scope(function() loader:load_state_dict(state) end)
+        local n = 0
+        for _ in loader:iter() do n = n + 1 end
+        assert.equal(2, n)
+      end
+    end
+  end)
+end)
+
 describe('options of other libraries', function()
   it('are refused with what to write instead', function()
     local set = tensors(3)

@@ -11,6 +11,7 @@ local draws = require 'amp.data.draws'
 local feeder = require 'amp.data.feeder'
 local options = require 'amp.options'
 local proxy = require 'amp.data.proxy'
+local lasting = require('amp.scope').lasting
 local types = require 'amp.types'
 local util = require 'amp.util'
 local raise = require('amp.error').throw
@@ -156,7 +157,7 @@ local function values_of(plan, b)
   local indices
   if plan.order then indices = plan.order:narrow(1, first, last - first + 1)
   elseif last - first + 1 == plan.batch_size then -- a sum is quicker than what makes a tensor out of options
-    plan.steps = plan.steps or amp.arange(0, plan.batch_size, { dtype = 'int64', device = 'cpu' })
+    plan.steps = plan.steps or lasting(amp.arange, 0, plan.batch_size, { dtype = 'int64', device = 'cpu' })
     indices = plan.steps + first
   else indices = amp.arange(first, last + 1, { dtype = 'int64', device = 'cpu' }) end
   local values = { dataset:batch(indices) }
@@ -203,7 +204,7 @@ local function begin(self)
   self.resumed = nil
   if not resumed then
     self.position, self.order = 0, nil
-    if self.shuffle then self.order = amp.randperm(count(self.dataset), { dtype = 'int64', device = 'cpu' }) end
+    if self.shuffle then self.order = lasting(amp.randperm, count(self.dataset), { dtype = 'int64', device = 'cpu' }) end
   end
   if not resumed or not self.key then self.key = draws.begin() end
 end
@@ -241,14 +242,14 @@ function DataLoader:iter()
   local function advance(b) -- gather what is to be there when batch b is handed out
     while not pool and gathered < math.min(total, b + window) do
       gathered = gathered + 1
-      ahead[gathered] = plan.gather(gathered)
+      ahead[gathered] = lasting(plan.gather, gathered) -- an open amp.scope ends before it is handed out
     end
   end
 
   -- Batch b on its way to the device before it is asked for; an error is raised when its turn comes.
   local function send_ahead(b)
-    local ok, batch = pcall(obtain, b)
-    if ok then feed:send(b, batch) else feed:fail(b, batch) end
+    local ok, batch = pcall(lasting, obtain, b)
+    if ok then lasting(feed.send, feed, b, batch) else feed:fail(b, batch) end
   end
 
   return function()
@@ -328,12 +329,14 @@ local function check_state(op, self, state)
   end
 end
 
+local function own(order) return order:to('cpu'):clone() end
+
 --- Take a saved place: the next `iter` goes on from there.
 -- @raise when the state is of another dataset size or batch size
 function DataLoader:load_state_dict(state)
   check_state(OP .. ':load_state_dict', self, state)
   local order = state.order
-  self.position, self.order, self.key, self.epoch = state.position, order and order:to('cpu'):contiguous(), state.key, nil
+  self.position, self.order, self.key, self.epoch = state.position, order and lasting(own, order), state.key, nil
   -- at 0 without an order or key no epoch had begun: the next one draws its own
   self.resumed = state.position > 0 or order ~= nil or state.key ~= nil or nil
   return self
