@@ -76,6 +76,20 @@ describe('random numbers of a dataset', function()
     assert.same(want, got)
     assert.equal(offset, at)
   end)
+  it('of one example do not depend on those of another, nor on a seed it sets', function()
+    local function second(first)
+      amp.manual_seed(3)
+      local set = { size = 2, get = function(_, i)
+        if i == 1 then first() end
+        return amp.rand({ 1 }, { dtype = 'float64' }), math.random()
+      end }
+      local x, y = DataLoader(set, { batch_size = 2 }):iter()()
+      return { x[2]:item(), y[2]:item() }
+    end
+    local want = second(function() end)
+    assert.same(want, second(function() amp.rand(999) math.random() end))
+    assert.same(want, second(function() amp.manual_seed(8) math.randomseed(8) end))
+  end)
   it('are put back after an error, too', function()
     amp.manual_seed(3)
     math.randomseed(9)

@@ -96,7 +96,7 @@ end
 --- Go to example `row` of a batch, inside `run`.
 -- @tparam number seed that of the batch
 function M.example(row, seed)
-  S.rng_offset = row * 2 ^ 32
+  S.seed, S.rng_offset = seed, row * 2 ^ 32
   epochs.n = row * 2 ^ 16 -- a loader inside a dataset has epochs of its own, too
   seed_lua(word(seed), row)
 end
