@@ -119,7 +119,7 @@ describe('a schedule', function()
     s:step()
     opt:add_param_group { params = { param() }, lr = 8 }
     s:step()
-    assert.same({ 0.125, 2 }, s:get_last_lr())
+    assert.same({ 0.125, 4 }, s:get_last_lr())
   end)
   it('sets what the optimizer uses: warm-up moves a parameter by the warm rates', function()
     local p = param()

@@ -251,6 +251,9 @@ AMP_API int amp_device_available(int device);
 /* Why there are none of that type, or what serves it (a plug-in's version). Static, "" where there is nothing to
 ** say. */
 AMP_API const char *amp_device_reason(int device);
+/* For a process forked from one that uses a GPU, which the driver does not serve there: from now on what would touch devices of this
+** type is an error that says so, and what the process inherited of them is let go without a word to the driver. */
+AMP_API void amp_device_leave(int device);
 /* Of "onednn", "lapack" or "cuda": version and path, or why it is not in use. Loads it at the first call. Static. */
 AMP_API const char *amp_plugin_info(const char *name);
 /* The folder in which plug-ins are looked for, copied; NULL or "": AMP_PLUGIN_DIR, else that of the library. In force

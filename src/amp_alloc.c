@@ -688,7 +688,8 @@ amp_block *amp__block_new(int device, int index, size_t bytes)
 {
   int cls;
   if (amp_unlikely(index < 0 || index >= INDICES || (device != AMP_CPU && amp__devices[device].alloc == NULL))) {
-    amp__fail(AMP_E_DEVICE, "no memory can be had on device %s:%d", amp_device_name(device), index + 1);
+    const char *why = amp__devices[device].reason;
+    amp__fail(AMP_E_DEVICE, "no memory can be had on device %s:%d%s%s", amp_device_name(device), index + 1, why && *why ? ": " : "", why ? why : "");
     return NULL;
   }
   if (fails()) { amp__nomem(bytes); return NULL; }

@@ -368,6 +368,7 @@ void amp__devices_init(void);  /* fills the CPU's table, then plug-ins override 
 /* What a plug-in exports: amp_plugin_init. It refuses (returns a sentence) on another table hash. */
 typedef const char *(*amp_plugin_init_fn)(uint64_t table_hash, amp_device_ops *devices);
 const char *amp__plugin(const char *name);  /* load libamp_NAME.so beside this library; its info, or why not */
+void amp__plugin_never(const char *name);   /* for a forked process: it is not loaded from now on */
 int amp__threads(int64_t work);  /* threads worth using for `work` elementary operations */
 
 /* -- Autocast (amp_cast.c) ------------------------------------------------- */

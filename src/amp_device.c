@@ -187,6 +187,13 @@ const char *amp__plugin(const char *name)
   return p->info;
 }
 
+/* A plug-in that has not been asked for is not looked for any more. */
+void amp__plugin_never(const char *name)
+{
+  plugin *p = find(name);
+  if (p) __atomic_store_n(&p->tried, true, __ATOMIC_RELEASE);
+}
+
 const char *amp_plugin_info(const char *name)
 {
   amp__devices_init();

@@ -187,13 +187,18 @@ function M.manual_seed(n)
   call.here()
   S.seed = ffi.cast('uint64_t', ffi.cast('int64_t', n))
   S.rng_offset = 0
+  M.epochs.n = 0
 end
 
+-- n: epochs that loaders began since the seed was set. Each has random numbers of its own (data/draws.lua).
+M.epochs = { n = 0 }
+
 --- Seed and position of the generator, as plain data for a checkpoint.
--- @treturn table {seed, offset}, numbers
+-- @treturn table {seed, offset}, numbers; and epochs, where loaders began any
 function M.get_rng_state()
+  local n = M.epochs.n
   call.here()
-  return { seed = tonumber(ffi.cast('int64_t', S.seed)), offset = tonumber(S.rng_offset) }
+  return { seed = tonumber(ffi.cast('int64_t', S.seed)), offset = tonumber(S.rng_offset), epochs = n > 0 and n or nil }
 end
 
 --- @tparam table state what get_rng_state gave
@@ -201,8 +206,13 @@ function M.set_rng_state(state)
   if type(state) ~= 'table' or type(state.seed) ~= 'number' or type(state.offset) ~= 'number' then
     err.throw('set_rng_state', 'expected a table {seed =, offset =} of numbers, got %s', util.show(state))
   end
+  local epochs = state.epochs
+  if epochs ~= nil and (type(epochs) ~= 'number' or epochs % 1 ~= 0 or epochs < 0) then
+    err.throw('set_rng_state', 'epochs must be an integer from 0, got %s', util.show(epochs))
+  end
   M.manual_seed(state.seed)
   S.rng_offset = state.offset
+  M.epochs.n = epochs or 0
 end
 
 return M

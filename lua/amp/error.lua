@@ -227,6 +227,13 @@ function M.note(e)
   return e
 end
 
+--- Note the trace of an error at the place where it is raised; gives the error. (A handler of xpcall.)
+function M.note_here(e)
+  if getmetatable(e) == mt then last_traceback = e.traceback
+  else last_traceback = debug.traceback(type(e) == 'string' and e or nil, 2) end
+  return e
+end
+
 -- -- Raising ----------------------------------------------------------------
 
 -- A function that lists the modules on the stack, innermost first (amp.nn sets it).

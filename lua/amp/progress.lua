@@ -163,6 +163,13 @@ return function(total, given)
   end
   local bar = options.read('progress', given, {'label', 'file', 'interval', 'quiet', 'terminal', 'clock'},
     {label = '', file = io.stderr, quiet = false, clock = clock})
+  if type(bar.file) ~= 'userdata' and not (type(bar.file) == 'table' and bar.file.write) then
+    raise('progress', "file must be an open file, as io.open gives it, got %s", util.show(bar.file))
+  end
+  if type(bar.clock) ~= 'function' then raise('progress', 'clock must be a function that gives seconds, got %s', util.show(bar.clock)) end
+  options.boolean('progress', 'quiet', bar.quiet)
+  if bar.terminal ~= nil then options.boolean('progress', 'terminal', bar.terminal) end
+  if bar.interval ~= nil then options.number('progress', 'interval', bar.interval, 0) end
   if bar.terminal == nil then
     bar.terminal = io.type(bar.file) == 'file' and ffi.C.amp_posix_isatty(ffi.C.amp_posix_fileno(bar.file)) == 1
       and os.getenv('TERM') ~= 'dumb'

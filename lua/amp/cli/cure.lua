@@ -137,7 +137,7 @@ local function field(name, line, set, env)
   if not package.loaded.amp then return '' end
   local names = require 'amp.repl.names'
   for path, mark in line:gmatch('([%a_][%w_.]*)%s*([.:])%s*' .. name .. '%f[^%w_]') do
-    local holder = value_of(path, set, env)
+    local holder = names.opened(value_of(path, set, env))
     if type(holder) == 'table' and names.field(holder, name) == nil then
       local class = rawget(holder, 'class')
       if mark == ':' and type(class) == 'table' and type(class[name]) == 'function' and getmetatable(holder) and getmetatable(holder).__call then

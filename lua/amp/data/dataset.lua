@@ -4,6 +4,7 @@
 -- example i (from 1). One that also has `batch(indices)` (an int64 vector) is
 -- asked for whole batches, which is what makes this class quick.
 local amp = require 'amp'
+local proxy = require 'amp.data.proxy'
 local raise = require('amp.error').throw
 
 local TensorDataset = {in_process = true} -- a batch costs less than handing it from one process to another
@@ -25,7 +26,7 @@ local function new(_, ...)
         tensors[1]:size(1), t:size(1), i, tostring(tensors[1]:size()), tostring(t:size())))
     end
   end
-  return setmetatable({tensors = tensors}, TensorDataset)
+  return proxy.wrap(setmetatable({tensors = tensors}, TensorDataset))
 end
 
 --- Number of examples.
@@ -38,14 +39,26 @@ function TensorDataset:get(i)
   return unpack(out)
 end
 
+local function pick(t, indices)
+  if t.is_cuda then indices = indices:to(t.device) end
+  return t:index_select(1, indices)
+end
+
 --- Examples by a vector of indices, gathered on each tensor's device.
 -- @tparam Tensor indices int64, from 1
 -- @treturn Tensor ... one a tensor of the dataset
 function TensorDataset:batch(indices)
+  local tensors = self.tensors
+  local n = #tensors
+  if n == 1 then return pick(tensors[1], indices) end -- without a loop inside, the loop over batches is compiled
+  if n == 2 then return pick(tensors[1], indices), pick(tensors[2], indices) end
   local out = {}
-  for k, t in ipairs(self.tensors) do out[k] = t:index_select(1, indices:to(t.device)) end
+  for k, t in ipairs(tensors) do out[k] = pick(t, indices) end
   return unpack(out)
 end
+
+TensorDataset._draws_nothing = TensorDataset.batch
+proxy.dataset(TensorDataset, 'data.TensorDataset')
 
 function TensorDataset:__tostring()
   local shapes = {}

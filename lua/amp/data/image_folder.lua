@@ -9,6 +9,7 @@ local amp = require 'amp'
 local folders = require 'amp.data.folders'
 local image = require 'amp.data.image'
 local options = require 'amp.options'
+local proxy = require 'amp.data.proxy'
 local util = require 'amp.util'
 local raise = require('amp.error').throw
 
@@ -57,7 +58,7 @@ local function new(_, root, given)
     end
   end
   if #self.classes == 0 then raise(op, "'%s' has no folders; each folder in it is a class, and holds its images", root) end
-  return self
+  return proxy.wrap(self)
 end
 
 --- Number of images.
@@ -75,6 +76,8 @@ function ImageFolder:get(i)
   if self.transform then x = self.transform(x) end
   return x, amp.tensor(self.labels[i], {dtype = 'int64', device = 'cpu'})
 end
+
+proxy.dataset(ImageFolder, 'data.ImageFolder')
 
 function ImageFolder:__tostring()
   return ('data.ImageFolder (%s: %d images of %d classes)'):format(self.root, #self.files, #self.classes)

@@ -6,6 +6,7 @@
 local amp = require 'amp'
 local file = require 'amp.io.file'
 local options = require 'amp.options'
+local proxy = require 'amp.data.proxy'
 local util = require 'amp.util'
 local Vocabulary = require 'amp.data.vocabulary'
 local raise = require('amp.error').throw
@@ -42,7 +43,7 @@ local function new(_, source, given)
   if self.tokens:numel() <= o.length then
     raise(op, 'a window of %d tokens and the one after need a longer text; it has %d', o.length, self.tokens:numel())
   end
-  return self
+  return proxy.wrap(self)
 end
 
 --- Number of windows.
@@ -60,6 +61,9 @@ function TextDataset:batch(indices)
   local shape, flat = at:size(), at:reshape(-1)
   return self.tokens:index_select(1, flat):reshape(shape), self.tokens:index_select(1, flat + 1):reshape(shape)
 end
+
+TextDataset._draws_nothing = TextDataset.batch
+proxy.dataset(TextDataset, 'data.TextDataset')
 
 function TextDataset:__tostring()
   return ('data.TextDataset (%d windows of %d, %d tokens, vocabulary of %d)'):format(self:size(), self.length, self.tokens:numel(), self.vocabulary:size())

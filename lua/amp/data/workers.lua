@@ -1,96 +1,93 @@
 --- Worker processes for a DataLoader: each has a copy of the dataset as it was at the epoch's start, gathers the
 -- batches it is told to, and hands them over through a socket.
 --
---   parent --(indices)--> worker: dataset:batch or get --(values)--> parent
+--   parent --(number of a batch)--> worker: dataset:batch or get --(values)--> parent
 --
 -- Workers are forked, so a dataset may be any Lua object; they work on the CPU, with one thread, and end with
--- their parent. Random numbers in a worker depend on the epoch and the batch alone, not on how many workers there are. An error in a
+-- their parent (data/process.lua). What goes to a worker is 8 bytes a batch and is never waited for, so neither side can stand before a
+-- full socket while the other does. A worker that is gone is noticed though its socket were still held by somebody else. An error in a
 -- dataset is raised where the batch is asked for.
-local bit = require 'bit'
 local ffi = require 'ffi'
 local amp = require 'amp'
+local core = require 'amp.ffi'
+local process = require 'amp.data.process'
 local types = require 'amp.types'
 local util = require 'amp.util'
 local raise = require('amp.error').throw
-require 'amp.io.file'
 
-ffi.cdef [[
-int amp_posix_fork(void) __asm__("fork");
-int amp_posix_socketpair(int domain, int type, int protocol, int *fds) __asm__("socketpair");
-ssize_t amp_posix_send(int fd, const void *from, size_t n, int flags) __asm__("send");
-ssize_t amp_posix_recv(int fd, void *to, size_t n, int flags) __asm__("recv");
-int amp_posix_waitpid(int pid, int *status, int options) __asm__("waitpid");
-int amp_posix_kill(int pid, int signal) __asm__("kill");
-void amp_posix_exit(int status) __asm__("_exit");
-int amp_posix_fflush(void *file) __asm__("fflush");
-]]
-local C = ffi.C
-local AF_UNIX, SOCK_STREAM, EINTR, SIGTERM = 1, 1, 4, 15
-local NOSIGNAL = ffi.os == 'OSX' and 0x80000 or 0x4000
-
+local OP = 'data.DataLoader'
+local GPU = 1 -- AMP_CUDA
 local M = {}
 
--- -- Bytes through a socket ------------------------------------------------------------------------
+-- -- A message --------------------------------------------------------------------------------------
 
-local function send(fd, p, n)
-  p = ffi.cast('const char *', p)
-  while n > 0 do
-    local done = tonumber(C.amp_posix_send(fd, p, n, NOSIGNAL))
-    if done < 0 then
-      if ffi.errno() ~= EINTR then return false end
-    else
-      p, n = p + done, n - done
-    end
+-- Bytes to send: small values one behind the other in a buffer, large ones where they lie.
+local LARGE = 32768
+local Out = {}
+Out.__index = Out
+
+local function new_out() return setmetatable({ size = LARGE, p = ffi.new('char[?]', LARGE), n = 0, large = {} }, Out) end
+
+function Out:clear() self.n, self.large = 0, {} end
+
+-- held: whose memory p is
+function Out:put(p, size, held)
+  if size >= LARGE then
+    self.large[#self.large + 1] = { at = self.n, p = p, size = size, held = held }
+    return
   end
-  return true
+  if self.n + size > self.size then
+    local p_ = ffi.new('char[?]', self.size * 2)
+    ffi.copy(p_, self.p, self.n)
+    self.p, self.size = p_, self.size * 2
+  end
+  ffi.copy(self.p + self.n, p, size)
+  self.n = self.n + size
 end
 
-local function receive(fd, p, n)
-  p = ffi.cast('char *', p)
-  while n > 0 do
-    local done = tonumber(C.amp_posix_recv(fd, p, n, 0))
-    if done == 0 or done < 0 and ffi.errno() ~= EINTR then return false end
-    if done > 0 then p, n = p + done, n - done end
+function Out:send(fd)
+  local at = 0
+  for _, l in ipairs(self.large) do
+    if not (process.send(fd, self.p + at, l.at - at) and process.send(fd, l.p, l.size)) then return false end
+    at = l.at
   end
-  return true
+  return process.send(fd, self.p + at, self.n - at)
 end
-
--- -- Values -------------------------------------------------------------------------------------------
 
 local number = ffi.new 'double[1]'
-local function put_number(put, v)
+local function put_number(out, v)
   number[0] = v
-  put(number, 8)
+  out:put(number, 8)
 end
 
 -- A tag of one character, then what it needs: N number, S string, T tensor, A table, + true, - false, 0 nil.
-local function write(put, v, depth)
+local function write(out, v, depth)
   local kind = type(v)
-  if kind == 'nil' then put('0', 1)
+  if kind == 'nil' then out:put('0', 1)
   elseif kind == 'number' then
-    put('N', 1)
-    put_number(put, v)
-  elseif kind == 'boolean' then put(v and '+' or '-', 1)
+    out:put('N', 1)
+    put_number(out, v)
+  elseif kind == 'boolean' then out:put(v and '+' or '-', 1)
   elseif kind == 'string' then
-    put('S', 1)
-    put_number(put, #v)
-    put(v, #v)
+    out:put('S', 1)
+    put_number(out, #v)
+    out:put(v, #v, v)
   elseif amp.is_tensor(v) then
     local t = v:detach():to('cpu'):contiguous()
-    put('T', 1)
-    put_number(put, types.dtype_code[t.dtype])
-    put_number(put, t:dim())
-    for d = 1, t:dim() do put_number(put, t:size(d)) end
-    put(t:data_ptr(), t:numel() * t:element_size())
+    out:put('T', 1)
+    put_number(out, types.dtype_code[t.dtype])
+    put_number(out, t:dim())
+    for d = 1, t:dim() do put_number(out, t:size(d)) end
+    if t:numel() > 0 then out:put(t:data_ptr(), t:numel() * t:element_size(), t) end
   elseif kind == 'table' then
     if depth > 50 then error('the tables of a batch are nested too deep', 0) end
-    put('A', 1)
+    out:put('A', 1)
     local n = 0
     for _ in pairs(v) do n = n + 1 end
-    put_number(put, n)
+    put_number(out, n)
     for k, x in pairs(v) do
-      write(put, k, depth + 1)
-      write(put, x, depth + 1)
+      write(out, k, depth + 1)
+      write(out, x, depth + 1)
     end
   else
     error(('a batch from a worker may hold tensors, numbers, strings, booleans and tables of them, got %s'):format(util.show(v)), 0)
@@ -116,7 +113,7 @@ local function read(get)
   elseif kind == 'T' then
     local dtype, shape = types.dtype_name[get_number()], {}
     for d = 1, get_number() do shape[d] = get_number() end
-    local t = amp.empty(shape, {dtype = dtype, device = 'cpu'})
+    local t = amp.empty(shape, { dtype = dtype, device = 'cpu' })
     if t:numel() > 0 then get(t:data_ptr(), t:numel() * t:element_size()) end
     return t
   elseif kind == 'A' then
@@ -132,35 +129,45 @@ end
 
 -- -- A worker -------------------------------------------------------------------------------------------
 
--- Runs in the child and never returns.
-local function work(fd, gather, base)
+local function text(e) -- of any error value
+  local ok, s = pcall(tostring, e)
+  return ok and type(s) == 'string' and s or 'an error that is ' .. type(e)
+end
+
+-- Threads that the parent's libraries had are not here, and a library would wait for them for ever.
+local function one_thread()
   amp.set_num_threads(1)
-  amp.set_default_device 'cpu'
-  local head = ffi.new 'double[2]' -- number of the batch, how many indices
-  while receive(fd, head, 16) do
-    local n = head[1]
-    local indices = amp.empty({n}, {dtype = 'int64', device = 'cpu'})
-    if n > 0 and not receive(fd, indices:data_ptr(), 8 * n) then break end
-    amp.manual_seed((base + head[0]) % 2 ^ 52)
-    local parts = {}
-    local function put(p, size)
-      parts[#parts + 1] = ffi.string(p, size) -- whole before anything is sent: an error sends nothing else
-    end
-    local ok, e = pcall(function()
-      local values = gather(indices)
-      write(put, #values, 0)
-      for i = 1, #values do write(put, values[i], 0) end
-    end)
-    local message = ok and table.concat(parts)
-    if not ok then
-      parts = {}
-      write(put, tostring(e), 0)
-      message = table.concat(parts)
-    end
-    local size = ffi.new('double[1]', #message)
-    if not (send(fd, size, 8) and send(fd, message, #message)) then break end
+  amp.set_num_threads = function(n)
+    if n ~= 1 then raise('set_num_threads', 'a worker of a DataLoader computes with one thread, got %s', util.show(n)) end
   end
-  C.amp_posix_exit(0)
+end
+
+-- Runs in the child and never returns.
+local function work(fd, gather)
+  one_thread()
+  core.C.amp_device_leave(GPU)
+  amp.set_default_device 'cpu'
+  local exit = process.exit
+  rawset(os, 'exit', function(code) exit(code == nil and 0 or type(code) == 'number' and code or code and 0 or 1) end)
+  local out = new_out()
+  local b = ffi.new 'double[1]'
+  while process.receive_all(fd, b, 8) do
+    out:clear()
+    local ok, e = pcall(function()
+      local values = gather(b[0])
+      out:put('=', 1)
+      put_number(out, #values)
+      for i = 1, #values do write(out, values[i], 0) end -- whole before anything is sent: an error sends nothing else
+    end)
+    if not ok then
+      out:clear()
+      out:put('!', 1)
+      write(out, text(e), 0)
+    end
+    pcall(io.flush)
+    if not out:send(fd) then break end
+  end
+  exit(0)
 end
 
 -- -- The pool ---------------------------------------------------------------------------------------------
@@ -168,115 +175,144 @@ end
 local Pool = {}
 Pool.__index = Pool
 
+local living, limit = 0, 8 -- pools that are open, and how many there may be before a search for forgotten ones
+
+local function collect()
+  collectgarbage()
+  collectgarbage()
+end
+
 --- Start workers.
 -- @tparam number n how many
--- @tparam function gather from an int64 vector of indices to a list of values
--- @tparam number base of the epoch's random numbers
-function M.new(n, gather, base)
-  local self = setmetatable({list = {}, guard = newproxy(true)}, Pool)
-  local owner = C.amp_posix_getpid()
+-- @tparam function gather from the number of a batch to a list of values
+-- @tparam number timeout seconds that a batch is waited for, 0: without end
+function M.new(n, gather, timeout)
+  if living >= limit then
+    collect()
+    limit = math.max(8, 2 * living)
+  end
+  local self = setmetatable({ list = {}, guard = newproxy(true), timeout = timeout }, Pool)
+  local owner = process.id()
+  living = living + 1
   getmetatable(self.guard).__gc = function() -- in a worker, what it inherited is its parent's
-    if C.amp_posix_getpid() == owner then self:close() end
+    if process.id() == owner then self:close() end
   end
   for i = 1, n do
-    local fds = ffi.new 'int[2]'
-    if C.amp_posix_socketpair(AF_UNIX, SOCK_STREAM, 0, fds) ~= 0 then
+    local function child(fd) work(fd, gather) end
+    local w, why = process.start(child)
+    if not w then
+      collect()
+      w, why = process.start(child)
+    end
+    if not w then
       self:close()
-      raise('data.DataLoader', 'cannot make a socket for worker %d: %s', i, ffi.string(C.amp_posix_strerror(ffi.errno())))
+      raise(OP, 'cannot start worker %d: %s', i, why)
     end
-    C.amp_posix_fflush(nil) -- else what waits in buffers would be written twice
-    local pid = C.amp_posix_fork()
-    if pid == 0 then
-      for _, w in ipairs(self.list) do C.amp_posix_close(w.fd) end
-      C.amp_posix_close(fds[0])
-      pcall(work, fds[1], gather, base)
-      C.amp_posix_exit(1)
-    end
-    C.amp_posix_close(fds[1])
-    if pid < 0 then
-      C.amp_posix_close(fds[0])
-      self:close()
-      raise('data.DataLoader', 'cannot start worker %d: %s', i, ffi.string(C.amp_posix_strerror(ffi.errno())))
-    end
-    self.list[i] = {fd = fds[0], pid = pid}
+    w.asked, w.sent, w.buffer, w.from, w.to = {}, 0, ffi.new('char[?]', LARGE), 0, 0
+    self.list[i] = w
   end
   return self
 end
 
 jit.off(M.new) -- a fork in compiled code would leave the child values that its collector doesn't see
 
--- What became of a worker that hands over nothing more.
-local function end_of(w)
-  local status = ffi.new 'int[1]'
-  C.amp_posix_waitpid(w.pid, status, 0)
-  C.amp_posix_close(w.fd)
-  w.pid = nil
-  local signal = bit.band(status[0], 127)
-  if signal ~= 0 then return ('was ended by signal %d%s'):format(signal, signal == 9 and ' (out of memory?)' or '') end
-  return ('ended with status %d'):format(bit.band(bit.rshift(status[0], 8), 255))
-end
-
-local function lost(self, i)
-  local why = end_of(self.list[i])
-  self:close()
-  raise('data.DataLoader', 'worker %d %s', i, why)
-end
-
 local function open(self)
-  if self.closed then raise('data.DataLoader', 'this epoch ended by an error; begin a new one with iter') end
+  if self.closed then raise(OP, 'this epoch ended by an error; begin a new one with iter') end
 end
 
---- Ask for batch b, of these indices (an int64 vector). Batches of one worker come in the order they were asked for.
-function Pool:ask(b, indices)
-  open(self)
-  local i = (b - 1) % #self.list + 1
-  local w = self.list[i]
-  local n = indices:numel()
-  indices = indices:contiguous()
-  if not (send(w.fd, ffi.new('double[2]', b, n), 16) and send(w.fd, indices:data_ptr(), 8 * n)) then lost(self, i) end
+-- Worker i gives nothing more; what was waited for is batch b.
+local function lost(self, b, i)
+  local why = process.ending(self.list[i])
+  self:close()
+  raise(OP, 'batch %d: worker %d %s', b, i, why)
 end
+
+-- Send what a worker is asked for, as far as it goes now.
+local function pass_on(w)
+  while w.sent < #w.asked do
+    number[0] = w.asked[w.sent + 1]
+    if not process.send_now(w.fd, number, 8) then return end -- full, or gone: `take` finds out
+    w.sent = w.sent + 1
+  end
+  if w.sent > 64 then w.asked, w.sent = {}, 0 end
+end
+
+--- Ask for batch b. Batches of one worker come in the order they were asked for.
+function Pool:ask(b)
+  open(self)
+  local w = self.list[(b - 1) % #self.list + 1]
+  w.asked[#w.asked + 1] = b
+  pass_on(w)
+end
+
+local GONE, LATE = {}, {} -- errors of `receive`
+
+-- n bytes of worker w to p, through its buffer.
+local function receive(w, p, n, ends)
+  p = ffi.cast('char *', p)
+  while n > 0 do
+    local here = w.to - w.from
+    if here > 0 then
+      local m = math.min(here, n)
+      ffi.copy(p, w.buffer + w.from, m)
+      w.from, p, n = w.from + m, p + m, n - m
+    else
+      local large = n >= LARGE
+      local got = process.receive_now(w.fd, large and p or w.buffer, large and n or LARGE)
+      if got == 0 then error(GONE, 0) end
+      if got == nil then
+        local state = process.wait(w, ends)
+        if state == 'gone' then error(GONE, 0) elseif state == 'late' then error(LATE, 0) end
+      elseif large then p, n = p + got, n - got
+      else w.from, w.to = 0, got end
+    end
+  end
+end
+
+-- The message about batch b: its tag, and a list of values or the text of an error.
+local function message(w, ends)
+  local function get(p, n) return receive(w, p, n, ends) end
+  get(tag, 1)
+  if tag[0] == 33 then return '!', read(get) end
+  get(number, 8)
+  local list = {}
+  for k = 1, number[0] do list[k] = read(get) end
+  return '=', list
+end
+
+jit.off(receive) -- so that an interrupt is seen while it waits
+jit.off(message)
 
 --- Take batch b: a list of values.
 function Pool:take(b)
   open(self)
   local i = (b - 1) % #self.list + 1
   local w = self.list[i]
-  local function get(p, n)
-    if not receive(w.fd, p, n) then error(get, 0) end
-  end
-  local ok, values = pcall(function()
-    local size = ffi.new 'double[1]'
-    get(size, 8)
-    local count = read(get)
-    if type(count) == 'string' then return count end
-    local list = {}
-    for k = 1, count do list[k] = read(get) end
-    return list
-  end)
+  pass_on(w)
+  local ok, kind, values = pcall(message, w, self.timeout > 0 and amp.clock() + self.timeout or nil)
   if not ok then
-    if values == get then lost(self, i) end
-    error(values, 0)
-  end
-  if type(values) == 'string' then
+    local e = kind
+    if e == GONE then lost(self, b, i) end
     self:close()
-    raise('data.DataLoader', 'batch %d, in worker %d: %s', b, i, values)
+    if e == LATE then
+      raise(OP, 'batch %d did not come from worker %d within %g s (timeout = %g); make the dataset faster, or give more time', b, i,
+        self.timeout, self.timeout)
+    end
+    error(e, 0)
+  end
+  if kind == '!' then
+    self:close()
+    raise(OP, 'batch %d, in worker %d: %s', b, i, values)
   end
   return values
 end
 
 --- End the workers.
 function Pool:close()
+  if not self.closed then living = living - 1 end
   self.closed = true
-  for _, w in ipairs(self.list) do
-    if w.pid then
-      C.amp_posix_close(w.fd)
-      C.amp_posix_kill(w.pid, SIGTERM)
-    end
-  end
-  for _, w in ipairs(self.list) do
-    if w.pid then C.amp_posix_waitpid(w.pid, nil, 0) end
-    w.pid = nil
-  end
+  for _, w in ipairs(self.list) do process.stop(w) end
+  for _, w in ipairs(self.list) do process.reap(w) end
 end
 
 return M

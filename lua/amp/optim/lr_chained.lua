@@ -2,10 +2,11 @@
 -- Called by amp.optim.lr_scheduler with its module table.
 -- @module amp.optim.lr_chained
 local err = require 'amp.error'
+local options = require 'amp.options'
 local util = require 'amp.util'
 
 return function(M)
-  local check_inner = M.check_inner
+  local check_inner, needs_function = M.check_inner, M.needs_function
 
   --- MultiplicativeLR(opt, {lr_lambda}): at step n the rate of the step before times lr_lambda(n); one function,
   -- or one a parameter group. Each is asked once for each step.
@@ -27,7 +28,7 @@ return function(M)
     self.products[i] = p
     for k = #p + 1, n do p[k] = p[k - 1] * f(k) end
     return base * p[n]
-  end)
+  end).added = needs_function
 
   -- -- Several at once -----------------------------------------------------------------
 
@@ -36,7 +37,8 @@ return function(M)
 
   --- Step each schedule, the first one first; their factors multiply.
   -- @return self
-  function Chained:step()
+  function Chained:step(epoch)
+    if epoch ~= nil then err.throw(Chained.op .. '.step', 'takes no step or metric, got %s; step the schedules one by one', util.show(epoch)) end
     for _, s in ipairs(self.schedulers) do s:step() end
     return self
   end
@@ -71,12 +73,20 @@ return function(M)
   -- @usage local sched = lr_scheduler.ChainedScheduler { lr_scheduler.LinearLR(opt), lr_scheduler.ExponentialLR(opt, 0.9) }
   M.ChainedScheduler = setmetatable(Chained, { __call = function(_, list, optimizer)
     local op = Chained.op
-    if type(list) == 'table' and list.schedulers then list = list.schedulers end
+    if type(list) == 'table' then
+      local o = {}
+      for k, v in pairs(list) do
+        if type(k) ~= 'number' then o[k] = v end
+      end
+      o = options.read(op, o, { 'schedulers', 'optimizer' }, {})
+      list, optimizer = o.schedulers or list, optimizer or o.optimizer
+    end
     if type(list) ~= 'table' or #list == 0 then err.throw(op, 'a list of schedulers is expected, got %s', util.show(list)) end
     for i, s in ipairs(list) do
       if type(s) ~= 'table' or type(s.step) ~= 'function' or type(s.optimizer) ~= 'table' then
         err.throw(op, 'element %d must be a scheduler, got %s', i, util.show(s))
       end
+      if type(s.rate) ~= 'function' then err.throw(op, '%s is stepped by its metric, not in a chain; step it by itself', s.op or 'a scheduler') end
       if s.optimizer ~= (optimizer or list[1].optimizer) then err.throw(op, 'scheduler %d is of another optimizer', i) end
     end
     return setmetatable({ schedulers = { unpack(list) }, optimizer = list[1].optimizer }, Chained)

@@ -2,6 +2,7 @@
 -- CosineAnnealingWarmRestarts, CyclicLR. Called by amp.optim.lr_scheduler with its module table.
 -- @module amp.optim.lr_cycles
 local err = require 'amp.error'
+local options = require 'amp.options'
 local util = require 'amp.util'
 
 return function(M)
@@ -34,7 +35,7 @@ return function(M)
     if o.T_mult == 1 then n = n % length end
     while n >= length do n, length = n - length, length * o.T_mult end
     return o.eta_min + (base - o.eta_min) * (1 + math.cos(math.pi * n / length)) / 2
-  end, true)
+  end, true).fractions = true
 
   -- one value a group
   local function each(op, o, name, groups)
@@ -50,6 +51,20 @@ return function(M)
     return v
   end
 
+  -- The value of a group: a number is every group's, of a list a new group has none.
+  local function value_of(self, name, list, i)
+    if list[i] == nil then
+      local v = self.options[name]
+      if type(v) ~= 'number' then
+        err.throw(self.op, 'parameter group %d was added after the schedule was made, and %s has %d values; make the schedule anew, with one a group, '
+          .. 'and go to its step: sched:step(%d)', i, name, #v, self.last_epoch + 1)
+      end
+      list[i] = v
+    end
+    return list[i]
+  end
+  M.each, M.value_of = each, value_of
+
   local modes = { triangular = true, triangular2 = true, exp_range = true }
 
   define('CyclicLR', { 'base_lr', 'max_lr', 'step_size_up', 'step_size_down', 'mode', 'gamma', 'scale_fn', 'scale_mode', 'cycle_momentum',
@@ -58,11 +73,15 @@ return function(M)
     function(self, op, o)
       local groups = self.optimizer.param_groups
       local bottoms = each(op, o, 'base_lr', groups)
+      self.bottoms = bottoms
       self.tops = each(op, o, 'max_lr', groups)
       number(op, o, 'step_size_up', 1)
       if o.step_size_down == nil then o.step_size_down = o.step_size_up end
       number(op, o, 'step_size_down', 1)
       number(op, o, 'gamma', 0)
+      number(op, o, 'base_momentum', 0)
+      number(op, o, 'max_momentum', 0)
+      options.boolean(op, 'cycle_momentum', o.cycle_momentum)
       if not modes[o.mode] then err.throw(op, "mode must be 'triangular', 'triangular2' or 'exp_range', got %s", util.show(o.mode)) end
       if o.scale_fn ~= nil and type(o.scale_fn) ~= 'function' then err.throw(op, 'scale_fn must be a function of a number, got %s', util.show(o.scale_fn)) end
       if o.scale_mode ~= 'cycle' and o.scale_mode ~= 'iterations' then
@@ -89,5 +108,8 @@ return function(M)
         if rawget(g, 'betas') then g.betas = { m, g.betas[2] } else g.momentum = m end
       end
       return base + (self.tops[i] - base) * height
-    end, true)
+    end, true).added = function(self, _, i)
+      value_of(self, 'max_lr', self.tops, i)
+      return value_of(self, 'base_lr', self.bottoms, i)
+    end
 end

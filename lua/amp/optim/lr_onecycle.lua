@@ -2,10 +2,11 @@
 -- Called by amp.optim.lr_scheduler with its module table.
 -- @module amp.optim.lr_onecycle
 local err = require 'amp.error'
+local options = require 'amp.options'
 local util = require 'amp.util'
 
 return function(M)
-  local define, number = M.define, M.number
+  local define, number, each, value_of = M.define, M.number, M.each, M.value_of
 
   local function anneal(self, from, to, pct)
     if self.options.anneal_strategy == 'linear' then return from + (to - from) * pct end
@@ -37,23 +38,26 @@ return function(M)
     { pct_start = 0.3, anneal_strategy = 'cos', div_factor = 25, final_div_factor = 1e4, three_phase = false, cycle_momentum = true,
       base_momentum = 0.85, max_momentum = 0.95 },
     function(self, op, o)
-      if o.total_steps == nil and o.epochs and o.steps_per_epoch then o.total_steps = o.epochs * o.steps_per_epoch end
+      if o.total_steps == nil and o.epochs ~= nil and o.steps_per_epoch ~= nil then
+        number(op, o, 'epochs', 1, true)
+        number(op, o, 'steps_per_epoch', 1, true)
+        o.total_steps = o.epochs * o.steps_per_epoch
+      end
       number(op, o, 'total_steps', 1, true)
       number(op, o, 'pct_start', 0)
       if o.pct_start > 1 then err.throw(op, 'pct_start must be in [0, 1], got %g', o.pct_start) end
       if o.anneal_strategy ~= 'cos' and o.anneal_strategy ~= 'linear' then
         err.throw(op, "anneal_strategy must be 'cos' or 'linear', got %s", util.show(o.anneal_strategy))
       end
+      for _, name in ipairs { 'div_factor', 'final_div_factor' } do
+        if number(op, o, name, 0) == 0 then err.throw(op, '%s must be above 0, got 0', name) end
+      end
+      number(op, o, 'base_momentum', 0)
+      number(op, o, 'max_momentum', 0)
+      options.boolean(op, 'three_phase', o.three_phase)
+      options.boolean(op, 'cycle_momentum', o.cycle_momentum)
       local groups = self.optimizer.param_groups
-      local tops = o.max_lr
-      if type(tops) == 'number' then
-        tops = {}
-        for i = 1, #groups do tops[i] = o.max_lr end
-      end
-      if type(tops) ~= 'table' or #tops ~= #groups then err.throw(op, 'max_lr must be a number or one a group, got %s', util.show(o.max_lr)) end
-      for i = 1, #tops do
-        if type(tops[i]) ~= 'number' then err.throw(op, 'max_lr must be a number or one a group, got %s for group %d', util.show(tops[i]), i) end
-      end
+      local tops = each(op, o, 'max_lr', groups)
       self.tops = tops
       for i, g in ipairs(groups) do
         g.initial_lr = tops[i] / o.div_factor
@@ -74,5 +78,5 @@ return function(M)
         if rawget(g, 'betas') then g.betas = { v, g.betas[2] } else g.momentum = v end
       end
       return anneal(self, rates[mark[1]], rates[mark[2]], pct)
-    end, true)
+    end, true).added = function(self, _, i) return value_of(self, 'max_lr', self.tops, i) / self.options.div_factor end
 end

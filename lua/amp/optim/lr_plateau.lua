@@ -2,6 +2,7 @@
 -- Called by amp.optim.lr_scheduler with its module table.
 -- @module amp.optim.lr_plateau
 local err = require 'amp.error'
+local is_tensor = require('amp.more').is_tensor
 local options = require 'amp.options'
 local util = require 'amp.util'
 
@@ -15,6 +16,7 @@ return function(M)
   Plateau.get_last_lr = Scheduler.get_last_lr
   local kept = { 'last_epoch', 'best', 'bad', 'cooling' }
   local names = { 'mode', 'factor', 'patience', 'threshold', 'threshold_mode', 'cooldown', 'min_lr', 'eps' }
+  names.refused = { verbose = 'print(sched) says where it stands' }
   local defaults = { mode = 'min', factor = 0.1, patience = 10, threshold = 1e-4, threshold_mode = 'rel', cooldown = 0, min_lr = 0, eps = 1e-8 }
 
   M.ReduceLROnPlateau = setmetatable(Plateau, {
@@ -34,6 +36,9 @@ return function(M)
       number(op, o, 'eps', 0)
       if type(o.min_lr) ~= 'table' then number(op, o, 'min_lr', 0)
       elseif #o.min_lr ~= #opt.param_groups then err.throw(op, 'min_lr has %d values, the optimizer %d groups', #o.min_lr, #opt.param_groups) end
+      for i = 1, type(o.min_lr) == 'table' and #o.min_lr or 0 do
+        if type(o.min_lr[i]) ~= 'number' then err.throw(op, 'min_lr of group %d must be a number, got %s', i, util.show(o.min_lr[i])) end
+      end
       return setmetatable({ optimizer = opt, options = o, last_epoch = 0, bad = 0, cooling = 0,
         best = o.mode == 'min' and math.huge or -math.huge }, Plateau)
     end,
@@ -51,9 +56,13 @@ return function(M)
   -- @param metric a number, or a tensor of one element (then this waits for it)
   -- @return self
   function Plateau:step(metric)
-    if type(metric) == 'cdata' then metric = metric:item() end
+    if is_tensor(metric) then metric = metric:item() end
     if type(metric) ~= 'number' then err.throw(self.op .. '.step', 'takes the metric, a number, got %s', util.show(metric)) end
-    local o = self.options
+    local o, groups = self.options, #self.optimizer.param_groups
+    if type(o.min_lr) == 'table' and #o.min_lr < groups then
+      err.throw(self.op .. '.step', 'parameter group %d was added after the schedule was made, and min_lr has %d values; '
+        .. 'add one: sched.options.min_lr[%d] = 0, or give one number for all groups', groups, #o.min_lr, groups)
+    end
     self.last_epoch = self.last_epoch + 1
     if better(self, metric) then
       self.best, self.bad = metric, 0

@@ -55,42 +55,49 @@ function Scheduler:get_last_lr()
   return out
 end
 
--- Rates of the step it is at. Where a rate is not what the closed form said at step `before` (-1: the
--- base) somebody else moved it, the user or another schedule: it changes by as much as the closed form.
-local function apply(self, before)
-  for i, g in ipairs(self.optimizer.param_groups) do
-    local base = self.base_lrs[i]
-    if base == nil then -- a group that was added later
-      base = g.initial_lr or g.lr
-      g.initial_lr, self.base_lrs[i] = base, base
-      g.lr = self:rate(base, self.last_epoch, g, i)
-    else
-      local target, lr = self:rate(base, self.last_epoch, g, i), g.lr
-      local was = before and not self.absolute and (before < 0 and base or self:rate(base, before, g, i)) or lr
-      if lr ~= was then
-        local low = self.options.eta_min or 0
-        target = was == low and lr + target - was or low + (lr - low) * (target - low) / (was - low)
-      end
-      g.lr = target
-    end
+-- The base rates of groups that were added since the last step: what they were given, unless the class says otherwise (`added`, which may raise).
+local function admit(self, before)
+  local groups = self.optimizer.param_groups
+  for i = #self.base_lrs + 1, #groups do
+    local g = groups[i]
+    local base = self.added and self:added(g, i, before) or g.initial_lr or g.lr
+    g.initial_lr, self.base_lrs[i] = base, base
   end
 end
 
+-- Go to step n. Where a rate is not what the closed form said at step `before` (-1: the base) somebody else moved it, the user or
+-- another schedule, or its group is new: it changes by as much as the closed form.
+local function apply(self, n, before)
+  local targets = {}
+  for i, g in ipairs(self.optimizer.param_groups) do
+    local base = self.base_lrs[i]
+    local target, lr = self:rate(base, n, g, i), g.lr
+    local was = before and not self.absolute and (before < 0 and base or self:rate(base, before, g, i)) or lr
+    if lr ~= was then
+      local low = self.options.eta_min or 0
+      target = was == low and lr + target - was or low + (lr - low) * (target - low) / (was - low)
+    end
+    targets[i] = target
+  end
+  for i, g in ipairs(self.optimizer.param_groups) do g.lr = targets[i] end
+  self.last_epoch = n
+end
+
 --- Go to the next rate (or to that of a given step).
--- @tparam ?number epoch
+-- @tparam ?number epoch an integer; a fraction of a step for CosineAnnealingWarmRestarts
 -- @return self
 function Scheduler:step(epoch)
   local op = self.op .. '.step'
-  if epoch ~= nil and (type(epoch) ~= 'number' or epoch % 1 ~= 0 or epoch < 0) then
-    err.throw(op, 'a step is an integer from 0, got %s', util.show(epoch))
+  if epoch ~= nil and (type(epoch) ~= 'number' or not (epoch >= 0 and epoch < math.huge) or epoch % 1 ~= 0 and not self.fractions) then
+    err.throw(op, self.fractions and 'a step is a number from 0, got %s' or 'a step is an integer from 0, got %s', util.show(epoch))
   end
   if self.optimizer._calls == 0 and epoch == nil and self.last_epoch == 0 then
     warn.once(('%s: sched:step() came before the first opt:step(), so the first rate is skipped; call it after')
       :format(self.op), 'scheduler before optimizer')
   end
   local before = self.last_epoch
-  self.last_epoch = epoch or before + 1
-  apply(self, epoch == nil and before or nil)
+  admit(self, before)
+  apply(self, epoch or before + 1, epoch == nil and before or nil)
   return self
 end
 
@@ -101,9 +108,11 @@ function Scheduler:state_dict()
 end
 
 -- A field of a state that counts something.
-local function count(op, s, name)
+local function count(op, s, name, fractions)
   local v = s[name]
-  if type(v) ~= 'number' or v % 1 ~= 0 or v < 0 then err.throw(op, '%s of the state must be an integer from 0, got %s', name, util.show(v)) end
+  if type(v) ~= 'number' or not (v >= 0 and v < math.huge) or v % 1 ~= 0 and not fractions then
+    err.throw(op, '%s of the state must be %s from 0, got %s', name, fractions and 'a number' or 'an integer', util.show(v))
+  end
 end
 
 -- A field of a state with a rate for each group.
@@ -123,7 +132,7 @@ function Scheduler:check_state(op, s)
     err.throw(op, "a scheduler's state has last_epoch and base_lrs, got %s", util.show(s))
   end
   local groups = #self.optimizer.param_groups
-  count(op, s, 'last_epoch')
+  count(op, s, 'last_epoch', self.fractions)
   rates(op, s, 'base_lrs', groups)
   if s.lrs ~= nil then rates(op, s, 'lrs', groups) end
 end
@@ -155,14 +164,21 @@ function Scheduler.text(self)
   end
   local parts, lrs = {}, self:get_last_lr()
   for _, k in ipairs(util.keys(self.options)) do parts[#parts + 1] = k .. ' = ' .. short(self.options[k]) end
-  return ('%s (step %d, lr %s%s)'):format(self.op, self.last_epoch, short(#lrs == 1 and lrs[1] or lrs),
+  return ('%s (step %s, lr %s%s)'):format(self.op, short(self.last_epoch), short(#lrs == 1 and lrs[1] or lrs),
     #parts > 0 and ': ' .. table.concat(parts, ', ') or '')
 end
 
+local refused = {
+  last_epoch = 'load_state_dict goes on from a saved place, sched:step(n) goes to step n',
+  verbose = 'print(sched) says where it stands',
+}
+
 -- A class: names of the options in the order of their places, defaults, a check, and rate(self, base, step, group, index).
--- absolute: a rate is set whatever it was before.
+-- absolute: a rate is set whatever it was before. Fields it may get: added(self, group, index, before), the base rate of a group that
+-- was added at step `before`; fractions, whether there are steps between whole ones.
 local function define(name, known, defaults, setup, rate, absolute)
   local op = 'lr_scheduler.' .. name
+  known.refused = refused
   local class = setmetatable({ op = op, rate = rate, absolute = absolute, __tostring = Scheduler.text }, Scheduler)
   class.__index = class
   M[name] = setmetatable(class, {
@@ -176,7 +192,7 @@ local function define(name, known, defaults, setup, rate, absolute)
         if g.initial_lr == nil then g.initial_lr = g.lr end
         self.base_lrs[i] = g.initial_lr
       end
-      apply(self, -1)
+      apply(self, 0, -1)
       return self
     end,
   })
@@ -239,6 +255,15 @@ define('LinearLR', { 'start_factor', 'end_factor', 'total_iters' }, { start_fact
     return base * (o.start_factor + (o.end_factor - o.start_factor) * math.min(n, o.total_iters) / o.total_iters)
   end)
 
+-- A new group has no function of its own where there is a list of them.
+local function needs_function(self, _, i)
+  local f = self.options.lr_lambda
+  if type(f) == 'table' and f[i] == nil then
+    err.throw(self.op, 'parameter group %d was added after the schedule was made, and lr_lambda has %d functions; add one: sched.options.lr_lambda[%d] = f, '
+      .. 'or give one function for all groups', i, #f, i)
+  end
+end
+
 define('LambdaLR', { 'lr_lambda' }, {}, function(self, op, o)
   local f = o.lr_lambda
   if type(f) == 'table' then
@@ -254,7 +279,7 @@ define('LambdaLR', { 'lr_lambda' }, {}, function(self, op, o)
 end, function(self, base, n, _, i)
   local f = self.options.lr_lambda
   return base * (type(f) == 'table' and f[i] or f)(n)
-end, true)
+end, true).added = needs_function
 
 -- -- Schedules after one another -----------------------------------------------------------
 
@@ -273,14 +298,38 @@ local Sequential = define('SequentialLR', { 'schedulers', 'milestones' }, {}, fu
     if s.optimizer ~= self.optimizer then err.throw(op, 'scheduler %d is of another optimizer', i) end
   end
 end, function(self, _, n, g, i)
+  local which, start = self:at(n)
+  local s = self.options.schedulers[which]
+  s.last_epoch = n - start
+  return s:rate(s.base_lrs[i], n - start, g, i)
+end, true)
+
+-- Which schedule has step n, and the step it begins at.
+function Sequential:at(n)
   local which, start = 1, 0
   for k, m in ipairs(self.options.milestones) do
     if n >= m then which, start = k + 1, m end
   end
-  local s = self.options.schedulers[which]
-  s.last_epoch = n - start
-  return s:rate(s.base_lrs[i] or g.initial_lr, n - start, g, i)
-end, true)
+  return which, start
+end
+
+function Sequential:rate_of(base, n, g, i)
+  local which, start = self:at(n)
+  return self.options.schedulers[which]:rate(base, n - start, g, i)
+end
+
+-- A new group goes on from the rate it was given, in proportion: its base is the one that has this rate at the step before. (A rate
+-- is a number more than a multiple of its base.)
+function Sequential:added(g, i, before)
+  local lr, inner = g.lr, self.options.schedulers
+  for _, s in ipairs(inner) do
+    if s.added then s:added(g, i, before) end
+  end
+  local none, one = self:rate_of(0, before, g, i), self:rate_of(1, before, g, i)
+  local base = one ~= none and (lr - none) / (one - none) or lr
+  for _, s in ipairs(inner) do s.base_lrs[i] = base end
+  return base
+end
 
 function Sequential:state_dict()
   local s = Scheduler.state_dict(self)
@@ -316,13 +365,13 @@ function Sequential:load_state_dict(s)
 end
 
 M.define, M.Scheduler, M.check_optimizer, M.number = define, Scheduler, check_optimizer, number
-M.count, M.rates, M.check_inner = count, rates, check_inner
+M.count, M.rates, M.check_inner, M.needs_function = count, rates, check_inner, needs_function
+require 'amp.optim.lr_cycles'(M)
 require 'amp.optim.lr_onecycle'(M)
 require 'amp.optim.lr_chained'(M)
-require 'amp.optim.lr_cycles'(M)
 require 'amp.optim.lr_plateau'(M)
 M.define, M.Scheduler, M.check_optimizer, M.number = nil, nil, nil, nil
-M.count, M.rates, M.check_inner = nil, nil, nil
+M.count, M.rates, M.check_inner, M.needs_function, M.each, M.value_of = nil, nil, nil, nil, nil, nil
 
 local _, family = require('amp.class').guard(Scheduler, 'optim.lr_scheduler', 'scheduler')
 for name, class in pairs(M) do

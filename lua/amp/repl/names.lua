@@ -23,8 +23,15 @@ local function ours(f)
   return info and (info.what == 'C' or info.source:sub(2, #core.here + 1) == core.here)
 end
 
+--- The table of a loader or dataset, which its user sees as a cdata; anything else as it is.
+function M.opened(v)
+  local proxy = package.loaded['amp.data.proxy']
+  return proxy and proxy.open(v) or v
+end
+
 --- A field of a value, without calling what is not amp's; nil where it has none.
 function M.field(v, k)
+  v = M.opened(v)
   if type(v) == 'table' then
     local raw = rawget(v, k)
     if raw ~= nil then return raw end
@@ -112,6 +119,7 @@ end
 -- @treturn table name -> true
 function M.members(v, methods)
   local into = {}
+  v = M.opened(v)
   if v == amp then
     for _, name in ipairs(amp.names()) do into[name] = true end
     into.Tensor, into.names, into.lazy = nil, nil, nil
