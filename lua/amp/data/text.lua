@@ -26,10 +26,9 @@ local function new(_, source, given)
   o.stride = options.integer(op, 'stride', o.stride or o.length, 1)
   local text
   if type(source) == 'string' then
-    local f, size = file.open(source)
-    if not f then raise(op, "cannot read '%s': %s", source, size) end
-    text = f:read(size) or ''
-    f:close()
+    local why
+    text, why = file.text(source)
+    if not text then raise(op, "cannot read '%s': %s", source, why) end
   elseif type(source) == 'table' and type(source.text) == 'string' then
     text = source.text
   else
