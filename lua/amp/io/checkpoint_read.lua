@@ -109,7 +109,8 @@ function Reader:base(s, shape)
   local what = string.format('the data of %s', self:place())
   local ok, reason = self.limit:take(s.bytes)
   if not ok then damaged('%s: %s', what, reason) end
-  local crc, why = ffi.new 'uint32_t[1]'
+  local crc = ffi.new 'uint32_t[1]'
+  local why
   s.base, why = memory.read(self.f, s.at, shape or {s.count}, s.dtype, false, crc)
   if not s.base then damaged('%s could not be read: %s', what, why) end
   if crc[0] ~= s.crc then damaged('%s are damaged (CRC %08x, expected %08x)', what, crc[0], s.crc) end

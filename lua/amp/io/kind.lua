@@ -10,18 +10,19 @@ local known = {
   checkpoint = { name = 'a checkpoint that amp.save wrote', by = 'amp.load reads it' },
   safetensors = { name = 'a safetensors file', by = 'amp.io.safetensors.load reads it' },
   npy = { name = "an array of NumPy (.npy)", by = 'amp.io.load_npy reads it' },
-  npz = { name = "arrays of NumPy (.npz)", by = 'amp.io.load_npz reads it' },
+  npz = { name = 'an archive of NumPy arrays (.npz)', by = 'amp.io.load_npz reads it' },
   t7 = { name = 'a file of Torch7 (.t7)', by = 'amp.torch7.load reads it' },
   idx = { name = 'an idx file', by = 'amp.data.idx reads it' },
   gzip = { name = 'compressed with gzip', by = 'amp.data.idx reads idx files so; decompress others with gunzip' },
   image = { name = 'an image', by = 'amp.data.read_image reads it' },
+  picture = { name = 'a GIF or WebP image', by = 'write it anew as PNG; amp.data.read_image reads those' },
   torch = { name = "a file of PyTorch's torch.save", by = TORCH },
   torch_old = { name = "a file of PyTorch's torch.save, in its older format, or a pickle", by = TORCH },
   pickle = { name = 'a pickle of Python', by = 'reading it would run code; ' .. TORCH },
   zip = { name = 'a zip archive', by = 'unpack it first' },
   hdf5 = { name = 'an HDF5 file', by = "write its arrays in Python with numpy.savez and read that by amp.io.load_npz" },
   gguf = { name = 'a GGUF file', by = 'amp reads none of these; look for the same weights as safetensors' },
-  onnx = { name = 'an ONNX model (or other protocol buffers)', by = 'its weights can be saved in Python as safetensors, by onnx.numpy_helper and safetensors.numpy' },
+  onnx = { name = 'an ONNX model (or other protocol buffers)', by = 'save its weights in Python as safetensors, by onnx.numpy_helper' },
   json = { name = 'JSON', by = 'amp.io.json.decode reads its text' },
   lua = { name = 'compiled Lua', by = 'no reader of data runs it' },
   tar = { name = 'a tar archive', by = 'unpack it first' },
@@ -67,7 +68,8 @@ function M.of(head, size)
   end
   if #head >= 30 and head:sub(1, 4) == 'PK\3\4' then return archive(head) end
   if head:sub(1, 4) == 'PK\5\6' then return 'zip' end
-  if head:match '^P[1-6][%s#]' or head:sub(1, 4) == 'RIFF' and head:sub(9, 12) == 'WEBP' or head:sub(1, 3) == 'GIF' then return 'image' end
+  if head:match '^P[1-6][%s#]' then return 'image' end
+  if head:sub(1, 4) == 'RIFF' and head:sub(9, 12) == 'WEBP' or head:sub(1, 3) == 'GIF' then return 'picture' end
   if #head >= 9 and head:byte(9) == 123 and number(head, 1, 8) + 8 <= size then return 'safetensors' end
   if #head >= 262 and head:sub(258, 262) == 'ustar' then return 'tar' end
   local pickled = head:match '^\128[\2-\5]'

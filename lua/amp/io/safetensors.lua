@@ -34,7 +34,9 @@ local function entry(name, e, data_size)
       return nil, string.format("'%s' has an unknown field '%s'", name, key)
     end
   end
-  if type(e.dtype) ~= 'string' or not e.dtype:find '^%u[%u%d_]*$' or #e.dtype > 32 then return nil, string.format("'%s' has the dtype %s", name, json.encode(e.dtype or json.null)) end
+  if type(e.dtype) ~= 'string' or not e.dtype:find '^%u[%u%d_]*$' or #e.dtype > 32 then
+    return nil, string.format("'%s' has the dtype %s", name, json.encode(e.dtype or json.null))
+  end
   local dtype = dtypes[e.dtype]
   local count = memory.count(e.shape)
   if not count then return nil, string.format("'%s' has an impossible shape", name) end
@@ -162,6 +164,17 @@ function File:close()
   self.file = nil
 end
 
+-- All tensors of an open file, and why those of foreign dtypes are not among them. (No closure over the tensors: a compiled
+-- trace would keep it, and them.)
+local function get_all(f)
+  local out, foreign = {}, {}
+  for _, e in ipairs(f.header.list) do
+    local why = strange(e)
+    if why then foreign[e.name] = why else out[e.name] = f:get(e.name) end
+  end
+  return out, foreign
+end
+
 --- Read a whole file.
 -- A tensor of a dtype that amp has not is left out: asking for it by its name is an error that says so.
 -- @tparam string path
@@ -173,15 +186,9 @@ end
 function M.load(path, given)
   local op = 'io.safetensors'
   local f = open(op, path, given)
-  local foreign, out = {}, {}
-  local ok, e = pcall(function()
-    for _, entry in ipairs(f.header.list) do
-      local why = strange(entry)
-      if why then foreign[entry.name] = why else out[entry.name] = f:get(entry.name) end
-    end
-  end)
+  local ok, out, foreign = pcall(get_all, f)
   f:close()
-  if not ok then error(e, 0) end
+  if not ok then error(out, 0) end
   if next(foreign) then
     setmetatable(out, {__index = function(_, name)
       if foreign[name] then raise(op, "'%s': %s", path, foreign[name]) end

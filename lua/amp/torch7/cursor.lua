@@ -52,7 +52,7 @@ local function take(self, n, what)
   return p
 end
 
-local function text(self, n)
+local function chars(self, n)
   if n < 0 then fail(self, 'a string of %d characters', n) end
   need(self, n, 'a string')
   if n <= WINDOW then return ffi.string(take(self, n, 'a string'), n) end
@@ -95,7 +95,7 @@ end
 
 function Binary:double() return file.double(take(self, 8, 'a number')) end
 
-Binary.chars = text
+Binary.chars = chars
 
 --- A count of a class of tds: a long, which files of some writers have as an int.
 function Binary:count()
@@ -175,7 +175,7 @@ end
 Ascii.count = Ascii.int
 
 function Ascii:chars(n)
-  local s = text(self, n)
+  local s = chars(self, n)
   if n > 0 then newline(self) end
   return s
 end
