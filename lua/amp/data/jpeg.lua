@@ -10,6 +10,9 @@ local floor, ceil, min, max = math.floor, math.ceil, math.min, math.max
 
 local M = {}
 
+-- Encoders write some ten; a scan that holds nothing takes few bytes, but the time of all blocks.
+local MOST_SCANS = 128
+
 --- Whether bytes begin as a JPEG does.
 function M.is(bytes) return bytes:sub(1, 3) == '\255\216\255' end
 
@@ -117,6 +120,7 @@ local function read(j, bytes)
         if not j.components then fail 'it has no header' end
         at = scan.read(j, body, n, p, at, size, ZIGZAG)
         j.scans = j.scans + 1
+        if j.scans > MOST_SCANS then fail('it has more than %d scans', MOST_SCANS) end
       end
     end
   end

@@ -5,6 +5,7 @@
 --   print(set.vocabulary:decode(x[1]))
 local amp = require 'amp'
 local file = require 'amp.io.file'
+local memory = require 'amp.io.memory'
 local options = require 'amp.options'
 local util = require 'amp.util'
 local Vocabulary = require 'amp.data.vocabulary'
@@ -37,9 +38,15 @@ local function new(_, source, given)
   local v = o.vocabulary
   if v ~= nil and (type(v) ~= 'table' or type(v.encode) ~= 'function') then raise(op, 'vocabulary must be an amp.data.Vocabulary, got %s', util.show(v)) end
   v = v or Vocabulary(text, {level = o.level, min_count = o.min_count, max_size = o.max_size, specials = o.specials})
-  local self = setmetatable({vocabulary = v, tokens = v:encode(text), length = o.length, stride = o.stride}, TextDataset)
-  if self.tokens:numel() <= o.length then
-    raise(op, 'a window of %d tokens and the one after need a longer text; it has %d', o.length, self.tokens:numel())
+  local ok, tokens = pcall(v.encode, v, text)
+  if not ok then
+    if type(source) == 'string' then memory.rethrow(op, source, tokens) end
+    error(tokens, 0)
+  end
+  local self = setmetatable({vocabulary = v, tokens = tokens, length = o.length, stride = o.stride}, TextDataset)
+  if tokens:numel() <= o.length then
+    raise(op, '%sa window of %d tokens and the one after need a longer text; it has %d', type(source) == 'string' and ("'%s': "):format(source) or '',
+      o.length, tokens:numel())
   end
   return self
 end

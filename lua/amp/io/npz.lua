@@ -177,8 +177,7 @@ local function beginning(f, e)
   local p = ffi.new('uint8_t[?]', math.max(n, 1))
   local ok, why = inflate(f, e, p, n, false)
   if not ok then return nil, why end
-  local out = memory.bytes(p, n)
-  return out
+  return memory.bytes(p, n, p)
 end
 
 -- The tensor of an entry. Or nil, the reason, and true where the archive is whole, but this is nothing for amp.
