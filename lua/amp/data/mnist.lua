@@ -11,9 +11,11 @@ local files = {
 }
 
 local function find(dir, name)
+  local fine, why = file.usable(dir)
+  if not fine then raise('data.mnist', string.format("cannot read '%s': %s", dir, why)) end
   for _, ending in ipairs {'.gz', ''} do
     local path = dir .. '/' .. name .. ending
-    if file.usable(path) and C.amp_file_kind(path, 1, nil) ~= C.AMP_FILE_NONE then return path end
+    if C.amp_file_kind(path, 1, nil) ~= C.AMP_FILE_NONE then return path end
   end
   raise('data.mnist', string.format("no '%s.gz' and no '%s' in '%s'", name, name, dir))
 end
