@@ -12,7 +12,7 @@ local amp = require 'amp'
 local types = require 'amp.types'
 local util = require 'amp.util'
 local raise = require('amp.error').throw
-require 'amp.io.file'
+local file = require 'amp.io.file'
 
 ffi.cdef [[
 int amp_posix_fork(void) __asm__("fork");
@@ -101,7 +101,7 @@ local tag = ffi.new 'char[1]'
 local function read(get)
   local function get_number()
     get(number, 8)
-    return number[0]
+    return file.double(number)
   end
   get(tag, 1)
   local kind = string.char(tag[0])
