@@ -15,12 +15,12 @@ local M = {}
 
 local decoders = {'amp.data.jpeg', 'amp.data.png', 'amp.data.pnm'}
 
-local function decode(bytes, budget)
+-- The decoder of a file whose first bytes these are.
+local function decoder_of(head)
   for _, name in ipairs(decoders) do
     local d = require(name)
-    if d.is(bytes) then return d.decode(bytes, budget) end
+    if d.is(head) then return d end
   end
-  return nil, 'it is no PNG, JPEG, PPM, PGM or PBM'
 end
 
 -- Planes of interleaved pixels, as many as asked for.
@@ -48,17 +48,17 @@ end
 local function read(op, path, channels, most)
   local f, why = file.open(path)
   if not f then raise(op, "cannot read '%s': %s", path, why) end
-  local bytes, hint
-  bytes, why = f:text()
-  local ok, p, w, h, have
-  if bytes then
-    ok, p, w, h, have = pcall(decode, bytes, limit.new(most, f.size))
-    if ok and not p then hint = file_kind.hint(f, 'image') end
-  end
+  local bytes, ok, p, w, h, have
+  local head
+  head, why = f:text(math.min(f.size, 16))
+  local d = head and decoder_of(head)
+  if head and not d then why = 'it is no PNG, JPEG, PPM, PGM or PBM' .. file_kind.hint(f, 'image') end
+  if d then bytes, why = f:text() end
   f:close()
   if not bytes then raise(op, "cannot read '%s': %s", path, why) end
+  ok, p, w, h, have = pcall(d.decode, bytes, limit.new(most, f.size))
   if not ok then memory.rethrow(op, path, p) end
-  if not p then raise(op, "cannot read '%s': %s%s", path, w, hint) end
+  if not p then raise(op, "cannot read '%s': %s", path, w) end
   return planes(p, w, h, have, channels or (have == 2 and 4 or have))
 end
 

@@ -26,6 +26,7 @@ local function damaged(fmt, ...) error(setmetatable({text = string.format(fmt, .
 -- -- Bytes ------------------------------------------------------------------
 
 local function read_bytes(f, at, n, what)
+  if n > 2 ^ 31 - 64 then damaged('%s, of %.0f bytes, is too long', what, n) end
   local buffer = ffi.new('uint8_t[?]', math.max(n, 1))
   local ok, why = f:read(buffer, n, at)
   if not ok then damaged('%s could not be read: %s', what, why) end
@@ -139,7 +140,7 @@ end
 
 -- -- The value --------------------------------------------------------------
 
-function Reader:place() return #self.path == 0 and 'the value' or "'" .. table.concat(self.path, '.') .. "'" end
+function Reader:place() return #self.path == 0 and 'the value' or "'" .. memory.show(table.concat(self.path, '.')) .. "'" end
 
 -- What is no table; nil where a table begins.
 function Reader:plain(tag)
@@ -178,7 +179,7 @@ function Reader:value()
   self.tables[#self.tables + 1] = out
   for _ = 1, n do
     local k = self:key()
-    if out[k] ~= nil then damaged("%s has the key '%s' a second time", self:place(), tostring(k)) end
+    if out[k] ~= nil then damaged("%s has the key '%s' a second time", self:place(), memory.show(k)) end
     self.path[#self.path + 1] = tostring(k)
     out[k] = self:value()
     self.path[#self.path] = nil

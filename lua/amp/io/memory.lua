@@ -96,6 +96,12 @@ function M.read(f, at, shape, dtype, swap, crc)
   return t
 end
 
+--- A name out of a file as it may stand in a message: of one line, and not too long.
+function M.show(name)
+  name = tostring(name):gsub('[%c\127]', '?')
+  return #name > 80 and name:sub(1, 60) .. '...' .. name:sub(-17) or name
+end
+
 --- Raise again what was caught while a file was read: an error of amp's gets the file's name.
 function M.rethrow(op, path, e)
   if err.is(e) then err.throw_code(e.code, op, "'%s': %s", path, e.message) end

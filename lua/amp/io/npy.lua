@@ -58,21 +58,21 @@ local function parse(text)
       break
     end
     local key, from = text:match("^%s*['\"]([%w_]+)['\"]%s*:%s*()", at)
-    if not key then return nil, string.format("its header has no key at '%s'", text:sub(at, at + 20)) end
-    if out[key] ~= nil then return nil, string.format("its header gives '%s' twice", key) end
+    if not key then return nil, string.format("its header has no key at '%s'", memory.show(text:sub(at, at + 20))) end
+    if out[key] ~= nil then return nil, string.format("its header gives '%s' twice", memory.show(key)) end
     local v, after = value(text, from)
     if v == nil and key == 'descr' then
       v, after = fields(text, from)
       if v then out.fields = v end
     end
-    if v == nil then return nil, string.format("'%s' in its header is '%s', which is not known", key, text:sub(from, from + 20)) end
+    if v == nil then return nil, string.format("'%s' in its header is '%s', which is not known", memory.show(key), memory.show(text:sub(from, from + 20))) end
     out[key] = v
     at = text:match('^%s*,()', after) or after
-    if at == after and not text:match('^%s*}', at) then return nil, string.format("its header can't be read at '%s'", text:sub(at, at + 20)) end
+    if at == after and not text:match('^%s*}', at) then return nil, string.format("its header can't be read at '%s'", memory.show(text:sub(at, at + 20))) end
   end
   for key in pairs(out) do
     if key ~= 'descr' and key ~= 'fortran_order' and key ~= 'shape' and key ~= 'fields' then
-      return nil, string.format("its header has an unknown key '%s'", key)
+      return nil, string.format("its header has an unknown key '%s'", memory.show(key))
     end
   end
   return out
@@ -86,7 +86,7 @@ local function header_of(text)
   local h, why = parse(text)
   if not h then return nil, why end
   if h.fields then
-    return nil, foreign('it is a structured array (fields %s); save each field as an array of its own', table.concat(h.fields, ', '))
+    return nil, foreign('it is a structured array (fields %s); save each field as an array of its own', memory.show(table.concat(h.fields, ', ')))
   end
   if type(h.descr) ~= 'string' then return nil, 'its header has no descr' end
   if type(h.fortran_order) ~= 'boolean' then return nil, 'its header has no fortran_order' end
@@ -95,14 +95,14 @@ local function header_of(text)
   h.dtype = short and dtypes[short]
   if not h.dtype then
     if h.descr:match '^|?O8?$' then
-      return nil, foreign("it holds Python objects (dtype '%s'), which only running Python could read; save numbers", h.descr)
+      return nil, foreign("it holds Python objects (dtype '%s'), which only running Python could read; save numbers", memory.show(h.descr))
     end
     local what = kinds[h.descr:match '^[<>|=]?(%a)' or '']
-    return nil, foreign("its dtype '%s'%s is none of amp's; convert it with astype", h.descr, what and ', ' .. what .. ',' or '')
+    return nil, foreign("its dtype '%s'%s is none of amp's; convert it with astype", memory.show(h.descr), what and ', ' .. what .. ',' or '')
   end
   h.swap = order == (ffi.abi 'le' and '>' or '<')
   h.count = memory.count(h.shape)
-  if not h.count then return nil, string.format('its shape (%s) is impossible: at most 8 dimensions', table.concat(h.shape, ', ')) end
+  if not h.count then return nil, string.format('its shape (%s) is impossible: at most 8 dimensions', memory.show(table.concat(h.shape, ', '))) end
   return h
 end
 

@@ -39,6 +39,7 @@ local NONE = 0xffffffff
 
 -- Bytes of a file as a byte array; nil and the reason.
 local function bytes(f, n, at)
+  if n > 2 ^ 31 - 64 then return nil, string.format('its directory of %.0f bytes is too long', n) end
   local p = ffi.new('uint8_t[?]', math.max(n, 1))
   local ok, why = f:read(p, n, at)
   if not ok then return nil, why end
@@ -101,7 +102,7 @@ local function read_directory(f)
     local e = { name = ffi.string(p + at + 46, name_length), flags = file.unle(p + at + 8, 2), method = file.unle(p + at + 10, 2),
       crc = file.unle(p + at + 16, 4), packed = file.unle(p + at + 20, 4), size = file.unle(p + at + 24, 4), offset = file.unle(p + at + 42, 4) }
     big_fields(p + at + 46 + name_length, extra, e)
-    if seen[e.name] then return nil, string.format("'%s' is in it twice", e.name) end
+    if seen[e.name] then return nil, string.format("'%s' is in it twice", memory.show(e.name)) end
     seen[e.name] = true
     list[i] = e
     at = at + 46 + name_length + extra + comment
@@ -114,11 +115,11 @@ local function locate(f, list, stop)
   local head = ffi.new 'uint8_t[30]'
   for _, e in ipairs(list) do
     if e.offset + 30 > stop or not f:read(head, 30, e.offset) or file.unle(head, 4) ~= LOCAL then
-      return nil, string.format("'%s' is not where its directory says", e.name)
+      return nil, string.format("'%s' is not where its directory says", memory.show(e.name))
     end
     e.name_length = file.unle(head + 26, 2)
     e.at = e.offset + 30 + e.name_length + file.unle(head + 28, 2)
-    if e.at + e.packed > stop then return nil, string.format("'%s' reaches beyond its place: it is cut off", e.name) end
+    if e.at + e.packed > stop then return nil, string.format("'%s' reaches beyond its place: it is cut off", memory.show(e.name)) end
   end
   local order = {}
   for i, e in ipairs(list) do order[i] = e end
@@ -128,11 +129,11 @@ local function locate(f, list, stop)
   end)
   for i = 2, #order do
     local a, b = order[i - 1], order[i]
-    if a.at + a.packed > b.offset then return nil, string.format("'%s' and '%s' overlap", a.name, b.name) end
+    if a.at + a.packed > b.offset then return nil, string.format("'%s' and '%s' overlap", memory.show(a.name), memory.show(b.name)) end
   end
   for _, e in ipairs(list) do
     local name = bytes(f, e.name_length, e.offset + 30)
-    if not name or ffi.string(name, e.name_length) ~= e.name then return nil, string.format("'%s' has another name where it stands", e.name) end
+    if not name or ffi.string(name, e.name_length) ~= e.name then return nil, string.format("'%s' has another name where it stands", memory.show(e.name)) end
   end
   return true
 end
@@ -221,7 +222,7 @@ end
 local function named(op, path, foreign)
   return setmetatable({}, { __index = function(_, name)
     local why = foreign[name]
-    if why then raise(op, "'%s': '%s' can't be read: %s", path, name, why) end
+    if why then raise(op, "'%s': '%s' can't be read: %s", path, memory.show(name), why) end
   end })
 end
 
@@ -241,7 +242,7 @@ local function read_all(f, path, given)
     elseif other then
       foreign[name] = reason
     else
-      return nil, string.format("'%s': %s", name, reason)
+      return nil, string.format("'%s': %s", memory.show(name), reason)
     end
   end
   local first = next(foreign)

@@ -25,17 +25,18 @@ for short, dtype in pairs(dtypes) do names[dtype] = short end
 -- -- Reading ----------------------------------------------------------------
 
 -- One entry of the header, checked; nil and the reason if it can't be.
-local function entry(name, e, data_size)
+local function entry(key, e, data_size)
+  local name = memory.show(key)
   if type(e) ~= 'table' or getmetatable(e.shape) ~= json.array or getmetatable(e.data_offsets) ~= json.array then
     return nil, string.format("'%s' has no dtype, shape and data_offsets", name)
   end
-  for key in pairs(e) do
-    if key ~= 'dtype' and key ~= 'shape' and key ~= 'data_offsets' then
-      return nil, string.format("'%s' has an unknown field '%s'", name, key)
+  for field in pairs(e) do
+    if field ~= 'dtype' and field ~= 'shape' and field ~= 'data_offsets' then
+      return nil, string.format("'%s' has an unknown field '%s'", name, memory.show(field))
     end
   end
   if type(e.dtype) ~= 'string' or not e.dtype:find '^%u[%u%d_]*$' or #e.dtype > 32 then
-    return nil, string.format("'%s' has the dtype %s", name, json.encode(e.dtype or json.null))
+    return nil, string.format("'%s' has the dtype %s", name, memory.show(json.encode(e.dtype or json.null)))
   end
   local dtype = dtypes[e.dtype]
   local count = memory.count(e.shape)
@@ -52,7 +53,7 @@ local function entry(name, e, data_size)
     return nil, string.format("'%s' is %s of %s and needs %.0f bytes, but its data_offsets span %.0f", name, e.dtype,
       table.concat(e.shape, 'x'), count * memory.width(dtype), last - first)
   end
-  return {name = name, dtype = dtype, short = e.dtype, shape = e.shape, first = first, last = last}
+  return {name = key, dtype = dtype, short = e.dtype, shape = e.shape, first = first, last = last}
 end
 
 local function read_header(f)
@@ -94,8 +95,8 @@ local function read_header(f)
   end)
   local at, before = 0, nil
   for _, e in ipairs(list) do
-    if e.first < at then return nil, string.format("the data of '%s' and '%s' overlap", before.name, e.name) end
-    if e.first > at then return nil, string.format("%.0f bytes before '%s' belong to no tensor", e.first - at, e.name) end
+    if e.first < at then return nil, string.format("the data of '%s' and '%s' overlap", memory.show(before.name), memory.show(e.name)) end
+    if e.first > at then return nil, string.format("%.0f bytes before '%s' belong to no tensor", e.first - at, memory.show(e.name)) end
     at, before = e.last, e
   end
   if at < data_size then return nil, string.format('%.0f bytes at the end belong to no tensor', data_size - at) end
@@ -137,7 +138,7 @@ end
 
 -- Why a tensor can't be got, nil where it can.
 local function strange(e)
-  if not e.dtype then return string.format("'%s' has a dtype that amp has not: %s", e.name, json.encode(e.short)) end
+  if not e.dtype then return string.format("'%s' has a dtype that amp has not: %s", memory.show(e.name), json.encode(e.short)) end
 end
 
 --- Read one tensor.
