@@ -286,8 +286,10 @@ describe('a small file that promises much', function()
     write('m.t7', int(4) .. int(1) .. int(3) .. 'V 1' .. int(#class) .. class .. le(200, 8) .. ('\0'):rep(800))
     write('m.idx', '\0\0\13\1' .. be32(200) .. ('\0'):rep(800))
     write('m.pgm', 'P5 40 20 255\n' .. ('\0'):rep(800))
+    write('m.txt', ('ab'):rep(400))
     for name, read in pairs { ['m.safetensors'] = st.load, ['m.amp'] = amp.load, ['m.npy'] = amp.io.load_npy, ['m.npz'] = amp.io.load_npz,
-      ['m.t7'] = amp.torch7.load, ['m.idx'] = amp.data.idx, ['m.pgm'] = amp.data.read_image } do
+      ['m.t7'] = amp.torch7.load, ['m.idx'] = amp.data.idx, ['m.pgm'] = amp.data.read_image,
+      ['m.txt'] = amp.data.TextDataset } do
       assert.is_truthy(read(at(name), { max_bytes = 800 }))
       H.fails_here(function() read(at(name), { max_bytes = 799 }) end, name, '800 bytes', 'max_bytes')
       H.fails_here(function() read(at(name), { max_bytes = 0 }) end, 'max_bytes')
@@ -362,6 +364,22 @@ describe('a log', function()
   end)
 end)
 
+describe('a name out of a file', function()
+  it('stands in an error on one line, and cut', function()
+    local long = ('n'):rep(1e6)
+    local header = ('{"%s\\u001b[2J":{"dtype":"F32","shape":[9],"data_offsets":[0,4]}}'):format(long)
+    local ok, e = pcall(st.load, write('n.safetensors', le(#header, 8) .. header .. 'abcd'))
+    assert.is_false(ok)
+    assert.is_true(#tostring(e) < 600)
+    assert.is_nil(tostring(e):find('[%z\1-\31]'))
+    local a = npy("'<f4'", '(250,)', ('\0'):rep(999))
+    ok, e = pcall(amp.io.load_npz, write('n.npz', zip { { ('\27[2J\n'):rep(1000) .. '.npy', a } }))
+    assert.is_false(ok)
+    assert.is_true(#tostring(e) < 600)
+    assert.is_nil(tostring(e):find('[%z\1-\31]'))
+  end)
+end)
+
 -- -- Members that are nothing for amp ----------------------------------------------------------------------------
 
 describe('a file with one foreign member', function()
@@ -424,8 +442,10 @@ describe("another format's file", function()
       { 'w.t7', 'Torch7', 'amp.torch7.load', int(3) .. int(1) .. int(0) .. ('\0'):rep(50) },
       { 'w.onnx', 'ONNX', 'safetensors', '\8\7\18\7pytorch\26\3' .. ('x'):rep(40) },
       { 'w.gguf', 'GGUF', '', 'GGUF\3\0\0\0' .. ('\0'):rep(50) },
-      { 'w.h5', 'HDF5', 'numpy', '\137HDF\r\n\26\n' .. ('\0'):rep(50) }, { 'w.json', 'JSON', 'json', '{"model_type": "bert", "hidden_size": 768, "layers": 12}' },
-      { 'w.png', 'image', 'read_image', H.read(H.root .. '/spec/fixtures/images/rgb.png') }, { 'w.gz', 'gzip', 'gunzip', '\31\139\8\0' .. ('x'):rep(50) },
+      { 'w.h5', 'HDF5', 'numpy', '\137HDF\r\n\26\n' .. ('\0'):rep(50) },
+      { 'w.json', 'JSON', 'json', '{"model_type": "bert", "hidden_size": 768, "layers": 12}' },
+      { 'w.png', 'image', 'read_image', H.read(H.root .. '/spec/fixtures/images/rgb.png') },
+      { 'w.gz', 'gzip', 'gunzip', '\31\139\8\0' .. ('x'):rep(50) },
       { 'w.txt', 'text', '', 'Once upon a time there was a file of words, and nothing else.\n' }, { 'w.none', 'empty', '', '' },
       { 'w.zip', 'zip', 'unpack', pth 'letters/a.doc' }, { 'w.html', 'web page', 'download', '<!DOCTYPE html><html><head><title>404</title></head></html>' },
       { 'w.lfs', 'Git LFS', 'git lfs pull', 'version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 12345\n' },

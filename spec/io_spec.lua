@@ -638,6 +638,8 @@ describe('safetensors', function()
       one '"dtype":"F32","shape":[1]', one '"dtype":"F32","data_offsets":[0,4]', one '"shape":[1],"data_offsets":[0,4]',
       one(sound .. ',"more":1'), one(sound .. ',"shape":[1]'), '{"t":{' .. sound .. '},"t":{' .. sound .. '}}',
       one '"dtype":"f32","shape":[1],"data_offsets":[0,4]', one '"dtype":5,"shape":[1],"data_offsets":[0,4]',
+      one '"dtype":1e999,"shape":[1],"data_offsets":[0,4]', one '"dtype":[],"shape":[1],"data_offsets":[0,4]',
+      one '"dtype":null,"shape":[1],"data_offsets":[0,4]',
       one '"dtype":"F32","shape":[2],"data_offsets":[0,4]', one '"dtype":"F32","shape":[-1],"data_offsets":[0,4]',
       one '"dtype":"F32","shape":[1.5],"data_offsets":[0,4]', one '"dtype":"F32","shape":["1"],"data_offsets":[0,4]',
       one '"dtype":"F32","shape":[1,1,1,1,1,1,1,1,1],"data_offsets":[0,4]', one '"dtype":"F32","shape":5,"data_offsets":[0,4]',

@@ -20,6 +20,8 @@ struct amp_posix_dirent *amp_posix_readdir(void *dir) __asm__("readdir");
 end
 ffi.cdef [[
 int amp_posix_closedir(void *dir) __asm__("closedir");
+char *amp_posix_realpath(const char *path, char *resolved) __asm__("realpath");
+void amp_posix_free(void *p) __asm__("free");
 int amp_posix_strncmp(const char *a, const char *b, size_t n) __asm__("strncmp");
 ]]
 local C = ffi.C
@@ -55,6 +57,15 @@ function M.list(path)
   C.amp_posix_closedir(dir)
   table.sort(list, function(a, b) return a.name < b.name end)
   return list
+end
+
+--- Where a folder really is, behind links: the same for each way that leads to it.
+function M.real(path)
+  local p = C.amp_posix_realpath(path, nil)
+  if p == nil then return path end
+  local real = ffi.string(p)
+  C.amp_posix_free(p)
+  return real
 end
 
 --- Names in a folder that begin with `stem`; nil where it can't be read.

@@ -15,13 +15,16 @@ local raise = require('amp.error').throw
 
 local endings = {png = true, jpg = true, jpeg = true, ppm = true, pgm = true, pbm = true, pnm = true}
 
--- Paths of the images in a folder and those below it, sorted.
-local function images(op, dir, out)
+-- Paths of the images in a folder and those below it, sorted. A folder that links lead to again is read once.
+local function images(op, dir, out, seen)
+  local real = folders.real(dir)
+  if seen[real] then return out end
+  seen[real] = true
   local list, why = folders.list(dir)
   if not list then raise(op, "cannot read the folder '%s': %s", dir, why) end
   for _, e in ipairs(list) do
     local path = dir .. '/' .. e.name
-    if e.folder then images(op, path, out)
+    if e.folder then images(op, path, out, seen)
     elseif endings[(e.name:match '%.(%w+)$' or ''):lower()] then out[#out + 1] = path end
   end
   return out
@@ -49,7 +52,7 @@ local function new(_, root, given)
   if not list then raise(op, "cannot read the folder '%s': %s", root, why) end
   for _, e in ipairs(list) do
     if e.folder and not e.name:match '^%.' then
-      local paths = images(op, root .. '/' .. e.name, {})
+      local paths = images(op, root .. '/' .. e.name, {}, {})
       if #paths == 0 then raise(op, "there are no images in '%s/%s'; each folder in '%s' is a class", root, e.name, root) end
       local class = #self.classes + 1
       self.classes[class], self.class_to_index[e.name] = e.name, class

@@ -5,6 +5,7 @@
 --   print(set.vocabulary:decode(x[1]))
 local amp = require 'amp'
 local file = require 'amp.io.file'
+local limit = require 'amp.io.limit'
 local memory = require 'amp.io.memory'
 local options = require 'amp.options'
 local util = require 'amp.util'
@@ -17,18 +18,25 @@ TextDataset.__index = TextDataset
 --- Make a dataset of windows of a text: example i is `length` tokens, and the same moved on by one, to be foretold.
 -- @tparam string|table path of a file, or {text = 'the text itself'}
 -- @tparam ?table given level ('char'), length (64), stride (length: windows one behind the other), vocabulary (made of the text
--- with min_count, max_size, specials)
+-- with min_count, max_size, specials), max_bytes (the longest text that is read; any length where it isn't given)
 -- @treturn table a dataset with `vocabulary` and `tokens` (int64)
 local function new(_, source, given)
   local op = 'data.TextDataset'
-  local o = options.read(op, given, {'level', 'length', 'stride', 'vocabulary', 'min_count', 'max_size', 'specials'}, {level = 'char', length = 64})
+  local o = options.read(op, given, {'level', 'length', 'stride', 'vocabulary', 'min_count', 'max_size', 'specials', 'max_bytes'},
+    {level = 'char', length = 64})
   Vocabulary.check_level(op, o.level)
+  limit.check(op, o.max_bytes)
   options.integer(op, 'length', o.length, 1)
   o.stride = options.integer(op, 'stride', o.stride or o.length, 1)
   local text
   if type(source) == 'string' then
-    local why
-    text, why = file.text(source)
+    local f, why = file.open(source)
+    if f then
+      local ok
+      ok, why = limit.new(o.max_bytes, f.size):take(f.size)
+      if ok then text, why = f:text() end
+      f:close()
+    end
     if not text then raise(op, "cannot read '%s': %s", source, why) end
   elseif type(source) == 'table' and type(source.text) == 'string' then
     text = source.text

@@ -15,7 +15,7 @@ local known = {
   idx = { name = 'an idx file', by = 'amp.data.idx reads it' },
   gzip = { name = 'compressed with gzip', by = 'amp.data.idx reads idx files so; decompress others with gunzip' },
   image = { name = 'an image', by = 'amp.data.read_image reads it' },
-  picture = { name = 'a GIF or WebP image', by = 'write it anew as PNG; amp.data.read_image reads those' },
+  picture = { name = 'a GIF, WebP or TIFF image', by = 'write it anew as PNG; amp.data.read_image reads those' },
   torch = { name = "a file of PyTorch's torch.save", by = TORCH },
   torch_old = { name = "a file of PyTorch's torch.save, in its older format, or a pickle", by = TORCH },
   pickle = { name = 'a pickle of Python', by = 'reading it would run code; ' .. TORCH },
@@ -56,7 +56,8 @@ end
 local magics = {
   { '\137AMP\r\n\26\n', 'checkpoint' }, { '\147NUMPY', 'npy' }, { '\31\139', 'gzip' }, { '\137PNG\r\n\26\n', 'image' }, { '\255\216\255', 'image' },
   { '\137HDF\r\n\26\n', 'hdf5' }, { 'GGUF', 'gguf' }, { '\27LJ', 'lua' }, { '\27Lua', 'lua' }, { '\253' .. '7zXZ\0', 'xz' }, { 'BZh', 'xz' },
-  { '\40\181\47\253', 'xz' }, { '%PDF', 'pdf' }, { '\127ELF', 'elf' }, { '<!DOCTYPE', 'html' }, { '<!doctype', 'html' }, { '<html', 'html' },
+  { '\40\181\47\253', 'xz' }, { '%PDF', 'pdf' }, { '\127ELF', 'elf' }, { 'II*\0', 'picture' }, { 'MM\0*', 'picture' }, { '<!DOCTYPE', 'html' },
+  { '<!doctype', 'html' }, { '<html', 'html' },
   { 'version https://git-lfs', 'lfs' },
 }
 

@@ -36,7 +36,7 @@ local function entry(key, e, data_size)
     end
   end
   if type(e.dtype) ~= 'string' or not e.dtype:find '^%u[%u%d_]*$' or #e.dtype > 32 then
-    return nil, string.format("'%s' has the dtype %s", name, memory.show(json.encode(e.dtype or json.null)))
+    return nil, string.format("'%s' has the dtype %s", name, memory.show(type(e.dtype) == 'table' and 'of a list or object' or e.dtype))
   end
   local dtype = dtypes[e.dtype]
   local count = memory.count(e.shape)
