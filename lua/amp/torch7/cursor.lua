@@ -46,6 +46,11 @@ end
 
 -- n bytes at the cursor, which moves on.
 local function take(self, n, what)
+  local from = self.at - self.from
+  if from >= 0 and from + n <= self.held then
+    self.at = self.at + n
+    return self.buffer + from
+  end
   need(self, n, what)
   local p = window(self, self.at, n)
   self.at = self.at + n
