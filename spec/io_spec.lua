@@ -607,6 +607,13 @@ describe('safetensors', function()
             total = total + x:numel() * tonumber(C.amp_dtype_size(x.ptr_.dtype))
             H.values(x)
           end
+          for _, k in ipairs { 'a', 'b' } do -- of another dtype: an error when it is asked for
+            local known, why = pcall(function() return t[k] end)
+            if not known then
+              assert.is_true(is_error_of('x.safetensors', why), tostring(why))
+              total = total + (k == 'a' and 8 or 2)
+            end
+          end
           assert.equal(10, total)
         else
           assert.is_true(is_error_of('x.safetensors', t), tostring(t))
@@ -630,7 +637,9 @@ describe('safetensors', function()
       '', '{', '[]', '5', 'null', '{}x', one(sound) .. '{}', '{"t":5}', '{"t":null}', '{"t":[]}', '{"t":{}}',
       one '"dtype":"F32","shape":[1]', one '"dtype":"F32","data_offsets":[0,4]', one '"shape":[1],"data_offsets":[0,4]',
       one(sound .. ',"more":1'), one(sound .. ',"shape":[1]'), '{"t":{' .. sound .. '},"t":{' .. sound .. '}}',
-      one '"dtype":"F8_E4M3","shape":[4],"data_offsets":[0,4]', one '"dtype":5,"shape":[1],"data_offsets":[0,4]',
+      one '"dtype":"f32","shape":[1],"data_offsets":[0,4]', one '"dtype":5,"shape":[1],"data_offsets":[0,4]',
+      one '"dtype":1e999,"shape":[1],"data_offsets":[0,4]', one '"dtype":[],"shape":[1],"data_offsets":[0,4]',
+      one '"dtype":null,"shape":[1],"data_offsets":[0,4]',
       one '"dtype":"F32","shape":[2],"data_offsets":[0,4]', one '"dtype":"F32","shape":[-1],"data_offsets":[0,4]',
       one '"dtype":"F32","shape":[1.5],"data_offsets":[0,4]', one '"dtype":"F32","shape":["1"],"data_offsets":[0,4]',
       one '"dtype":"F32","shape":[1,1,1,1,1,1,1,1,1],"data_offsets":[0,4]', one '"dtype":"F32","shape":5,"data_offsets":[0,4]',

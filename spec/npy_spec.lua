@@ -76,7 +76,7 @@ describe('npy', function()
       { '', 'no npy file' }, { 'hello, world', 'no npy file' }, { good:sub(1, -2), 'cut off' }, { good .. 'x', '4 bytes', '5' },
       { good:sub(1, 20), 'cut off' }, { good:gsub('\1', '\9', 1), 'version 9' }, { (good:gsub('<i2', '<c8')), '<c8' }, { (good:gsub('<i2', '|O1')), '|O1' },
       { npy("{'descr': '<i2', 'fortran_order': False, }", ''), 'shape' }, { npy("{'descr': '<i2', 'shape': (2,)}", ''), 'fortran_order' },
-      { npy("{'descr': [('a', '<i2')], 'fortran_order': False, 'shape': (2,)}", ''), 'descr' }, { npy('garbage', ''), 'header' },
+      { npy("{'descr': [('a', '<i2')], 'fortran_order': False, 'shape': (2,)}", ''), 'structured' }, { npy('garbage', ''), 'header' },
       { npy("{'descr': '<i2', 'fortran_order': False, 'shape': (2,)} or os.exit()", ''), 'header' },
       { npy("{'descr': '<i2', 'fortran_order': False, 'shape': (1,1,1,1,1,1,1,1,1)}", '\1\0'), 'dimensions' },
       { npy("{'descr': '<i2', 'fortran_order': False, 'shape': (99999999999999999999,)}", '\1\0'), 'shape' },

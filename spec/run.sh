@@ -222,7 +222,7 @@ stage_tsan() { # states in several threads: of the C tests, and the example's Lu
       LUA_CPATH="$(dirname "$(dirname "$(find $dir/installed -name libamp.so)")")/?.so;;" $dir/two_states >>"$log" 2>&1
   if [ $? -eq 0 ]; then add 1 0; else cat "$log"; add 0 1; fi
 }
-stage_fuzz() { # random calls, plain and under the sanitizers; more of them: luajit spec/fuzz.lua CALLS SEED
+stage_fuzz() { # random calls and damaged files, plain and under the sanitizers; more: luajit spec/fuzz.lua CALLS SEED, spec/fuzz_readers.lua
   build_release
   build_sanitized
   say 'random calls of every op'
@@ -236,6 +236,17 @@ stage_fuzz() { # random calls, plain and under the sanitizers; more of them: lua
   status=$?
   grep -vE '^[0-9]+ passed, [0-9]+ failed$' "$log"
   tally 'fuzz (sanitized)' "$status"
+  say 'damaged files for every reader'
+  luajit spec/fuzz_readers.lua 1500 1 >"$log" 2>&1 </dev/null
+  status=$?
+  grep -vE '^[0-9]+ passed, [0-9]+ failed$' "$log"
+  tally 'fuzz of readers' "$status"
+  AMP_BUILD=build-asan AMP_SPEC_SANITIZED=1 LD_PRELOAD="$(cc -print-file-name=libasan.so)" \
+    ASAN_OPTIONS=detect_leaks=0:halt_on_error=1:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1 \
+    luajit spec/fuzz_readers.lua 500 2 >"$log" 2>&1 </dev/null
+  status=$?
+  grep -vE '^[0-9]+ passed, [0-9]+ failed$' "$log"
+  tally 'fuzz of readers (sanitized)' "$status"
 }
 stage_lint() {
   say 'luacheck'

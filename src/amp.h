@@ -748,6 +748,22 @@ AMP_API int amp_tty_size(int *rows, int *columns);
 /* The CRC-32 of n bytes, going on from `crc`; start with 0. */
 AMP_API uint32_t amp_crc32(uint32_t crc, const void *data, size_t n);
 
+enum amp_file_kinds { AMP_FILE_NONE, AMP_FILE_REGULAR, AMP_FILE_FOLDER, AMP_FILE_LINK, AMP_FILE_PIPE, AMP_FILE_SOCKET, AMP_FILE_DEVICE };
+
+/* What a path names (enum amp_file_kinds), with follow != 0 behind links, and its permission bits, where `mode` is not
+** NULL; less than 0: the system's error, negative. */
+AMP_API int amp_file_kind(const char *path, int follow, uint32_t *mode);
+/* 1: there is a process of that number; 0: there is none. */
+AMP_API int amp_file_alive(int process);
+/* Opens a regular file for reading, never waiting: gives its descriptor, which is the caller's to close, and its size.
+** AMP_E_ARGUMENT: why not. */
+AMP_API int amp_file_open(amp_state *S, const char *path, int64_t *size);
+/* Reads n bytes from byte `at` on; AMP_E_VALUE where there are fewer. */
+AMP_API int amp_file_read(amp_state *S, int fd, void *to, int64_t n, int64_t at);
+/* A CPU tensor of the elements that stand in a file from byte `at` on, in C order; swap != 0: in the other byte order.
+** crc, where it is not NULL, goes on over the file's bytes. */
+AMP_API int amp_from_file(amp_state *S, amp_ref *out, int fd, int64_t at, int ndim, const int64_t *size, int dtype, int swap, uint32_t *crc);
+
 #ifndef AMP_CDEF
 enum amp_op_id {
 #define AMP_OP(kind, name, schema, infer, policy, dtypes, save, flags, doc) AMP_OP_##name,

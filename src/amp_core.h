@@ -88,6 +88,8 @@ uint16_t amp__float_to_half(float f);           /* round to nearest even */
 float amp__bf16_to_float(uint16_t h);
 uint16_t amp__float_to_bf16(float f);
 double amp__value_get(const void *p, int dtype);          /* one value */
+/* Every NaN as the one NaN: LuaJIT takes others for values of its own, and would follow their bits. */
+static inline double amp__one_nan(double v) { return amp_unlikely(v != v) ? (double)__builtin_nan("") : v; }
 bool amp__value_put(void *p, int dtype, double v);       /* false: it does not fit (NaN, range) an integer dtype */
 bool amp__fits(double v, int dtype);            /* would amp__value_put take it? */
 

@@ -165,7 +165,7 @@ int amp_optim_get_steps(amp_state *S, amp_optim *o, int group, int param, double
   double v[2];
   if (!p) return S->err.code;
   int rc = read_steps(o, p, v);
-  *steps = v[0];
+  *steps = amp__one_nan(v[0]);
   return rc;
 }
 

@@ -117,11 +117,9 @@ void *amp_data_ptr(amp_state *S, const amp_ref *a)
 
 /* -- To the caller ----------------------------------------------------------------- */
 
-/* Every NaN becomes the one NaN: LuaJIT takes others for values of its own, and would follow their bits. */
 double amp__element(const amp_tensor *t, int64_t offset)
 {
-  double v = amp__value_get((const char *)amp__data(t) + offset * amp__dtype_size[t->dtype], t->dtype);
-  return amp_unlikely(v != v) ? (double)NAN : v;
+  return amp__one_nan(amp__value_get((const char *)amp__data(t) + offset * amp__dtype_size[t->dtype], t->dtype));
 }
 
 /* t itself or a copy of it in CPU memory, counted. */

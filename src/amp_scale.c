@@ -250,7 +250,7 @@ int amp_scaler_get(amp_state *S, amp_scaler *s, double *scale, int64_t *tracker,
     amp__plain_end(p);
   }
   if (rc) return rc;
-  if (scale) *scale = S->priv->read_scale = v;
+  if (scale) *scale = S->priv->read_scale = amp__one_nan(v);
   if (tracker) *tracker = (int64_t)t;
   if (hysteresis_left) *hysteresis_left = (int64_t)h;
   return 0;

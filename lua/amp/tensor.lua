@@ -139,6 +139,8 @@ end
 local pointers = { float64 = 'double *', float32 = 'float *', int64 = 'int64_t *', int32 = 'int32_t *', int16 = 'int16_t *',
   int8 = 'int8_t *', uint8 = 'uint8_t *', bool = 'uint8_t *', float16 = 'uint16_t *', bfloat16 = 'uint16_t *' }
 --- Address of the first element (a cdata pointer of the dtype's C type, uint16_t for 16-bit floats).
+-- LuaJIT takes some NaNs that are read through such a pointer for values of its own (a table, a function): read by it only what was
+-- computed here; `item` and `tolist` give plain NaNs, whatever the bits.
 function methods.data_ptr(t)
   local p = self_check(t, 'data_ptr')
   local at = C.amp_data_ptr(S, t)

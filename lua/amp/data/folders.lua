@@ -1,6 +1,6 @@
 --- What a folder holds, sorted by name.
 local ffi = require 'ffi'
-require 'amp.io.file'
+local file = require 'amp.io.file'
 
 local M = {}
 
@@ -18,7 +18,12 @@ void *amp_posix_opendir(const char *path) __asm__("opendir");
 struct amp_posix_dirent *amp_posix_readdir(void *dir) __asm__("readdir");
 ]]
 end
-ffi.cdef 'int amp_posix_closedir(void *dir) __asm__("closedir");'
+ffi.cdef [[
+int amp_posix_closedir(void *dir) __asm__("closedir");
+char *amp_posix_realpath(const char *path, char *resolved) __asm__("realpath");
+void amp_posix_free(void *p) __asm__("free");
+int amp_posix_strncmp(const char *a, const char *b, size_t n) __asm__("strncmp");
+]]
 local C = ffi.C
 local FOLDER, LINK, UNKNOWN = 4, 10, 0
 
@@ -33,6 +38,8 @@ end
 -- @tparam string path
 -- @treturn table list of {name, folder}, folder being true for folders and links to them; or nil and the reason
 function M.list(path)
+  local fine, why = file.usable(path)
+  if not fine then return nil, why end
   local dir = C.amp_posix_opendir(path)
   if dir == nil then return nil, ffi.string(C.amp_posix_strerror(ffi.errno())) end
   local list = {}
@@ -49,6 +56,29 @@ function M.list(path)
   end
   C.amp_posix_closedir(dir)
   table.sort(list, function(a, b) return a.name < b.name end)
+  return list
+end
+
+--- Where a folder really is, behind links: the same for each way that leads to it.
+function M.real(path)
+  local p = C.amp_posix_realpath(path, nil)
+  if p == nil then return path end
+  local real = ffi.string(p)
+  C.amp_posix_free(p)
+  return real
+end
+
+--- Names in a folder that begin with `stem`; nil where it can't be read.
+function M.names(path, stem)
+  local dir = C.amp_posix_opendir(path)
+  if dir == nil then return nil end
+  local list, n = {}, #stem
+  while true do
+    local e = C.amp_posix_readdir(dir)
+    if e == nil then break end
+    if C.amp_posix_strncmp(e.name, stem, n) == 0 then list[#list + 1] = ffi.string(e.name) end
+  end
+  C.amp_posix_closedir(dir)
   return list
 end
 

@@ -7,7 +7,7 @@ local ffi = require 'ffi'
 local file = require 'amp.io.file'
 
 ffi.cdef [[
-void *amp_gzopen(const char *path, const char *mode) __asm__("gzopen");
+void *amp_gzdopen(int fd, const char *mode) __asm__("gzdopen");
 int amp_gzread(void *file, void *to, unsigned n) __asm__("gzread");
 int amp_gzclose(void *file) __asm__("gzclose_r");
 const char *amp_gzerror(void *file, int *code) __asm__("gzerror");
@@ -38,17 +38,25 @@ function M.zlib() return load_zlib() end
 -- @tparam string path
 -- @return a reader with `size` (of the file on disk) and `compressed`, or nil and the reason
 function M.open(path)
-  local f, size = file.open(path)
-  if not f then return nil, size end
-  local head = f:read(2)
-  f:seek('set', 0)
-  if head ~= '\31\139' then return setmetatable({f = f, size = size, compressed = false}, Reader) end
-  f:close()
-  local library, why = load_zlib()
-  if not library then return nil, why end
-  local gz = library.amp_gzopen(path, 'rb')
-  if gz == nil then return nil, 'zlib cannot open it' end
-  return setmetatable({gz = ffi.gc(gz, library.amp_gzclose), size = size, compressed = true}, Reader)
+  local f, why = file.open(path)
+  if not f then return nil, why end
+  local self = setmetatable({f = f, at = 0, size = f.size, compressed = false}, Reader)
+  local head = f.size >= 2 and f:text(2)
+  if head ~= '\31\139' then return self end
+  local library
+  library, why = load_zlib()
+  if not library then
+    f:close()
+    return nil, why
+  end
+  local gz = library.amp_gzdopen(f.fd, 'rb')
+  if gz == nil then
+    f:close()
+    return nil, 'zlib cannot open it'
+  end
+  f.fd = nil -- zlib's now
+  self.f, self.gz, self.compressed = nil, ffi.gc(gz, library.amp_gzclose), true
+  return self
 end
 
 --- Read exactly n bytes.
@@ -67,7 +75,10 @@ function Reader:read(to, n)
         return nil, string.format('the gzip data is damaged or cut off (zlib: %s)', (text:gsub('^.*: ', '')))
       end
     else
-      got = file.read(self.f, to + done, n - done)
+      got = math.min(n - done, self.size - self.at)
+      local ok, why = self.f:read(to + done, got, self.at)
+      if not ok then return nil, why end
+      self.at = self.at + got
     end
     if got == 0 then return nil, string.format('it ends %d bytes early', n - done) end
     done = done + got

@@ -4,6 +4,9 @@
 local ffi = require 'ffi'
 local amp = require 'amp'
 local file = require 'amp.io.file'
+local file_kind = require 'amp.io.kind'
+local limit = require 'amp.io.limit'
+local memory = require 'amp.io.memory'
 local options = require 'amp.options'
 local util = require 'amp.util'
 local raise = require('amp.error').throw
@@ -12,12 +15,12 @@ local M = {}
 
 local decoders = {'amp.data.jpeg', 'amp.data.png', 'amp.data.pnm'}
 
-local function decode(bytes)
+-- The decoder of a file whose first bytes these are.
+local function decoder_of(head)
   for _, name in ipairs(decoders) do
     local d = require(name)
-    if d.is(bytes) then return d.decode(bytes) end
+    if d.is(head) then return d end
   end
-  return nil, 'it is no PNG, JPEG, PPM, PGM or PBM'
 end
 
 -- Planes of interleaved pixels, as many as asked for.
@@ -42,12 +45,19 @@ local function planes(p, w, h, have, want)
 end
 
 --- Read for somebody else: op is who the errors name.
-local function read(op, path, channels)
-  local f, size = file.open(path)
-  if not f then raise(op, "cannot read '%s': %s", path, size) end
-  local bytes = f:read(size) or ''
+local function read(op, path, channels, most)
+  local f, why = file.open(path)
+  if not f then raise(op, "cannot read '%s': %s", path, why) end
+  local bytes, ok, p, w, h, have
+  local head
+  head, why = f:text(math.min(f.size, 16))
+  local d = head and decoder_of(head)
+  if head and not d then why = 'it is no PNG, JPEG, PPM, PGM or PBM' .. file_kind.hint(f, 'image') end
+  if d then bytes, why = f:text() end
   f:close()
-  local p, w, h, have = decode(bytes)
+  if not bytes then raise(op, "cannot read '%s': %s", path, why) end
+  ok, p, w, h, have = pcall(d.decode, bytes, limit.new(most, f.size))
+  if not ok then memory.rethrow(op, path, p) end
   if not p then raise(op, "cannot read '%s': %s", path, w) end
   return planes(p, w, h, have, channels or (have == 2 and 4 or have))
 end
@@ -60,15 +70,17 @@ end
 
 --- Read an image.
 -- @tparam string path
--- @tparam ?table given channels: 1 (gray), 3 (RGB) or 4 (with alpha); as the file has them
+-- @tparam ?table given channels: 1 (gray), 3 (RGB) or 4 (with alpha), as the file has them; max_bytes: the most that the pixels
+-- may take, 100 times the file's size and at least 256 MiB where it isn't given
 -- @treturn Tensor uint8, channels x height x width, on the CPU
 -- @raise with the file's name: missing, no image, damaged, cut off
 -- @usage local x = amp.data.read_image('cat.jpg'):float() / 255
 function M.read(path, given)
   local op = 'data.read_image'
   if type(path) ~= 'string' then raise(op, 'a path expected, got %s', util.show(path)) end
-  local o = options.read(op, given, {'channels'}, {})
-  return read(op, path, check_channels(op, o.channels))
+  local o = options.read(op, given, {'channels', 'max_bytes'}, {})
+  limit.check(op, o.max_bytes)
+  return read(op, path, check_channels(op, o.channels), o.max_bytes)
 end
 
 M.read_for, M.check_channels = read, check_channels

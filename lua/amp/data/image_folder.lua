@@ -8,6 +8,7 @@
 local amp = require 'amp'
 local folders = require 'amp.data.folders'
 local image = require 'amp.data.image'
+local limit = require 'amp.io.limit'
 local options = require 'amp.options'
 local proxy = require 'amp.data.proxy'
 local util = require 'amp.util'
@@ -15,13 +16,16 @@ local raise = require('amp.error').throw
 
 local endings = {png = true, jpg = true, jpeg = true, ppm = true, pgm = true, pbm = true, pnm = true}
 
--- Paths of the images in a folder and those below it, sorted.
-local function images(op, dir, out)
+-- Paths of the images in a folder and those below it, sorted. A folder that links lead to again is read once.
+local function images(op, dir, out, seen)
+  local real = folders.real(dir)
+  if seen[real] then return out end
+  seen[real] = true
   local list, why = folders.list(dir)
   if not list then raise(op, "cannot read the folder '%s': %s", dir, why) end
   for _, e in ipairs(list) do
     local path = dir .. '/' .. e.name
-    if e.folder then images(op, path, out)
+    if e.folder then images(op, path, out, seen)
     elseif endings[(e.name:match '%.(%w+)$' or ''):lower()] then out[#out + 1] = path end
   end
   return out
@@ -33,21 +37,23 @@ ImageFolder.__index = ImageFolder
 --- Make a dataset of images, each folder in `root` being a class.
 -- @tparam string root
 -- @tparam ?table given channels (3), size ({height, width} or one number: images are brought to it; needed for batches of
--- images of unequal sizes), transform (function of an image that gives what is used instead)
+-- images of unequal sizes), transform (function of an image that gives what is used instead), max_bytes (of an image, as of read_image)
 -- @treturn table a dataset with classes (names, sorted), class_to_index, files, labels
 local function new(_, root, given)
   local op = 'data.ImageFolder'
   if type(root) ~= 'string' then raise(op, 'a folder expected, got %s', util.show(root)) end
-  local o = options.read(op, given, {'channels', 'size', 'transform'}, {channels = 3})
+  local o = options.read(op, given, {'channels', 'size', 'transform', 'max_bytes'}, {channels = 3})
   image.check_channels(op, o.channels)
+  limit.check(op, o.max_bytes)
   if o.transform ~= nil and type(o.transform) ~= 'function' then raise(op, 'transform must be a function, got %s', util.show(o.transform)) end
-  local self = setmetatable({root = root, channels = o.channels, resize = o.size and options.list(op, 'size', o.size, 2, 1), transform = o.transform,
+  local self = setmetatable({root = root, channels = o.channels, max_bytes = o.max_bytes,
+    resize = o.size and options.list(op, 'size', o.size, 2, 1), transform = o.transform,
     classes = {}, class_to_index = {}, files = {}, labels = {}}, ImageFolder)
   local list, why = folders.list(root)
   if not list then raise(op, "cannot read the folder '%s': %s", root, why) end
   for _, e in ipairs(list) do
     if e.folder and not e.name:match '^%.' then
-      local paths = images(op, root .. '/' .. e.name, {})
+      local paths = images(op, root .. '/' .. e.name, {}, {})
       if #paths == 0 then raise(op, "there are no images in '%s/%s'; each folder in '%s' is a class", root, e.name, root) end
       local class = #self.classes + 1
       self.classes[class], self.class_to_index[e.name] = e.name, class
@@ -68,7 +74,7 @@ function ImageFolder:size() return #self.files end
 function ImageFolder:get(i)
   local path = self.files[i]
   if not path then raise('data.ImageFolder', 'there is no image %s; there are %d', tostring(i), #self.files) end
-  local x = image.read_for('data.ImageFolder', path, self.channels):float() / 255
+  local x = image.read_for('data.ImageFolder', path, self.channels, self.max_bytes):float() / 255
   local s = self.resize
   if s and (x:size(2) ~= s[1] or x:size(3) ~= s[2]) then
     x = amp.interpolate(x:unsqueeze(1), {size = s, mode = 'bilinear', antialias = true})[1]

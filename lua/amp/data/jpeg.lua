@@ -10,7 +10,8 @@ local floor, ceil, min, max = math.floor, math.ceil, math.min, math.max
 
 local M = {}
 
-local LARGEST = 2 ^ 27 -- pixels
+-- Encoders write some ten; a scan that holds nothing takes few bytes, but the time of all blocks.
+local MOST_SCANS = 128
 
 --- Whether bytes begin as a JPEG does.
 function M.is(bytes) return bytes:sub(1, 3) == '\255\216\255' end
@@ -69,7 +70,7 @@ local function frame(j, p, n, progressive)
   if n < 6 or n ~= 6 + 3 * p[5] then fail 'its header is damaged' end
   if p[0] ~= 8 then fail('it has %d bits a value; 8 can be read', p[0]) end
   j.height, j.width, j.progressive = p[1] * 256 + p[2], p[3] * 256 + p[4], progressive
-  if j.width < 1 or j.height < 1 or j.width * j.height > LARGEST then fail('its size, %d x %d, is impossible or too large', j.width, j.height) end
+  if j.width < 1 or j.height < 1 then fail('its size, %d x %d, is impossible', j.width, j.height) end
   local count = p[5]
   if count ~= 1 and count ~= 3 and count ~= 4 then fail('it has %d channels; 1, 3 and 4 can be read', count) end
   j.components, j.hmax, j.vmax = {}, 1, 1
@@ -82,6 +83,8 @@ local function frame(j, p, n, progressive)
   end
   j.units_x, j.units_y = ceil(j.width / (8 * j.hmax)), ceil(j.height / (8 * j.vmax))
   if j.units_x * j.units_y > j.size * 8 then fail('its size, %d x %d, is more than a file of %d bytes holds', j.width, j.height, j.size) end
+  local fits, why = j.budget:take(j.width * j.height * (count == 1 and 1 or 3))
+  if not fits then fail('its size is %d x %d: %s', j.width, j.height, why) end
   for _, c in ipairs(j.components) do
     c.width, c.height = ceil(j.width * c.h / j.hmax), ceil(j.height * c.v / j.vmax)
     c.blocks_x, c.blocks_y = ceil(c.width / 8), ceil(c.height / 8)     -- of the image
@@ -117,6 +120,7 @@ local function read(j, bytes)
         if not j.components then fail 'it has no header' end
         at = scan.read(j, body, n, p, at, size, ZIGZAG)
         j.scans = j.scans + 1
+        if j.scans > MOST_SCANS then fail('it has more than %d scans', MOST_SCANS) end
       end
     end
   end
@@ -260,13 +264,14 @@ end
 
 --- Decode.
 -- @tparam string bytes
+-- @param budget of amp.io.limit
 -- @return pixels, interleaved, or nil and the reason
 -- @treturn number width
 -- @treturn number height
 -- @treturn number channels 1 (gray) or 3 (RGB)
-function M.decode(bytes)
+function M.decode(bytes, budget)
   local ok, out, width, height, channels = pcall(function()
-    local j = {steps = {}, huffman = {[0] = {}, {}}, restart = 0, scans = 0, size = #bytes}
+    local j = {steps = {}, huffman = {[0] = {}, {}}, restart = 0, scans = 0, size = #bytes, budget = budget}
     read(j, bytes)
     local planes, strides = {}, {}
     for i, c in ipairs(j.components) do planes[i], strides[i] = full(j, c) end

@@ -18,7 +18,7 @@ local M = {}
 local SIGNATURE = '\137PNG\r\n\26\n'
 local CHANNELS = {[0] = 1, [2] = 3, [3] = 1, [4] = 2, [6] = 4}
 local DEPTHS = {[0] = {1, 2, 4, 8, 16}, [2] = {8, 16}, [3] = {1, 2, 4, 8}, [4] = {8, 16}, [6] = {8, 16}}
-local LARGEST = 2 ^ 28 -- pixels
+local LARGEST = 2 ^ 31 - 1 -- a side; how many pixels there may be, the reader's limit says
 
 -- Adam7: first column and row, steps, of each pass
 local PASSES = {{0, 0, 8, 8}, {4, 0, 8, 8}, {0, 4, 4, 8}, {2, 0, 4, 4}, {0, 2, 2, 4}, {1, 0, 2, 2}, {0, 1, 1, 2}}
@@ -37,8 +37,8 @@ local function read_head(p, at, n)
   for _, d in ipairs(DEPTHS[h.color] or {}) do fits = fits or d == h.depth end
   if not fits then error(('there is no colour type %d of %d bits'):format(h.color, h.depth), 0) end
   if p[at + 10] ~= 0 or p[at + 11] ~= 0 or h.interlaced > 1 then error('its compression, filter or interlacing is unknown', 0) end
-  if h.width < 1 or h.height < 1 or h.width * h.height > LARGEST then
-    error(('its size, %.0f x %.0f, is impossible or too large'):format(h.width, h.height), 0)
+  if h.width < 1 or h.height < 1 or h.width > LARGEST or h.height > LARGEST then
+    error(('its size, %.0f x %.0f, is impossible'):format(h.width, h.height), 0)
   end
   h.channels = CHANNELS[h.color]
   return h
@@ -140,15 +140,18 @@ end
 
 --- Decode.
 -- @tparam string bytes
+-- @param budget of amp.io.limit
 -- @return pixels, interleaved, or nil and the reason
 -- @treturn number width
 -- @treturn number height
 -- @treturn number channels 1 (gray), 2 (and alpha), 3 (RGB), 4 (and alpha)
-function M.decode(bytes)
+function M.decode(bytes, budget)
   local library, missing = gzip.zlib()
   if not library then return nil, missing end
   local ok, out, width, height, channels = pcall(function()
     local h, data, palette, alpha = read_chunks(bytes)
+    local fits, why = budget:take(h.width * h.height * (h.color == 3 and (alpha and 4 or 3) or h.channels))
+    if not fits then error(('its size is %.0f x %.0f: %s'):format(h.width, h.height, why), 0) end
     local bits = h.channels * h.depth
     local passes = h.interlaced == 1 and PASSES or {{0, 0, 1, 1}}
     local list, total = {}, 0

@@ -3,7 +3,7 @@ local ffi = require 'ffi'
 
 local M = {}
 
-local LARGEST = 2 ^ 28 -- pixels
+local LARGEST = 2 ^ 31 - 1 -- a side; how many pixels there may be, the reader's limit says
 local kinds = {P1 = {1, true, true}, P4 = {1, true, false}, P2 = {1, false, true}, P5 = {1, false, false}, P3 = {3, false, true}, P6 = {3, false, false}}
 
 --- Whether bytes begin as one of these does.
@@ -22,7 +22,7 @@ local function number(bytes, at)
 end
 
 --- Decode: as png.decode.
-function M.decode(bytes)
+function M.decode(bytes, budget)
   local ok, out, width, height, channels = pcall(function()
     local kind = kinds[bytes:sub(1, 2)]
     local c, bitmap, plain = kind[1], kind[2], kind[3]
@@ -30,10 +30,12 @@ function M.decode(bytes)
     w, at = number(bytes, 3)
     h, at = number(bytes, at)
     if bitmap then most = 1 else most, at = number(bytes, at) end
-    if w < 1 or h < 1 or w * h > LARGEST or most < 1 or most > 65535 then
-      error(('its size, %.0f x %.0f of values to %.0f, is impossible or too large'):format(w, h, most), 0)
+    if w < 1 or h < 1 or w > LARGEST or h > LARGEST or most < 1 or most > 65535 then
+      error(('its size, %.0f x %.0f of values to %.0f, is impossible'):format(w, h, most), 0)
     end
     local n = w * h * c
+    local fits, why = budget:take(n)
+    if not fits then error(('its size is %.0f x %.0f: %s'):format(w, h, why), 0) end
     if plain then
       if #bytes - at < n - 1 then error('it is cut off', 0) end
     else

@@ -5,6 +5,8 @@
 --   print(set.vocabulary:decode(x[1]))
 local amp = require 'amp'
 local file = require 'amp.io.file'
+local limit = require 'amp.io.limit'
+local memory = require 'amp.io.memory'
 local options = require 'amp.options'
 local proxy = require 'amp.data.proxy'
 local util = require 'amp.util'
@@ -17,20 +19,26 @@ TextDataset.__index = TextDataset
 --- Make a dataset of windows of a text: example i is `length` tokens, and the same moved on by one, to be foretold.
 -- @tparam string|table path of a file, or {text = 'the text itself'}
 -- @tparam ?table given level ('char'), length (64), stride (length: windows one behind the other), vocabulary (made of the text
--- with min_count, max_size, specials)
+-- with min_count, max_size, specials), max_bytes (the longest text that is read; any length where it isn't given)
 -- @treturn table a dataset with `vocabulary` and `tokens` (int64)
 local function new(_, source, given)
   local op = 'data.TextDataset'
-  local o = options.read(op, given, {'level', 'length', 'stride', 'vocabulary', 'min_count', 'max_size', 'specials'}, {level = 'char', length = 64})
+  local o = options.read(op, given, {'level', 'length', 'stride', 'vocabulary', 'min_count', 'max_size', 'specials', 'max_bytes'},
+    {level = 'char', length = 64})
   Vocabulary.check_level(op, o.level)
+  limit.check(op, o.max_bytes)
   options.integer(op, 'length', o.length, 1)
   o.stride = options.integer(op, 'stride', o.stride or o.length, 1)
   local text
   if type(source) == 'string' then
-    local f, size = file.open(source)
-    if not f then raise(op, "cannot read '%s': %s", source, size) end
-    text = f:read(size) or ''
-    f:close()
+    local f, why = file.open(source)
+    if f then
+      local ok
+      ok, why = limit.new(o.max_bytes, f.size):take(f.size)
+      if ok then text, why = f:text() end
+      f:close()
+    end
+    if not text then raise(op, "cannot read '%s': %s", source, why) end
   elseif type(source) == 'table' and type(source.text) == 'string' then
     text = source.text
   else
@@ -39,9 +47,15 @@ local function new(_, source, given)
   local v = o.vocabulary
   if v ~= nil and (type(v) ~= 'table' or type(v.encode) ~= 'function') then raise(op, 'vocabulary must be an amp.data.Vocabulary, got %s', util.show(v)) end
   v = v or Vocabulary(text, {level = o.level, min_count = o.min_count, max_size = o.max_size, specials = o.specials})
-  local self = setmetatable({vocabulary = v, tokens = v:encode(text), length = o.length, stride = o.stride}, TextDataset)
-  if self.tokens:numel() <= o.length then
-    raise(op, 'a window of %d tokens and the one after need a longer text; it has %d', o.length, self.tokens:numel())
+  local ok, tokens = pcall(v.encode, v, text)
+  if not ok then
+    if type(source) == 'string' then memory.rethrow(op, source, tokens) end
+    error(tokens, 0)
+  end
+  local self = setmetatable({vocabulary = v, tokens = tokens, length = o.length, stride = o.stride}, TextDataset)
+  if tokens:numel() <= o.length then
+    raise(op, '%sa window of %d tokens and the one after need a longer text; it has %d', type(source) == 'string' and ("'%s': "):format(source) or '',
+      o.length, tokens:numel())
   end
   return proxy.wrap(self)
 end

@@ -14,6 +14,7 @@ local process = require 'amp.data.process'
 local types = require 'amp.types'
 local util = require 'amp.util'
 local raise = require('amp.error').throw
+local file = require 'amp.io.file'
 
 local OP = 'data.DataLoader'
 local GPU = 1 -- AMP_CUDA
@@ -98,7 +99,7 @@ local tag = ffi.new 'char[1]'
 local function read(get)
   local function get_number()
     get(number, 8)
-    return number[0]
+    return file.double(number)
   end
   get(tag, 1)
   local kind = string.char(tag[0])

@@ -4,15 +4,15 @@
 -- counts against what is left, tensors against their segments, contents against
 -- their check sums. Tables, strings and numbers are all that can come out.
 local ffi = require 'ffi'
-local amp = require 'amp'
 local core = require 'amp.ffi'
 local file = require 'amp.io.file'
+local kind = require 'amp.io.kind'
+local limit = require 'amp.io.limit'
 local memory = require 'amp.io.memory'
 local options = require 'amp.options'
 local types = require 'amp.types'
 local checkpoint = require 'amp.io.checkpoint'
-local err = require 'amp.error'
-local raise = err.throw
+local raise = require('amp.error').throw
 
 local FOOTER, HEADER = 32, 16
 
@@ -26,8 +26,10 @@ local function damaged(fmt, ...) error(setmetatable({text = string.format(fmt, .
 -- -- Bytes ------------------------------------------------------------------
 
 local function read_bytes(f, at, n, what)
+  if n > 2 ^ 31 - 64 then damaged('%s, of %.0f bytes, is too long', what, n) end
   local buffer = ffi.new('uint8_t[?]', math.max(n, 1))
-  if not f:seek('set', at) or file.read(f, buffer, n) ~= n then damaged('%s could not be read', what) end
+  local ok, why = f:read(buffer, n, at)
+  if not ok then damaged('%s could not be read: %s', what, why) end
   return buffer
 end
 
@@ -43,17 +45,10 @@ function Reader:int(n)
   return v
 end
 
-local number = ffi.new('union { double value; uint32_t word[2]; }')
 function Reader:double()
   self:need(8)
-  ffi.copy(number, self.p + self.at, 8)
   self.at = self.at + 8
-  -- the bits of a NaN are not to be read as a Lua value: LuaJIT would take them for one of another type
-  local high = number.word[ffi.abi 'le' and 1 or 0]
-  local low = number.word[ffi.abi 'le' and 0 or 1]
-  local rest = high % 2 ^ 31
-  if rest > 0x7ff00000 or (rest == 0x7ff00000 and low ~= 0) then return 0 / 0 end
-  return number.value
+  return file.double(self.p + self.at - 8)
 end
 
 function Reader:string()
@@ -113,14 +108,13 @@ end
 function Reader:base(s, shape)
   if s.base then return s.base end
   local what = string.format('the data of %s', self:place())
-  -- pooled memory, given back at once; the tensor made from it is a plain one
-  local buffer = amp.empty({s.bytes}, {dtype = 'uint8', device = 'cpu'})
-  local p = buffer:data_ptr()
-  if not self.f:seek('set', s.at) or file.read(self.f, p, s.bytes) ~= s.bytes then damaged('%s could not be read', what) end
-  local crc = core.C.amp_crc32(0, p, s.bytes)
-  if crc ~= s.crc then damaged('%s are damaged (CRC %08x, expected %08x)', what, crc, s.crc) end
-  s.base = memory.tensor(p, s.bytes, shape or {s.count}, s.dtype)
-  buffer:free()
+  local ok, reason = self.limit:take(s.bytes)
+  if not ok then damaged('%s: %s', what, reason) end
+  local crc = ffi.new 'uint32_t[1]'
+  local why
+  s.base, why = memory.read(self.f, s.at, shape or {s.count}, s.dtype, false, crc)
+  if not s.base then damaged('%s could not be read: %s', what, why) end
+  if crc[0] ~= s.crc then damaged('%s are damaged (CRC %08x, expected %08x)', what, crc[0], s.crc) end
   if self.device then s.base = s.base:to(self.device) end
   return s.base
 end
@@ -146,12 +140,10 @@ end
 
 -- -- The value --------------------------------------------------------------
 
-function Reader:place() return #self.path == 0 and 'the value' or "'" .. table.concat(self.path, '.') .. "'" end
+function Reader:place() return #self.path == 0 and 'the value' or "'" .. memory.show(table.concat(self.path, '.')) .. "'" end
 
-function Reader:value()
-  self:need(1)
-  local tag = string.char(self.p[self.at])
-  self.at = self.at + 1
+-- What is no table; nil where a table begins.
+function Reader:plain(tag)
   if tag == 'd' then return self:double() end
   if tag == 's' then return self:string() end
   if tag == 'T' then return true end
@@ -162,15 +154,32 @@ function Reader:value()
     return self.tables[id] or damaged('%s refers to table %d of %d', self:place(), id, #self.tables)
   end
   if tag ~= 't' then damaged('an unknown entry 0x%02x at %s', string.byte(tag), self:place()) end
+end
+
+function Reader:tag()
+  self:need(1)
+  self.at = self.at + 1
+  return string.char(self.p[self.at - 1])
+end
+
+-- A key is never a table, so keys do not nest.
+function Reader:key()
+  local tag = self:tag()
+  local k
+  if tag ~= 't' and tag ~= 'x' and tag ~= 'r' then k = self:plain(tag) end
+  if k == nil or k ~= k then damaged('a key at %s is no string, number or boolean', self:place()) end
+  return k
+end
+
+function Reader:value()
+  local v = self:plain(self:tag())
+  if v ~= nil then return v end
   if #self.path > checkpoint.max_depth then damaged('more than %d levels of tables', checkpoint.max_depth) end
   local n, out = self:int(4), {}
   self.tables[#self.tables + 1] = out
   for _ = 1, n do
-    local k = self:value()
-    if (type(k) ~= 'string' and type(k) ~= 'number' and type(k) ~= 'boolean') or k ~= k then
-      damaged('a key at %s is no string, number or boolean', self:place())
-    end
-    if out[k] ~= nil then damaged("%s has the key '%s' a second time", self:place(), tostring(k)) end
+    local k = self:key()
+    if out[k] ~= nil then damaged("%s has the key '%s' a second time", self:place(), memory.show(k)) end
     self.path[#self.path + 1] = tostring(k)
     out[k] = self:value()
     self.path[#self.path] = nil
@@ -196,8 +205,10 @@ end
 
 -- -- The file ---------------------------------------------------------------
 
-local function read(f, size, device)
-  local magic = checkpoint.magic
+local function read(f, device, most)
+  local magic, size = checkpoint.magic, f.size
+  local hint = kind.hint(f, 'checkpoint')
+  if hint ~= '' then damaged('it is no checkpoint of amp%s', hint) end
   if size < HEADER + FOOTER then
     damaged('it has %d bytes, too few for a checkpoint: it is none, or was cut off', size)
   end
@@ -216,7 +227,7 @@ local function read(f, size, device)
   local p = read_bytes(f, at, length, 'the index')
   if core.C.amp_crc32(0, p, length) ~= file.unle(foot + 16, 4) then damaged('its index is damaged') end
 
-  local r = setmetatable({f = f, p = p, at = 0, size = length, index_at = at, device = device, segment = {}, tensor = {},
+  local r = setmetatable({f = f, p = p, at = 0, size = length, index_at = at, device = device, limit = limit.new(most, size), segment = {}, tensor = {},
     tables = {}, path = {}}, Reader)
   r:segments()
   r:gaps()
@@ -232,22 +243,22 @@ end
 
 --- Read a checkpoint.
 -- @tparam string path
--- @tparam ?table given map_location: the device tensors go to, default 'cpu'
+-- @tparam ?table given map_location: the device tensors go to, default 'cpu'; max_bytes: the most that they may take
 -- @return what was saved; tensors that shared memory share it again
 -- @raise with the file's name: missing, cut off, damaged, of another version
 -- @usage local run = amp.load('run.amp'); net:load_state_dict(run.model)
 return function(path, given)
   if type(path) ~= 'string' then raise('load', 'a path expected, got %s', type(path)) end
-  local o = options.read('load', given, {'map_location'})
+  local o = options.read('load', given, {'map_location', 'max_bytes'})
+  limit.check('load', o.max_bytes)
   local device = o.map_location
   if device ~= nil then types.device(device, 'load') end
   if device == 'cpu' then device = nil end
-  local f, size = file.open(path)
-  if not f then raise('load', "cannot read '%s': %s", path, size) end
-  local ok, value = pcall(read, f, size, device)
+  local f, why = file.open(path)
+  if not f then raise('load', "cannot read '%s': %s", path, why) end
+  local ok, value = pcall(read, f, device, o.max_bytes)
   f:close()
   if ok then return value end
   if getmetatable(value) == Damage then raise('load', "'%s': %s", path, value.text) end
-  if err.is(value) then err.throw_code(value.code, 'load', "'%s': %s", path, value.message) end
-  error(value, 0)
+  memory.rethrow('load', path, value)
 end

@@ -120,7 +120,7 @@ local function object(s, i, depth)
     if sub(s, i, i) ~= '"' then bad(i, 'a key in quotes expected, %s found', shown(s, i)) end
     local at = i
     local key, after = text(s, i + 1)
-    if map[key] ~= nil then bad(at, "the key '%s' a second time", key) end
+    if map[key] ~= nil then bad(at, "the key '%s' a second time", #key > 80 and key:sub(1, 77) .. '...' or key) end
     i = blank(s, after)
     if sub(s, i, i) ~= ':' then bad(i, "':' expected, %s found", shown(s, i)) end
     map[key], i = value(s, i + 1, depth)

@@ -7,10 +7,12 @@ local ffi = require 'ffi'
 local amp = require 'amp'
 local core = require 'amp.ffi'
 local call = require 'amp.call'
+local err = require 'amp.error'
 local types = require 'amp.types'
 
 local M = {}
 local CHUNK = 2 ^ 24
+local MEMORY = -6
 
 --- Bytes of an element of a dtype.
 function M.width(dtype) return core.C.amp_dtype_size(types.dtype_code[dtype]) end
@@ -43,6 +45,69 @@ function M.tensor(p, n, shape, dtype)
   return call.make('io', core.C.amp_from_bytes, p, n, #shape, sizes, types.dtype_code[dtype])
 end
 
+local Bytes = {}
+Bytes.__index = Bytes
+
+--- Bytes in memory, read as a file (amp.io.file) is.
+-- @param p pointer to them
+-- @tparam number n how many
+-- @param anchor what keeps them alive
+function M.bytes(p, n, anchor) return setmetatable({p = ffi.cast('const uint8_t *', p), size = n, anchor = anchor}, Bytes) end
+
+function Bytes:read(to, n, at)
+  if at + n > self.size then return nil, string.format('it ends at byte %.0f, %.0f bytes early: it was cut off', self.size, at + n - self.size) end
+  ffi.copy(to, self.p + at, n)
+  return true
+end
+
+local function swapped(p, bytes, width)
+  local q = ffi.new('uint8_t[?]', math.max(bytes, 1))
+  for i = 0, bytes - width, width do
+    for k = 0, width - 1 do q[i + k] = p[i + width - 1 - k] end
+  end
+  return q
+end
+
+--- A tensor on the CPU of elements in C order that stand in a file (or M.bytes) from byte `at` on.
+-- @param f
+-- @tparam number at
+-- @tparam table shape list of sizes
+-- @tparam string dtype
+-- @tparam ?boolean swap they are in the other byte order
+-- @param ?crc uint32_t[1] that goes on over their bytes
+-- @treturn ?Tensor nil and the reason where they can't be read
+function M.read(f, at, shape, dtype, swap, crc)
+  if not f.fd then
+    local width, n = M.width(dtype), M.count(shape) * M.width(dtype)
+    if at + n > f.size then return nil, 'it was cut off' end
+    local p = f.p + at
+    if crc then crc[0] = core.C.amp_crc32(crc[0], p, n) end
+    return M.tensor(swap and width > 1 and swapped(p, n, width) or p, n, shape, dtype)
+  end
+  for d = 1, #shape do sizes[d - 1] = shape[d] end
+  local t = core.ref_t()
+  local rc = core.C.amp_from_file(core.S, t, f.fd, at, #shape, sizes, types.dtype_code[dtype], swap and 1 or 0, crc)
+  if rc == MEMORY then
+    collectgarbage()
+    rc = core.C.amp_from_file(core.S, t, f.fd, at, #shape, sizes, types.dtype_code[dtype], swap and 1 or 0, crc)
+  end
+  if rc < 0 and rc ~= MEMORY then return nil, ffi.string(core.S.err.message) end
+  call.check(rc, 'io', t)
+  return t
+end
+
+--- A name out of a file as it may stand in a message: of one line, and not too long.
+function M.show(name)
+  name = tostring(name):gsub('[%c\127]', '?')
+  return #name > 80 and name:sub(1, 60) .. '...' .. name:sub(-17) or name
+end
+
+--- Raise again what was caught while a file was read: an error of amp's gets the file's name.
+function M.rethrow(op, path, e)
+  if err.is(e) then err.throw_code(e.code, op, "'%s': %s", path, e.message) end
+  error(e, 0)
+end
+
 --- Number of elements of a shape, nil when it is no possible one.
 function M.count(shape)
   local n = 1
@@ -56,7 +121,7 @@ end
 
 --- The tensors that a table holds under its keys must be tensors: a checked, sorted list of names.
 function M.names(op, tensors)
-  local raise = require('amp.error').throw
+  local raise = err.throw
   if type(tensors) ~= 'table' then raise(op, 'a table of tensors by name expected, got %s', type(tensors)) end
   local names = {}
   for name, t in pairs(tensors) do

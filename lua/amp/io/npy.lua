@@ -5,8 +5,12 @@
 -- dtypes that both sides know are read, in either byte order and either order of
 -- dimensions. The header is taken apart by a small parser: nothing in it is run.
 local ffi = require 'ffi'
+local core = require 'amp.ffi'
 local file = require 'amp.io.file'
+local kind = require 'amp.io.kind'
+local limit = require 'amp.io.limit'
 local memory = require 'amp.io.memory'
+local options = require 'amp.options'
 local raise = require('amp.error').throw
 
 local M = {}
@@ -16,6 +20,32 @@ local names = {}
 for short, dtype in pairs(dtypes) do names[dtype] = short end
 
 -- -- The header ------------------------------------------------------------------------------
+
+-- A reason that only means that amp has no such array: the file itself is whole.
+local Foreign = {}
+local function foreign(fmt, ...) return setmetatable({text = fmt:format(...)}, Foreign) end
+
+-- A list of fields, [('x', '<f4'), ('y', '<i2', (3,))]: its names, and the place after it.
+local function fields(text, at)
+  local list, after = text:match('^(%b[])()', at)
+  if not list then return nil end
+  local found = {}
+  for name in list:gmatch "%(%s*'([^']*)'%s*," do found[#found + 1] = name end
+  return #found > 0 and found or nil, after
+end
+
+-- The value of a key: what it is, and the place after it.
+local function value(text, at)
+  local word, after = text:match("^['\"]([^'\"]*)['\"]()", at)
+  if word then return word, after end
+  word, after = text:match('^(%u%l+)()', at)
+  if word == 'True' or word == 'False' then return word == 'True', after end
+  word, after = text:match('^(%([%d,%sL]*%))()', at)
+  if not word then return nil end
+  local list, rest = {}, word:sub(2, -2)
+  for n in rest:gmatch '%d+' do list[#list + 1] = tonumber(n) end
+  return list, after
+end
 
 -- {'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), } into a table, or nil and the reason.
 local function parse(text)
@@ -27,99 +57,135 @@ local function parse(text)
       if stop <= #text then return nil, 'its header goes on after the closing brace' end
       break
     end
-    local key, value = text:match("^%s*['\"]([%w_]+)['\"]%s*:%s*()", at)
-    if not key then return nil, string.format("its header has no key at '%s'", text:sub(at, at + 20)) end
-    if out[key] ~= nil then return nil, string.format("its header gives '%s' twice", key) end
-    local word, after = text:match("^['\"]([^'\"]*)['\"]()", value)
-    if word then
-      out[key] = word
-    else
-      word, after = text:match('^(%u%l+)()', value)
-      if word == 'True' or word == 'False' then
-        out[key] = word == 'True'
-      else
-        word, after = text:match('^(%([%d,%sL]*%))()', value)
-        if not word then return nil, string.format("'%s' in its header is '%s', which is not known", key, text:sub(value, value + 20)) end
-        local list, rest = {}, word:sub(2, -2)
-        for n in rest:gmatch '%d+' do list[#list + 1] = tonumber(n) end
-        out[key] = list
-      end
+    local key, from = text:match("^%s*['\"]([%w_]+)['\"]%s*:%s*()", at)
+    if not key then return nil, string.format("its header has no key at '%s'", memory.show(text:sub(at, at + 20))) end
+    if out[key] ~= nil then return nil, string.format("its header gives '%s' twice", memory.show(key)) end
+    local v, after = value(text, from)
+    if v == nil and key == 'descr' then
+      v, after = fields(text, from)
+      if v then out.fields = v end
     end
+    if v == nil then return nil, string.format("'%s' in its header is '%s', which is not known", memory.show(key), memory.show(text:sub(from, from + 20))) end
+    out[key] = v
     at = text:match('^%s*,()', after) or after
-    if at == after and not text:match('^%s*}', at) then return nil, string.format("its header can't be read at '%s'", text:sub(at, at + 20)) end
+    if at == after and not text:match('^%s*}', at) then return nil, string.format("its header can't be read at '%s'", memory.show(text:sub(at, at + 20))) end
   end
   for key in pairs(out) do
-    if key ~= 'descr' and key ~= 'fortran_order' and key ~= 'shape' then return nil, string.format("its header has an unknown key '%s'", key) end
+    if key ~= 'descr' and key ~= 'fortran_order' and key ~= 'shape' and key ~= 'fields' then
+      return nil, string.format("its header has an unknown key '%s'", memory.show(key))
+    end
   end
   return out
 end
 
+-- What NumPy's letters stand for, of arrays that no tensor of amp can hold.
+local kinds = {O = 'Python objects', U = 'text', S = 'bytes of text', a = 'bytes of text', V = 'raw bytes', c = 'complex numbers', M = 'times',
+  m = 'spans of time', u = 'unsigned whole numbers', f = 'floats', i = 'whole numbers', b = 'bytes'}
+
 local function header_of(text)
   local h, why = parse(text)
   if not h then return nil, why end
-  if type(h.descr) ~= 'string' then return nil, 'its header has no descr (structured dtypes have no tensor)' end
+  if h.fields then
+    return nil, foreign('it is a structured array (fields %s); save each field as an array of its own', memory.show(table.concat(h.fields, ', ')))
+  end
+  if type(h.descr) ~= 'string' then return nil, 'its header has no descr' end
   if type(h.fortran_order) ~= 'boolean' then return nil, 'its header has no fortran_order' end
   if type(h.shape) ~= 'table' then return nil, 'its header has no shape' end
   local order, short = h.descr:match '^([<>|=]?)(%a%d+)$'
   h.dtype = short and dtypes[short]
-  if not h.dtype then return nil, string.format("its dtype '%s' is none of amp's; convert it with astype", h.descr) end
-  h.swap = order == '>'
+  if not h.dtype then
+    if h.descr:match '^|?O8?$' then
+      return nil, foreign("it holds Python objects (dtype '%s'), which only running Python could read; save numbers", memory.show(h.descr))
+    end
+    local what = kinds[h.descr:match '^[<>|=]?(%a)' or '']
+    return nil, foreign("its dtype '%s'%s is none of amp's; convert it with astype", memory.show(h.descr), what and ', ' .. what .. ',' or '')
+  end
+  h.swap = order == (ffi.abi 'le' and '>' or '<')
   h.count = memory.count(h.shape)
-  if not h.count then return nil, string.format('its shape (%s) is impossible: at most 8 dimensions', table.concat(h.shape, ', ')) end
+  if not h.count then return nil, string.format('its shape (%s) is impossible: at most 8 dimensions', memory.show(table.concat(h.shape, ', '))) end
   return h
 end
 
 -- -- Reading ----------------------------------------------------------------------------------
 
-local function swapped(p, bytes, width)
-  local q = ffi.new('uint8_t[?]', math.max(bytes, 1))
-  for i = 0, bytes - width, width do
-    for k = 0, width - 1 do q[i + k] = p[i + width - 1 - k] end
-  end
-  return q
-end
+local MAX_HEADER = 2 ^ 24
 
---- The tensor of an npy file in memory.
--- @param p pointer to its bytes
--- @tparam number size of them
--- @treturn ?Tensor nil and the reason if it is none
-function M.decode(p, size)
-  if size < 10 or ffi.string(p, 6) ~= '\147NUMPY' then return nil, "it is no npy file: these begin with '\\147NUMPY'" end
-  local version = p[6]
+--- The header of an npy file.
+-- @param f a file, or memory.bytes
+-- @tparam number at where it begins
+-- @tparam number size its bytes
+-- @param ?crc uint32_t[1] that goes on over the header's bytes
+-- @return a table with dtype, shape, count, base (where the elements begin), bytes; nil and the reason, and true where the file is
+-- whole, but of a dtype that amp has not
+function M.header(f, at, size, crc)
+  local head = ffi.new 'uint8_t[12]'
+  if size < 10 then return nil, string.format('it is no npy file: it has %.0f bytes', size) end
+  local ok, why = f:read(head, math.min(size, 12), at)
+  if not ok then return nil, why end
+  if ffi.string(head, 6) ~= '\147NUMPY' then return nil, "it is no npy file: these begin with '\\147NUMPY'" end
+  local version = head[6]
   local length, base
-  if version == 1 then length, base = file.unle(p + 8, 2), 10
-  elseif (version == 2 or version == 3) and size >= 12 then length, base = file.unle(p + 8, 4), 12
+  if version == 1 then length, base = file.unle(head + 8, 2), 10
+  elseif (version == 2 or version == 3) and size >= 12 then length, base = file.unle(head + 8, 4), 12
   else return nil, string.format('it has version %d of the format; 1, 2 and 3 are known', version) end
   if base + length > size then return nil, string.format('its header is said to be %.0f bytes long, but the file has %.0f: it is cut off', length, size) end
-  local h, why = header_of(ffi.string(p + base, length))
-  if not h then return nil, why end
-  local width = memory.width(h.dtype)
-  local bytes, have = h.count * width, size - base - length
-  if have ~= bytes then
-    return nil, string.format('its shape (%s) of %s needs %.0f bytes, it has %.0f%s', table.concat(h.shape, ', '), h.dtype, bytes, have,
-      have < bytes and ': it is cut off' or '')
+  if length > MAX_HEADER then return nil, string.format('its header of %.0f bytes is too long', length) end
+  local text = ffi.new('uint8_t[?]', base + length)
+  ok, why = f:read(text, base + length, at)
+  if not ok then return nil, why end
+  if crc then crc[0] = core.C.amp_crc32(crc[0], text, base + length) end
+  local h
+  h, why = header_of(ffi.string(text + base, length))
+  if not h then
+    if getmetatable(why) == Foreign then return nil, why.text, true end
+    return nil, why
   end
-  local data = p + base + length
-  if h.swap and width > 1 then data = swapped(data, bytes, width) end
+  h.base, h.bytes = at + base + length, h.count * memory.width(h.dtype)
+  local have = size - base - length
+  if have ~= h.bytes then
+    return nil, string.format('its shape (%s) of %s needs %.0f bytes, it has %.0f%s', table.concat(h.shape, ', '), h.dtype, h.bytes, have,
+      have < h.bytes and ': it is cut off' or '')
+  end
+  return h
+end
+
+--- The tensor of a header.
+function M.body(f, h, crc)
   local nd = #h.shape
-  if not h.fortran_order or nd < 2 then return memory.tensor(data, bytes, h.shape, h.dtype) end
+  if not h.fortran_order or nd < 2 then return memory.read(f, h.base, h.shape, h.dtype, h.swap, crc) end
   local backward, dims = {}, {}
   for d = 1, nd do backward[d], dims[d] = h.shape[nd + 1 - d], nd + 1 - d end
-  return memory.tensor(data, bytes, backward, h.dtype):permute(dims):contiguous()
+  local t, why = memory.read(f, h.base, backward, h.dtype, h.swap, crc)
+  if not t then return nil, why end
+  return t:permute(dims):contiguous()
+end
+
+local function read(f, given)
+  local h, why = M.header(f, 0, f.size)
+  if not h then return nil, why .. kind.hint(f, 'npy') end
+  local ok
+  ok, why = limit.new(given, f.size):take(h.bytes)
+  if not ok then return nil, why end
+  return M.body(f, h)
 end
 
 --- Read an npy file.
 -- @tparam string path
+-- @tparam ?table given max_bytes (the most that the tensor may take; 100 times the file's size and at least 256 MiB where it isn't
+-- given)
 -- @treturn Tensor on the CPU
 -- @usage local x = amp.io.load_npy('x.npy')
-function M.load_npy(path)
+function M.load_npy(path, given)
   local op = 'io.load_npy'
   if type(path) ~= 'string' then raise(op, 'a path expected, got %s', type(path)) end
-  local p, size = file.map(path)
-  if not p then raise(op, "cannot read '%s': %s", path, size) end
-  local ok, t, why = pcall(M.decode, p, size)
-  file.unmap(p, size)
-  if not ok then error(t, 0) end
+  local o = options.read(op, given, {'max_bytes'})
+  limit.check(op, o.max_bytes)
+  local f, why = file.open(path)
+  if not f then raise(op, "cannot read '%s': %s", path, why) end
+  local ok, t
+  ok, t, why = pcall(read, f, o.max_bytes)
+  f:close()
+  if not ok then memory.rethrow(op, path, t) end
   if not t then raise(op, "'%s': %s", path, why) end
   return t
 end

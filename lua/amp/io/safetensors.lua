@@ -3,12 +3,15 @@
 -- A file is an 8-byte little-endian header length, a JSON header (name -> dtype,
 -- shape, data_offsets; __metadata__ of strings) and the data. A file from anywhere
 -- may be given: the header must describe every byte of the data exactly once, or
--- the file is refused with its name and what is wrong. It is mapped into memory, so
--- only the tensors asked for are read; what is handed out is a copy of its own.
+-- the file is refused with its name and what is wrong. Only the tensors asked for are
+-- read, each straight from the disk into its own memory, so a file may be larger than that.
 local ffi = require 'ffi'
 local file = require 'amp.io.file'
 local json = require 'amp.io.json'
+local kind = require 'amp.io.kind'
+local limit = require 'amp.io.limit'
 local memory = require 'amp.io.memory'
+local options = require 'amp.options'
 local raise = require('amp.error').throw
 
 local M = {}
@@ -22,17 +25,20 @@ for short, dtype in pairs(dtypes) do names[dtype] = short end
 -- -- Reading ----------------------------------------------------------------
 
 -- One entry of the header, checked; nil and the reason if it can't be.
-local function entry(name, e, data_size)
+local function entry(key, e, data_size)
+  local name = memory.show(key)
   if type(e) ~= 'table' or getmetatable(e.shape) ~= json.array or getmetatable(e.data_offsets) ~= json.array then
     return nil, string.format("'%s' has no dtype, shape and data_offsets", name)
   end
-  for key in pairs(e) do
-    if key ~= 'dtype' and key ~= 'shape' and key ~= 'data_offsets' then
-      return nil, string.format("'%s' has an unknown field '%s'", name, key)
+  for field in pairs(e) do
+    if field ~= 'dtype' and field ~= 'shape' and field ~= 'data_offsets' then
+      return nil, string.format("'%s' has an unknown field '%s'", name, memory.show(field))
     end
   end
+  if type(e.dtype) ~= 'string' or not e.dtype:find '^%u[%u%d_]*$' or #e.dtype > 32 then
+    return nil, string.format("'%s' has the dtype %s", name, memory.show(type(e.dtype) == 'table' and 'of a list or object' or e.dtype))
+  end
   local dtype = dtypes[e.dtype]
-  if not dtype then return nil, string.format("'%s' has a dtype that amp has not: %s", name, json.encode(e.dtype or json.null)) end
   local count = memory.count(e.shape)
   if not count then return nil, string.format("'%s' has an impossible shape", name) end
   local first, last = e.data_offsets[1], e.data_offsets[2]
@@ -43,21 +49,27 @@ local function entry(name, e, data_size)
   if last > data_size then
     return nil, string.format("'%s' ends at byte %.0f of the data, but there are %.0f: the file is cut off", name, last, data_size)
   end
-  if last - first ~= count * memory.width(dtype) then
+  if dtype and last - first ~= count * memory.width(dtype) then
     return nil, string.format("'%s' is %s of %s and needs %.0f bytes, but its data_offsets span %.0f", name, e.dtype,
       table.concat(e.shape, 'x'), count * memory.width(dtype), last - first)
   end
-  return {name = name, dtype = dtype, shape = e.shape, first = first, last = last}
+  return {name = key, dtype = dtype, short = e.dtype, shape = e.shape, first = first, last = last}
 end
 
-local function read_header(p, size)
+local function read_header(f)
+  local size, p = f.size, ffi.new 'uint8_t[9]'
   if size < 8 then return nil, string.format('a safetensors file begins with 8 bytes of header length, it has %d', size) end
+  local ok, broken = f:read(p, math.min(size, 9), 0)
+  if not ok then return nil, broken end
   local length = file.unle(p, 8)
   if length > MAX_HEADER or length + 8 > size then
     return nil, string.format('its header is said to be %.0f bytes long, but the file has %.0f', length, size)
   end
   if length == 0 or p[8] ~= 123 then return nil, "its header does not begin with '{'" end
-  local header, why = json.decode(ffi.string(p + 8, length))
+  local text
+  text, broken = f:text(length, 8)
+  if not text then return nil, broken end
+  local header, why = json.decode(text)
   if not header then return nil, 'its header is not JSON: ' .. why end
   local base, data_size = 8 + length, size - 8 - length
   local metadata = header.__metadata__
@@ -83,8 +95,8 @@ local function read_header(p, size)
   end)
   local at, before = 0, nil
   for _, e in ipairs(list) do
-    if e.first < at then return nil, string.format("the data of '%s' and '%s' overlap", before.name, e.name) end
-    if e.first > at then return nil, string.format("%.0f bytes before '%s' belong to no tensor", e.first - at, e.name) end
+    if e.first < at then return nil, string.format("the data of '%s' and '%s' overlap", memory.show(before.name), memory.show(e.name)) end
+    if e.first > at then return nil, string.format("%.0f bytes before '%s' belong to no tensor", e.first - at, memory.show(e.name)) end
     at, before = e.last, e
   end
   if at < data_size then return nil, string.format('%.0f bytes at the end belong to no tensor', data_size - at) end
@@ -94,25 +106,28 @@ end
 local File = {}
 File.__index = File
 
+local function open(op, path, given)
+  if type(path) ~= 'string' then raise(op, 'a path expected, got %s', type(path)) end
+  local o = options.read(op, given, {'max_bytes'})
+  limit.check(op, o.max_bytes)
+  local f, why = file.open(path)
+  if not f then raise(op, "cannot read '%s': %s", path, why) end
+  local ok, header
+  ok, header, why = pcall(read_header, f)
+  if not ok or not header then
+    local hint = ok and kind.hint(f, 'safetensors')
+    f:close()
+    if not ok then memory.rethrow(op, path, header) end
+    raise(op, "'%s': %s%s", path, why, hint)
+  end
+  return setmetatable({path = path, file = f, header = header, metadata = header.metadata, limit = limit.new(o.max_bytes, f.size)}, File)
+end
+
 --- Open a file without reading its tensors.
 -- @tparam string path
+-- @tparam ?table given max_bytes, the most that all tensors got may take
 -- @return an object with names(), get(name), metadata and close()
-function M.open(path)
-  local op = 'io.safetensors'
-  if type(path) ~= 'string' then raise(op, 'a path expected, got %s', type(path)) end
-  local p, size = file.map(path)
-  if not p then raise(op, "cannot read '%s': %s", path, size) end
-  local ok, header, why = pcall(read_header, p, size)
-  if not ok or not header then
-    file.unmap(p, size)
-    if not ok then error(header, 0) end
-    raise(op, "'%s': %s", path, why)
-  end
-  local self = setmetatable({path = path, p = p, bytes = size, header = header, metadata = header.metadata}, File)
-  self.guard = newproxy(true) -- a file that is dropped unclosed gives its map back
-  getmetatable(self.guard).__gc = function() self:close() end
-  return self
-end
+function M.open(path, given) return open('io.safetensors.open', path, given) end
 
 --- Names in the file, in the order of their data.
 function File:names()
@@ -121,36 +136,65 @@ function File:names()
   return out
 end
 
+-- Why a tensor can't be got, nil where it can.
+local function strange(e)
+  if not e.dtype then return string.format("'%s' has a dtype that amp has not: %s", memory.show(e.name), json.encode(e.short)) end
+end
+
 --- Read one tensor.
 -- @tparam string name
 -- @treturn Tensor on the CPU
 function File:get(name)
-  if not self.p then raise('io.safetensors', "'%s' was closed", self.path) end
+  local op = 'io.safetensors'
+  if not self.file then raise(op, "'%s' was closed", self.path) end
   local e = self.header.by_name[name]
-  if not e then raise('io.safetensors', "there is no tensor '%s' in '%s'", tostring(name), self.path) end
-  return memory.tensor(self.p + self.header.base + e.first, e.last - e.first, e.shape, e.dtype)
+  if not e then raise(op, "there is no tensor '%s' in '%s'", tostring(name), self.path) end
+  local why = strange(e)
+  local t, ok
+  if not why then
+    ok, why = self.limit:take(e.last - e.first)
+    if ok then t, why = memory.read(self.file, self.header.base + e.first, e.shape, e.dtype) end
+  end
+  if not t then raise(op, "'%s': %s", self.path, why) end
+  return t
 end
 
---- Give the map back.
+--- Close the file; twice is harmless.
 function File:close()
-  if self.p then file.unmap(self.p, self.bytes) end
-  self.p = nil
+  if self.file then self.file:close() end
+  self.file = nil
+end
+
+-- All tensors of an open file, and why those of foreign dtypes are not among them. (No closure over the tensors: a compiled
+-- trace would keep it, and them.)
+local function get_all(f)
+  local out, foreign = {}, {}
+  for _, e in ipairs(f.header.list) do
+    local why = strange(e)
+    if why then foreign[e.name] = why else out[e.name] = f:get(e.name) end
+  end
+  return out, foreign
 end
 
 --- Read a whole file.
+-- A tensor of a dtype that amp has not is left out: asking for it by its name is an error that says so.
 -- @tparam string path
+-- @tparam ?table given max_bytes (the most that the tensors may take; 100 times the file's size and at least 256 MiB where it isn't
+-- given)
 -- @treturn table name -> tensor, on the CPU
 -- @treturn table metadata, strings by name
 -- @usage local state = amp.io.safetensors.load('net.safetensors')
-function M.load(path)
-  local f = M.open(path)
-  local ok, out = pcall(function()
-    local tensors = {}
-    for _, name in ipairs(f:names()) do tensors[name] = f:get(name) end
-    return tensors
-  end)
+function M.load(path, given)
+  local op = 'io.safetensors'
+  local f = open(op, path, given)
+  local ok, out, foreign = pcall(get_all, f)
   f:close()
   if not ok then error(out, 0) end
+  if next(foreign) then
+    setmetatable(out, {__index = function(_, name)
+      if foreign[name] then raise(op, "'%s': %s", path, foreign[name]) end
+    end})
+  end
   return out, f.metadata
 end
 
@@ -162,7 +206,6 @@ end
 -- @tparam ?table metadata strings by name
 function M.save(path, tensors, metadata)
   local op = 'io.safetensors'
-  if type(path) ~= 'string' then raise(op, 'a path expected, got %s', type(path)) end
   if type(path) ~= 'string' then raise(op, 'a path expected, got %s', type(path)) end
   local order = memory.names(op, tensors)
   local header, at = {}, 0

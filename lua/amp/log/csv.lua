@@ -6,6 +6,7 @@
 -- Names that come later get columns of their own: the file is then written anew, whole or not at all. Values
 -- of one step that come after its row was written make a second row of that step.
 local ffi = require 'ffi'
+local L = require('amp.ffi').C
 local file = require 'amp.io.file'
 local files = require 'amp.log.files'
 
@@ -83,14 +84,6 @@ local function ends(text)
   return at
 end
 
-local function slurp(path)
-  local f = io.open(path, 'rb')
-  if not f then return nil end
-  local text = f:read '*a'
-  f:close()
-  return text
-end
-
 -- -- Writing --------------------------------------------------------------------------------------
 
 local function header(columns)
@@ -102,8 +95,12 @@ end
 --- Open a table, or go on with one: a row that was cut off is taken away.
 -- @return a table, or nil and the reason
 function M.open(path)
-  local self = setmetatable({path = path, columns = {'step', 'time'}, place = {step = 1, time = 2}}, Table)
-  local text = slurp(path)
+  local self = setmetatable({path = path, columns = {'step', 'time'}, place = {step = 1, time = 2}, written = 0}, Table)
+  local text, why
+  if L.amp_file_kind(path, 1, nil) ~= L.AMP_FILE_NONE then
+    text, why = file.text(path)
+    if not text then return nil, why end
+  end
   if text and #text > 0 then
     local size = ends(text)[2]
     local first = parse(text:sub(1, size))[1]
@@ -111,92 +108,100 @@ function M.open(path)
       return nil, "it is there already and no log of amp's: its first line does not begin with step,time"
     end
     if size < #text then
-      local ok, why = files.truncate(path, size)
+      local ok
+      ok, why = files.truncate(path, size)
       if not ok then return nil, why end
     end
     if first then
-      self.columns, self.place = first, {}
+      self.columns, self.place, self.written = first, {}, #first
       for i, name in ipairs(first) do self.place[name] = i end
     end
-    self.old = first ~= nil
   end
-  local out, why = files.append(path)
-  if not out then return nil, why end
-  self.out = out
+  self.out, why = files.append(path)
+  if not self.out then return nil, why end
   return self
 end
 
--- Columns were added: the rows so far, with the new header.
+-- Columns were added: the rows so far, with the new header. The old file stays the one that is appended to until the new
+-- one is there.
 local function rewrite(self)
-  local text = slurp(self.path) or ''
+  local text, why = file.text(self.path)
+  if not text then return nil, why end
   local body = text:sub(ends(text)[1] + 1)
-  self.out:close()
-  local ok, why = file.replace(self.path, function(put)
+  local ok
+  ok, why = file.replace(self.path, function(put)
     put(header(self.columns))
     put(body)
   end)
   if not ok then return nil, why end
-  local out
-  out, why = files.append(self.path)
-  self.out = out
-  return out ~= nil, why
+  self.out:close()
+  self.out, why = files.append(self.path)
+  return self.out ~= nil, why
 end
 
---- Append a row.
+--- Append a row: all of it, or nothing.
 -- @tparam number step
 -- @tparam number time
 -- @tparam table values name -> text of a number
 -- @return true, or nil and the reason
 function Table:write(step, time, values)
-  local names, grown = {}, false
+  local names = {}
   for name in pairs(values) do
     if not self.place[name] then names[#names + 1] = name end
   end
   table.sort(names)
-  if not self.written and self.old then self.written = {unpack(self.columns)} end
   for _, name in ipairs(names) do
     self.columns[#self.columns + 1] = name
     self.place[name] = #self.columns
-    grown = true
   end
-  local ok, why = true, nil
-  if not self.written then ok, why = self.out:write(header(self.columns))
-  elseif grown then ok, why = rewrite(self) end
+  local ok, why = true
+  if not self.out then
+    self.out, why = files.append(self.path)
+    if not self.out then return nil, why end
+  end
+  if self.written == 0 then ok, why = self.out:write(header(self.columns))
+  elseif self.written < #self.columns then ok, why = rewrite(self) end
   if not ok then return nil, why end
-  if grown or not self.written then self.written = {unpack(self.columns)} end
+  self.written = #self.columns
   local row = {('%.0f'):format(step), ('%.3f'):format(time)}
   for i = 3, #self.columns do row[i] = '' end
   for name, v in pairs(values) do row[self.place[name]] = v end
   return self.out:write(table.concat(row, ',') .. '\n')
 end
 
-function Table:close() self.out:close() end
+function Table:close()
+  if self.out then self.out:close() end
+end
 
 -- -- Reading ----------------------------------------------------------------------------------------
 
 local special = {nan = 0 / 0, inf = math.huge, ['-inf'] = -math.huge}
 
+local MOST_COLUMNS = 2 ^ 16
+
 --- The columns of a log.
 -- @return name -> {steps, values}, lists without the empty cells, the last value of a step counting; or nil and the reason
 function M.read(path)
-  local f, why = io.open(path, 'rb')
-  if not f then return nil, (why:gsub('^.*: ', '')) end
-  local text = f:read '*a'
-  f:close()
-  if not text then return nil, 'not a regular file' end
+  local text, why = file.text(path)
+  if not text then return nil, why end
   local rows = parse(text)
   local head = rows[1]
   if not head or head[1] ~= 'step' or head[2] ~= 'time' then return nil, "no log of amp's: its first line does not begin with step,time" end
+  if #head > MOST_COLUMNS then return nil, ('its first line has %d columns'):format(#head) end
   local out, at = {}, {}
-  for c = 2, #head do out[head[c]], at[c] = {{}, {}}, {} end
+  for c = 2, #head do
+    if out[head[c]] then return nil, ("the column '%s' is there twice"):format(head[c]:sub(1, 40)) end
+    out[head[c]], at[c] = {{}, {}}, {}
+  end
   for r = 2, #rows do
-    local step = tonumber(rows[r][1])
-    if not step then return nil, ('line %d has no step but %q'):format(r, rows[r][1]) end
-    for c = 2, #head do
-      local s = rows[r][c]
-      if s and s ~= '' then
+    local row = rows[r]
+    local step = tonumber(row[1])
+    if not step or step - step ~= 0 then return nil, ("line %d has no step but '%s'"):format(r, row[1]:sub(1, 40)) end
+    for c = 2, math.min(#head, #row) do
+      local s = row[c]
+      if s ~= '' then
         local v = special[s] or tonumber(s)
-        if not v then return nil, ('line %d, column %q: no number but %q'):format(r, head[c], s) end
+        if not v then return nil, ("line %d, column '%s': no number but '%s'"):format(r, head[c]:sub(1, 40), s:sub(1, 40)) end
         local column = out[head[c]]
         local i = at[c][step]
         if not i then

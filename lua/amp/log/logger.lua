@@ -100,22 +100,49 @@ local function read_tensors(queue)
   end
 end
 
--- Write the queue: every scalar to the events, those of one step as a row.
+local MOST = 100000 -- scalars that wait for a disk with room
+
+-- The scalars of a row: those from `i` on that are of one step, each name once; and where the next row begins.
+local function row_of(queue, i)
+  local step, row, k = queue[i].step, {}, i
+  while queue[k] and queue[k].step == step and row[queue[k].tag] == nil do
+    row[queue[k].tag] = csv.number(queue[k].value, queue[k].single)
+    k = k + 1
+  end
+  return row, k
+end
+
+-- Write the row of queue[i] to next - 1; nil, where, and why.
+local function write_row(self, queue, i, next_, row)
+  for k = i, next_ - 1 do
+    local q = queue[k]
+    if self.events and not q.written then
+      local ok, why = self.events:scalar(q.time, q.step, q.tag, q.value)
+      if not ok then return nil, 'the event file', why end
+      q.written = true
+    end
+  end
+  if not self.table then return true end
+  local ok, why = self.table:write(queue[i].step, queue[i].time, row)
+  if not ok then return nil, 'log.csv', why end
+  return true
+end
+
+-- Write the queue: every scalar to the events, those of one step as a row. What can't be written waits for the next time.
 local function write(self)
   local queue = self.queue
-  self.queue, self.flushed = {}, amp.clock()
+  self.flushed = amp.clock()
   amp.no_grad(read_tensors, queue)
-  local i = 1
-  while i <= #queue do
-    local step, time, row = queue[i].step, queue[i].time, {}
-    while queue[i] and queue[i].step == step and row[queue[i].tag] == nil do
-      local q = queue[i]
-      row[q.tag] = csv.number(q.value, q.single)
-      if self.events then check(self, 'the event file', self.events:scalar(q.time, step, q.tag, q.value)) end
-      i = i + 1
-    end
-    if self.table then check(self, 'log.csv', self.table:write(step, time, row)) end
+  local i, ok, what, why = 1, true, nil, nil
+  while ok and queue[i] do
+    local row, next_ = row_of(queue, i)
+    ok, what, why = write_row(self, queue, i, next_, row)
+    if ok then i = next_ end
   end
+  local rest = {}
+  for k = math.max(i, #queue - MOST + 1), #queue do rest[#rest + 1] = queue[k] end
+  self.queue = rest
+  if not ok then check(self, what, nil, why) end
 end
 
 local function keep(v)
@@ -137,11 +164,12 @@ local function add(self, op, tag, v, step, time)
   self.queue[#self.queue + 1] = {tag = tag, value = v, single = single, step = step, time = time}
 end
 
--- A row is whole when another step begins.
+-- A row is whole when another step begins. Gives pcall's results: an error waits until the caller's own values are in the queue.
 local function due(self, step)
   local queue = self.queue
   local first = queue[1]
-  if first and first.step ~= step and (amp.clock() - self.flushed >= self.interval or #queue >= 10000) then write(self) end
+  if first and first.step ~= step and (amp.clock() - self.flushed >= self.interval or #queue >= 10000) then return pcall(write, self) end
+  return true
 end
 
 --- Log a number under a name.
@@ -152,8 +180,9 @@ end
 function Logger:scalar(tag, v, step)
   local op = 'Logger:scalar'
   step = check_step(self, op, step)
-  due(self, step)
+  local ok, e = due(self, step)
   add(self, op, tag, v, step, now())
+  if not ok then error(e, 0) end
   return self
 end
 
@@ -165,10 +194,11 @@ function Logger:scalars(values, step)
   local op = 'Logger:scalars'
   if type(values) ~= 'table' then raise(op, 'values by name expected, got %s', util.show(values)) end
   step = check_step(self, op, step)
-  due(self, step)
-  local time = now()
   for tag in pairs(values) do check_tag(op, tag) end
+  local ok, e = due(self, step)
+  local time = now()
   for _, tag in ipairs(util.keys(values)) do add(self, op, tag, values[tag], step, time) end
+  if not ok then error(e, 0) end
   if amp.clock() - self.flushed >= self.interval then write(self) end
   return self
 end
@@ -250,7 +280,7 @@ end
 function Logger:flush()
   if not self.closed then
     write(self)
-    if self.table then self.table.out:sync() end
+    if self.table and self.table.out then self.table.out:sync() end
     if self.events then self.events.out:sync() end
   end
   return self

@@ -11,6 +11,8 @@ local ffi = require 'ffi'
 local amp = require 'amp'
 local cursor = require 'amp.torch7.cursor'
 local file = require 'amp.io.file'
+local file_kind = require 'amp.io.kind'
+local limit = require 'amp.io.limit'
 local options = require 'amp.options'
 local util = require 'amp.util'
 local raise = require('amp.error').throw
@@ -46,7 +48,9 @@ local function storage(self, kind)
   local c = self.cursor
   local n = c:long()
   if n < 0 then fail(c, 'a storage of %d elements', n) end
-  c:room(kind, n)
+  c:room_for(kind, n)
+  local ok, why = self.limit:take(n * cursor.width[kind])
+  if not ok then fail(c, '%s', why) end
   if kind == 'Half' and c.ascii then
     local t = amp.empty({n}, {dtype = 'float32', device = 'cpu'})
     if n > 0 then c:elements('Float', n, t:data_ptr()) end
@@ -102,10 +106,10 @@ local Reader = {}
 Reader.__index = Reader
 
 -- Pairs of a table into `out`.
-local function pairs_into(self, out, depth)
+local function pairs_into(self, out, depth, n, what)
   local c = self.cursor
-  local n = c:int()
-  if n < 0 or n > (c.size - c.at) / (c.ascii and 2 or 8) then fail(c, 'a table of %d entries, more than the file holds', n) end
+  n = n or c:int()
+  if n < 0 or n > (c.size - c.at) / (c.ascii and 2 or 8) then fail(c, '%s of %d entries, more than the file holds', what or 'a table', n) end
   for _ = 1, n do
     local at = c.at
     local k = self:object(depth)
@@ -118,6 +122,19 @@ local function pairs_into(self, out, depth)
   return out
 end
 
+-- tds.Hash: a table. tds.Vec: a list.
+local function tds_hash(self, out, depth) return pairs_into(self, out, depth, self.cursor:count(), 'a tds.Hash') end
+
+local function tds_vec(self, out, depth)
+  local c = self.cursor
+  local n = c:count()
+  if n < 0 or n > (c.size - c.at) / (c.ascii and 2 or 4) then fail(c, 'a tds.Vec of %d elements, more than the file holds', n) end
+  for i = 1, n do out[i] = self:object(depth) end
+  return out
+end
+
+local tds = {['tds.Hash'] = tds_hash, tds_hash = tds_hash, ['tds.Vec'] = tds_vec, tds_vec = tds_vec}
+
 local function torch_object(self, index, depth)
   local c = self.cursor
   local name = c:chars(c:int())
@@ -129,13 +146,18 @@ local function torch_object(self, index, depth)
     self.objects[index] = t
     return t
   end
+  if tds[name] then
+    local out = {}
+    self.objects[index] = out
+    return tds[name](self, out, depth)
+  end
   local object = {__typename = name}
   self.objects[index] = object
   local at = c.at
   local type_ = c:int()
   if type_ ~= TABLE then
     c.at = at
-    fail(c, "an object of class '%s', whose format is its own; only classes of tables can be read", name)
+    fail(c, "an object of class '%s', whose format is its own; only classes of tables, tensors, storages, tds.Hash and tds.Vec can be read", name)
   end
   local fields = c:int()
   if self.objects[fields] ~= nil then
@@ -183,39 +205,47 @@ end
 -- -- Files ------------------------------------------------------------------------------------------------
 
 -- A binary file begins with a small number in four bytes, an ASCII one with its digit.
-local function guess(p, size)
+local function guess(f)
+  local p, size = ffi.new 'uint8_t[4]', f.size
+  local ok, why = f:read(p, math.min(size, 4), 0)
+  if not ok then return nil, why end
   if size >= 1 and p[0] >= 48 and p[0] <= 56 and (size == 1 or p[1] == 10 or p[1] == 13) then return true end
   if size >= 4 and p[0] == 0 and p[1] == 0 and p[2] == 0 and p[3] >= 1 and p[3] <= 8 then
     return nil, 'it is a big-endian file; only little-endian ones can be read'
   end
-  if size >= 4 and (p[0] > 8 or p[1] ~= 0 or p[2] ~= 0 or p[3] ~= 0) then return nil, 'it is no .t7 file: it does not begin with the type of an object' end
+  if size >= 4 and (p[0] > 8 or p[1] ~= 0 or p[2] ~= 0 or p[3] ~= 0) then
+    return nil, 'it is no .t7 file: it does not begin with the type of an object' .. file_kind.hint(f, 't7')
+  end
   return false
 end
 
 --- Read a .t7 file.
 -- @tparam string path
 -- @tparam ?table|string given 'ascii' or 'binary' (found out where not given), or {mode =, long_size = 8 (4: written on a machine
--- of 32 bits), map_location = 'cpu'}
+-- of 32 bits), map_location = 'cpu', max_bytes = the most that its tensors may take}
 -- @return the object: table, tensor, string, number, boolean or nil
 -- @raise with the file's name and the offset: missing, cut off, damaged
 -- @usage local t = amp.torch7.load 'features.t7'
 function M.load(path, given)
   if type(path) ~= 'string' then raise(OP, 'a path expected, got %s', util.show(path)) end
   if type(given) == 'string' then given = {mode = given} end
-  local o = options.read(OP, given, {'mode', 'long_size', 'map_location'}, {long_size = 8})
+  local o = options.read(OP, given, {'mode', 'long_size', 'map_location', 'max_bytes'}, {long_size = 8})
   if o.mode ~= nil and o.mode ~= 'ascii' and o.mode ~= 'binary' then raise(OP, "mode must be 'ascii' or 'binary', got %s", util.show(o.mode)) end
   if o.long_size ~= 8 and o.long_size ~= 4 then raise(OP, 'long_size must be 8 or 4, got %s', util.show(o.long_size)) end
-  local p, size = file.map(path)
-  if not p then raise(OP, "cannot read '%s': %s", path, size) end
-  local ascii, why = guess(p, size)
+  limit.check(OP, o.max_bytes)
+  local f, why = file.open(path)
+  if not f then raise(OP, "cannot read '%s': %s", path, why) end
+  local ascii
+  ascii, why = guess(f)
   if ascii == nil then
-    file.unmap(p, size)
+    f:close()
     raise(OP, "cannot read '%s': %s", path, why)
   end
   if o.mode then ascii = o.mode == 'ascii' end
-  local c = cursor.new(ffi.cast('const uint8_t *', p), size, ascii, o.long_size)
-  local ok, v = pcall(function() return setmetatable({cursor = c, objects = {}}, Reader):object(1) end)
-  file.unmap(p, size)
+  local c = cursor.new(f, ascii, o.long_size)
+  local reader = setmetatable({cursor = c, objects = {}, limit = limit.new(o.max_bytes, f.size)}, Reader)
+  local ok, v = pcall(reader.object, reader, 1)
+  f:close()
   if not ok then
     if type(v) == 'table' and v.why then raise(OP, "'%s' is damaged or cut off: at byte %.0f, %s", path, v.at, v.why) end
     raise(OP, "cannot read '%s': at byte %.0f, %s", path, c.at, type(v) == 'table' and v.message or tostring(v))
