@@ -32,6 +32,13 @@ extern "C" {
 
 #define amp_likely(x) __builtin_expect(!!(x), 1)
 #define amp_unlikely(x) __builtin_expect(!!(x), 0)
+/* What must hold, checked in builds with AMP_DEBUG. */
+#ifdef AMP_DEBUG
+#define AMP_ASSERT(x) ((x) ? (void)0 : amp__assert_failed(#x, __FILE__, __LINE__))
+void amp__assert_failed(const char *what, const char *file, int line) __attribute__((noreturn));
+#else
+#define AMP_ASSERT(x) ((void)0)
+#endif
 #define AMP_PRINTF(a, b) __attribute__((format(printf, a, b)))
 #ifdef AMP_BRINGUP
 #define AMP_SLOTFN __attribute__((weak))
@@ -50,6 +57,7 @@ typedef struct amp_node amp_node;
 struct amp_state_private {
   const char *op;          /* outermost op being dispatched, for messages */
   amp_tensor **pool; int npool, cap_pool;   /* autorelease pool (amp_compose.h) */
+  uint32_t lost;           /* parts of formulas that memory was missing for, so far */
   amp_ag *shadows;         /* leaves with a shadow no optimizer owns */
   char **log; int nlog, caplog;             /* verbose lines not fetched yet */
   int64_t region_epoch;    /* number of the outermost region */
@@ -251,6 +259,7 @@ struct amp_call {
 int amp__dispatch(int op, unsigned flags, amp_tensor *const *in, int nin, amp_tensor **out, const amp_slot *attrs);
 int amp__dispatch_op(int op, unsigned flags, amp_tensor *const *in, int nin, amp_tensor **out, const amp_slot *attrs); /* not observed */
 amp_tensor *amp__raw_clone(amp_tensor *t);  /* a copy without history */
+int amp__whole(uint32_t lost, int rc);      /* rc of a formula before which that many parts were lost; an error if it lost one and went on */
 
 /* Helpers for shape rules (amp_infer.c) */
 int amp__norm_dim(amp_slot *s, int ndim, const char *what);  /* 1-based -> from 0, with error */
@@ -452,6 +461,9 @@ void amp__want_twin(amp_call *c);            /* a shape rule's: a region's next 
 amp_ag *amp__ag(amp_tensor *t);              /* made at need; NULL with error */
 void amp__ag_free(amp_tensor *t);
 int amp__record(amp_call *c);                /* tie c->out to c->in */
+/* The same in two halves: all that can fail before the kernel runs, what takes effect after it. */
+int amp__record_begin(amp_call *c, amp_node **made);
+void amp__record_end(amp_call *c, amp_node *n, bool done);
 int amp__edge_of(amp_tensor *t, amp_edge *e); /* counted; regenerates a stale view's node */
 int amp__record_view(amp_call *c);           /* history and base of a view just made */
 void amp__view_refresh(amp_tensor *t);       /* a view (with an ag) whose base changed: bring its flags up to date */

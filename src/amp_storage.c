@@ -4,7 +4,19 @@
 ** of a block shared by many (an arena). Moving a storage keeps its identity, so
 ** every tensor on it follows. Where blocks come from is amp_alloc.c's.
 */
+#ifdef AMP_DEBUG
+#include <stdio.h>
+#include <stdlib.h>
+#endif
 #include "amp_core.h"
+
+#ifdef AMP_DEBUG
+void amp__assert_failed(const char *what, const char *file, int line)
+{
+  fprintf(stderr, "amp: %s:%d: not so: %s\n", file, line, what);
+  abort();
+}
+#endif
 
 static amp_storage *make(int device, int index, size_t bytes)
 {
