@@ -117,7 +117,8 @@ enum amp_tensor_flag {
   AMP_T_DENSE = 8,         /* some order without gaps or overlap */
   AMP_T_NUMBER = 16,       /* a wrapped number: weak in promotion */
   AMP_T_VIEW = 32,         /* shares another tensor's storage */
-  AMP_T_UNRECORDED = 64    /* a view of a tracked tensor, made while nothing was recorded */
+  AMP_T_UNRECORDED = 64,   /* a view of a tracked tensor, made while nothing was recorded */
+  AMP_T_WEIGHT = 128       /* a module's parameter: regions keep its cast, whether it requires grad or not */
 };
 
 /* A handle: owns one count of its tensor. A released handle holds NULL. */

@@ -61,6 +61,7 @@ struct amp_state_private {
   amp_ag *shadows;         /* leaves with a shadow no optimizer owns */
   char **log; int nlog, caplog;             /* verbose lines not fetched yet */
   int64_t region_epoch;    /* number of the outermost region */
+  bool passing;            /* a shadow of exposed storage was made: it goes with the region */
   int32_t ids;             /* whose list gets ids of what is gone (amp_grad.c) */
   char text[16][224];      /* ring of amp__shape_str; no thread-local array: dlopen has little static TLS */
   unsigned text_next;
@@ -384,6 +385,8 @@ amp_tensor *amp__cast(amp_tensor *t, int dtype);  /* recorded cast, through a le
 /* A leaf's low-precision copy, filled for its present version (or NULL with error). Borrowed. */
 amp_tensor *amp__shadow(amp_tensor *leaf, int dtype);
 void amp__shadow_drop(amp_ag *ag);
+int amp__shadows_shed(int device);      /* memory is short: those of this state that no optimizer keeps go; how many */
+void amp__shadows_before_capture(void); /* a captured step makes its own */
 int64_t amp__new_epoch(void);           /* a number for a region, unique in the process */
 extern AMP_ATOMIC(int) amp__states;         /* how many there are */
 
@@ -451,7 +454,9 @@ struct amp_ag {
   amp_grad grad;
   amp_tensor *shadow;          /* low-precision copy, its storage's version tells stale aliases */
   uint32_t shadow_version;     /* of self's storage that the shadow is right for */
-  uint8_t shadow_owned;        /* an optimizer keeps it: don't drop at a region's end */
+  uint32_t shadow_stamp;       /* of the shadow's own storage, as it was filled */
+  uint8_t shadow_is_model;     /* it is a parameter that users see (amp_master.c) */
+  uint8_t shadow_owned;        /* an optimizer keeps it: it stays when memory is short */
   amp_tensor *twin;            /* self in 16 bits, left by what made it, while self's storage is as it was then; the first cast takes it */
   int64_t shadow_epoch;        /* region in which an exposed storage's shadow was filled */
   amp_ag *prev, *next;         /* list of droppable shadows; */

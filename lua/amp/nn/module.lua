@@ -10,6 +10,7 @@
 -- name, in order. Tensors keep their identity through to(), half() and loading,
 -- so optimizers and other holders stay valid. How an error names the modules it
 -- passed is in nn/where.lua; walking the tree and state dicts are in nn/tree.lua.
+local bit = require 'bit'
 local amp = require 'amp'
 local options = require 'amp.options'
 local raise = require('amp.error').throw
@@ -40,6 +41,8 @@ local function check_name(op, name)
   if name == '' or name:find('.', 1, true) then raise(op, "a name without a dot expected, got '" .. name .. "'") end
 end
 
+local WEIGHT = 128 -- AMP_T_WEIGHT: casts of it are kept, frozen or not
+
 local function register(self, name, kind, value)
   local kinds = rawget(self, '.kinds')
   if not kinds[name] then
@@ -48,6 +51,7 @@ local function register(self, name, kind, value)
   end
   kinds[name] = kind
   rawget(self, '.values')[name] = value
+  if kind == 'parameter' and value.ptr_ ~= nil then value.ptr_.flags = bit.bor(value.ptr_.flags, WEIGHT) end
 end
 
 local function assign(self, name, value)
