@@ -54,6 +54,7 @@ extern AMP_THREAD amp_state *amp__S __attribute__((tls_model("initial-exec")));
 
 typedef struct amp_ag amp_ag;
 typedef struct amp_node amp_node;
+typedef struct amp_call amp_call;
 struct amp_state_private {
   const char *op;          /* outermost op being dispatched, for messages */
   amp_tensor **pool; int npool, cap_pool;   /* autorelease pool (amp_compose.h) */
@@ -66,6 +67,7 @@ struct amp_state_private {
   char text[16][224];      /* ring of amp__shape_str; no thread-local array: dlopen has little static TLS */
   unsigned text_next;
   struct amp_capture *capture; /* being captured, NULL: nothing is */
+  struct amp_journal *journal; /* the innermost that is open, NULL: none is */
   amp_tensor *one, *zeros; int32_t zeros_used, one_stream, zeros_stream; uint32_t one_version; /* of a device: what a backward begins with, read only; cells that hold 0 (amp_scale.c) */
   bool async;              /* the copy being made may go on when the call has returned */
   struct amp_watch *watch; /* observer's inside (amp_observe.c), NULL: never used */
@@ -143,6 +145,7 @@ typedef struct amp_storage {
   size_t bytes;
   void *data;
   amp_block *block;       /* NULL: inline */
+  uint32_t born;          /* epoch in which it was made (amp_journal.c) */
   AMP_ALIGN(16) char small[AMP_INLINE_BYTES];
 } amp_storage;
 amp_storage *amp__storage_new(int device, int index, size_t bytes);
@@ -154,7 +157,7 @@ int amp__storage_move(amp_storage *s, amp_block *b, size_t offset);
 
 /* -- Captured steps (amp_capture.c) ------------------------------------------ */
 
-extern int amp__capturing;                         /* some state captures: everything below is for that alone */
+extern int amp__capturing;                         /* some state captures, or has a journal open: everything below is for that alone */
 void amp__capture_bump(amp_storage *s);            /* a replay changes s */
 void amp__capture_note(const amp_tensor *t);       /* a replay finds t where it is now (NULL is fine) */
 void amp__capture_gradient(amp_tensor *leaf, bool clear); /* before a leaf's gradient changes, or goes */
@@ -162,6 +165,13 @@ void amp__capture_shadow(amp_tensor *leaf);        /* its low-precision copy is 
 const amp_hyper *amp__capture_hyper(const amp_optim *o, int group, int ngroup); /* where a replay finds hyper-parameters; NULL: not this state's, or error */
 bool amp__capture_here(void);                      /* it is this state */
 bool amp__capture_made(const amp_tensor *t);       /* this state captures nothing, or t was made since it does */
+
+/* -- Journals (amp_journal.c) ------------------------------------------------- */
+
+#ifndef __cplusplus
+extern _Atomic uint32_t amp__epoch;                /* storages made now are of it */
+int amp__journal_call(const amp_call *c, const amp_tensor *given); /* before c's kernel writes to `given` and to statistics */
+#endif
 
 /* -- Tensors (amp_tensor.c) ------------------------------------------------ */
 
@@ -213,7 +223,6 @@ amp_tensor *amp__on_cpu(amp_tensor *t);                 /* t or a copy in CPU me
 
 /* -- Op descriptors and calls (amp_dispatch.c) ----------------------------- */
 
-typedef struct amp_call amp_call;
 typedef struct amp_bwd amp_bwd;
 typedef int (*amp_infer_fn)(amp_call *c);
 typedef int (*amp_kernel_fn)(amp_call *c);

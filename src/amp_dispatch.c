@@ -231,12 +231,14 @@ static int run_kernel(amp_state *S, amp_call *c, uint32_t tracked, amp_tensor *g
   if (amp_unlikely(amp__capturing)) {
     for (int i = 0; i < c->nin; i++) amp__capture_note(c->in[i]);
     for (int i = 0; i < c->nout; i++) amp__capture_note(c->out[i]);
+    if (S->priv->journal && (rc = amp__journal_call(c, given)) < 0) goto unrun;
   }
   if (amp_unlikely(amp__streamed)) {
     for (int i = 0; i < c->nin; i++) amp__touch(c->in[i]);
     for (int i = 0; i < c->nout; i++) amp__touch(c->out[i]);
   }
   rc = kernel(c);
+unrun:
   if (given) {
     if (amp_likely(rc != AMP_E_MEMORY)) amp__bump(given); /* a kernel that lacks memory has written nothing yet */
     if (recording) amp__rebase_end(c, &rebase, rc == 0);

@@ -27,6 +27,7 @@ static amp_storage *make(int device, int index, size_t bytes)
   s->index = (uint8_t)index;
   s->flags = s->unused = 0;
   s->version = s->mark = 0;
+  s->born = atomic_load_explicit(&amp__epoch, memory_order_relaxed);
   s->bytes = bytes;
   s->data = s->small;
   s->block = NULL;
