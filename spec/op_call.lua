@@ -94,11 +94,12 @@ local function slots_of(row, attrs)
   return slots
 end
 
---- Results of an op as a list, through amp_opl; raises the library's message.
+--- A call of an op through amp_opl, ready to be made: a function that gives the status and three handles.
 -- @tparam string name
 -- @tparam table inp tensors, numbers, false, {list = tensors}
 -- @tparam table attrs by name
-function M.raw(name, inp, attrs)
+-- @tparam ?number form AMP_INPLACE
+function M.prepare(name, inp, attrs, form)
   local row = M.by_name[name]
   local flat, keep, n = {}, {}, 0
   local function add(x)
@@ -121,13 +122,23 @@ function M.raw(name, inp, attrs)
   end
   local array = ffi.new('amp_tensor *[?]', math.max(n, 1))
   for i = 1, n do if flat[i] then array[i - 1] = flat[i].ptr_ end end
-  local o = { core.ref_t(), core.ref_t(), core.ref_t() }
-  local rc = C.amp_opl(S, row.id, o[1], o[2], o[3], ffi.cast('amp_tensor *const *', array), n, slots_of(row, attrs))
+  local slots = slots_of(row, attrs)
+  return function()
+    local o = { core.ref_t(), core.ref_t(), core.ref_t() }
+    local rc = C.amp_opl(S, row.id + (form or 0), o[1], o[2], o[3], ffi.cast('amp_tensor *const *', array), n, slots)
+    keep[1] = keep[1]
+    return rc, o
+  end
+end
+
+--- Results of an op as a list, through amp_opl; raises the library's message.
+-- The arguments are those of `prepare`.
+function M.raw(name, inp, attrs)
+  local rc, o = M.prepare(name, inp, attrs)()
   if rc ~= 0 then error('amp.' .. ffi.string(S.err.op) .. ': ' .. ffi.string(S.err.message), 2) end
   for i = 3, 1, -1 do
     if o[i].ptr_ == nil then o[i] = nil else break end
   end
-  keep[1] = keep[1]
   return o
 end
 

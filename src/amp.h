@@ -119,7 +119,8 @@ enum amp_tensor_flag {
   AMP_T_NUMBER = 16,       /* a wrapped number: weak in promotion */
   AMP_T_VIEW = 32,         /* shares another tensor's storage */
   AMP_T_UNRECORDED = 64,   /* a view of a tracked tensor, made while nothing was recorded */
-  AMP_T_SCALE = 128        /* a scaler's scale: a product with it is a scaled loss */
+  AMP_T_SCALE = 128,       /* a scaler's scale: a product with it is a scaled loss */
+  AMP_T_WEIGHT = 256       /* a module's parameter: regions keep its cast, whether it requires grad or not */
 };
 
 /* A handle: owns one count of its tensor. A released handle holds NULL. */
@@ -436,9 +437,23 @@ AMP_API int amp_graph_leaves(amp_state *S, amp_tensor *const *root, int n, amp_r
 /* The op that made a, NULL: a is a leaf or plain. Static. */
 AMP_API const char *amp_node_name(const amp_ref *a);
 
+/* -- Journals: what a function changes in tensors that were there before it ------ */
+
+typedef struct amp_journal amp_journal;
+/* A journal, to be opened at once and shut when the function is over or left. NULL: error. */
+AMP_API amp_journal *amp_journal_new(amp_state *S);
+AMP_API void amp_journal_free(amp_journal *j);
+AMP_API void amp_journal_open(amp_state *S, amp_journal *j);
+AMP_API void amp_journal_shut(amp_state *S, amp_journal *j);
+/* How many storages were changed. */
+AMP_API int amp_journal_count(const amp_journal *j);
+/* These as they were before the function, for running it again; and as they were before that. */
+AMP_API int amp_journal_back(amp_state *S, amp_journal *j);
+AMP_API int amp_journal_forth(amp_state *S, amp_journal *j);
+
 /* -- Autocast ------------------------------------------------------------- */
 
-/* To be called when the outermost region of S has ended: drops the copies in lower precision that no optimizer owns. */
+/* To be called when the outermost region of S has ended: drops copies in lower precision of storage that pointers lead to. */
 AMP_API void amp_autocast_leave(amp_state *S);
 /* Drops all such copies of S, also inside a region. */
 AMP_API void amp_clear_autocast_cache(amp_state *S);

@@ -692,7 +692,7 @@ amp_block *amp__block_new(int device, int index, size_t bytes)
     amp__fail(AMP_E_DEVICE, "no memory can be had on device %s:%d%s%s", amp_device_name(device), index + 1, why && *why ? ": " : "", why ? why : "");
     return NULL;
   }
-  if (fails()) { amp__nomem(bytes); return NULL; }
+  if (fails()) { (void)amp__shadows_shed(device); amp__nomem(bytes); return NULL; }
   if (amp_unlikely(bytes > BLOCK_MAX)) { no_memory(device, index, bytes); return NULL; }
   size_t capacity = capacity_of(device, bytes, &cls);
   piece *p = NULL;
@@ -719,6 +719,7 @@ amp_block *amp__block_new(int device, int index, size_t bytes)
     }
   }
   if ((p = fresh(device, index, capacity, cls, stream)) == NULL) {
+    (void)amp__shadows_shed(device);
     amp_empty_cache(device);
     if ((p = fresh(device, index, capacity, cls, stream)) == NULL) { no_memory(device, index, bytes); return NULL; }
   }

@@ -193,6 +193,7 @@ amp_capture *amp_capture_begin(amp_state *S, int device, int index, amp_tensor *
     amp__fail(AMP_E_DEVICE, "device %s:%d can't capture a step", amp_device_name(device), index + 1);
     return NULL;
   }
+  amp__shadows_before_capture();
   amp_capture *c = calloc(1, sizeof *c);
   if (c == NULL) { amp__nomem(sizeof *c); return NULL; }
   c->S = S;
@@ -247,6 +248,13 @@ static int settle(amp_capture *c)
   return 0;
 }
 
+/* The shadow is right for what its leaf is now. */
+static void follows(amp_ag *ag)
+{
+  ag->shadow_version = amp__version(ag->self);
+  ag->shadow_stamp = amp__version(ag->shadow);
+}
+
 int amp_capture_end(amp_state *S, amp_capture *c, int keep)
 {
   AMP_ENTER(S);
@@ -272,7 +280,7 @@ int amp_capture_end(amp_state *S, amp_capture *c, int keep)
     for (int i = 0; i < c->cap; i++) /* as if it had not run yet: the replay that follows counts */
       if (c->note[i].s) c->note[i].s->version -= (uint32_t)c->note[i].bumps;
   if (rc >= 0 && keep)
-    for (int i = 0; i < c->nsh; i++) if (c->sh[i].right) c->sh[i].leaf->ag->shadow_version = amp__version(c->sh[i].leaf);
+    for (int i = 0; i < c->nsh; i++) if (c->sh[i].right) follows(c->sh[i].leaf->ag);
   return rc;
 }
 
@@ -434,7 +442,7 @@ int amp_capture_replay(amp_state *S, amp_capture *c, amp_tensor *const *given, i
     if (c->note[i].s) c->note[i].s->version += (uint32_t)c->note[i].bumps;
   for (int i = 0; i < c->nsh; i++) {
     amp_ag *ag = c->sh[i].leaf->ag;
-    if (c->sh[i].right && ag && ag->shadow == c->sh[i].copy) ag->shadow_version = amp__version(c->sh[i].leaf);
+    if (c->sh[i].right && ag && ag->shadow == c->sh[i].copy) follows(ag);
   }
   S->casts += c->casts;
   S->cached_casts += c->cached_casts;

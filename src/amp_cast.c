@@ -2,13 +2,15 @@
 ** amp_cast.c: autocast. What class an op has decides which of its float inputs
 ** are cast before its kernel runs; the casts are recorded like any op.
 **
-** The cast of a weight (a float32 leaf that requires grad) is a *shadow*: a
-** low-precision copy the leaf owns, right for one version of it. Each use gets
-** an alias of the shadow with a fresh edge to the leaf, so history is never
-** lost and never shared between losses; no kernel runs until the leaf changes.
-** Views of a leaf use views of its shadow. A shadow never keeps its leaf alive:
-** the leaf points to it. Shadows no optimizer owns go when the outermost
-** region ends; those of exposed storage are right for one region only. A kernel may
+** The cast of a weight (a float32 leaf that requires grad, or a module's
+** parameter, frozen or not) is a *shadow*: a low-precision copy the leaf owns,
+** right for one version of it. Each use gets an alias of the shadow with a fresh
+** edge to the leaf, so history is never lost and never shared between losses; no
+** kernel runs until the leaf changes. Views of a leaf use views of its shadow. A
+** shadow never keeps its leaf alive: the leaf points to it. It lives until its
+** leaf changes or dies, the cache is cleared or an allocation finds no memory;
+** those of exposed storage are right for one region only, and those that a
+** captured step makes go with its region: a replay makes them anew. A kernel may
 ** leave its result in 16 bits as well (its *twin*): the first cast takes that.
 ** Regions themselves are Lua's: it writes the state's autocast fields.
 */
@@ -68,6 +70,7 @@ static void unlist(amp_ag *ag)
   if (ag->next) ag->next->prev = ag->prev;
   ag->prev = ag->next = NULL;
   ag->shadow = NULL;
+  ag->shadow_is_model = 0;
   __atomic_store_n(&ag->list_owner, NULL, __ATOMIC_RELEASE);
   amp__free(shadow);
 }
@@ -81,31 +84,56 @@ void amp__shadow_drop(amp_ag *ag)
   }
   amp__free(ag->shadow);
   ag->shadow = NULL;
+  ag->shadow_is_model = 0;
 }
 
-/* Drop the shadows in S's list; owned: also those that an optimizer keeps. */
-static void drop_list(amp_state *S, bool owned)
+/* Others can write it without giving it a version. */
+static bool exposed(const amp_tensor *t) { return (t->storage->flags & (AMP_S_EXPOSED | AMP_S_FOREIGN)) != 0; }
+
+enum { EXPOSED, UNOWNED, ALL };
+/* Drop shadows in S's list: those of exposed storage; all that no optimizer keeps; all. */
+static void drop_list(amp_state *S, int which)
 {
   if (__atomic_load_n(&S->priv->shadows, __ATOMIC_RELAXED) == NULL) return;
   bool took = lock_shadows();
   for (amp_ag *ag = S->priv->shadows, *next; ag; ag = next) {
     next = ag->next;
-    if (owned || !ag->shadow_owned) unlist(ag);
+    if (which == ALL || (!ag->shadow_owned && (which == UNOWNED || exposed(ag->self)))) unlist(ag);
   }
   unlock_shadows(took);
+}
+
+int amp__shadows_shed(int device)
+{
+  amp_state *S = amp__S;
+  int n = 0;
+  if (S == NULL || __atomic_load_n(&S->priv->shadows, __ATOMIC_RELAXED) == NULL) return 0;
+  bool took = lock_shadows();
+  for (amp_ag *ag = S->priv->shadows, *next; ag; ag = next) {
+    next = ag->next;
+    if (ag->shadow_owned || ag->self->device != device) continue;
+    unlist(ag);
+    n++;
+  }
+  unlock_shadows(took);
+  return n;
 }
 
 void amp_autocast_leave(amp_state *S)
 {
   AMP_ENTER(S);
   S->priv->region_epoch = amp__new_epoch();
-  drop_list(S, false);
+  if (amp_unlikely(S->priv->capture != NULL)) drop_list(S, UNOWNED);
+  else if (amp_unlikely(S->priv->passing)) drop_list(S, EXPOSED);
+  S->priv->passing = false;
 }
+
+void amp__shadows_before_capture(void) { drop_list(amp__S, UNOWNED); }
 
 void amp_clear_autocast_cache(amp_state *S)
 {
   AMP_ENTER(S);
-  drop_list(S, true);
+  drop_list(S, ALL);
 }
 
 static bool shadow_current(const amp_tensor *leaf, int dtype)
@@ -113,40 +141,51 @@ static bool shadow_current(const amp_tensor *leaf, int dtype)
   const amp_ag *ag = leaf->ag;
   if (ag == NULL || ag->shadow == NULL || ag->shadow->dtype != dtype) return false;
   if (ag->shadow_version != amp__version(leaf)) return false;
-  /* what others can write without a version is trusted within one region */
-  return !(leaf->storage->flags & (AMP_S_EXPOSED | AMP_S_FOREIGN)) || ag->shadow_epoch == amp__S->priv->region_epoch;
+  /* an op may have given the alias itself to the user, who wrote to it; what a step or the user writes to a model is meant */
+  if (!ag->shadow_is_model && ag->shadow_stamp != amp__version(ag->shadow)) return false;
+  return !exposed(leaf) || ag->shadow_epoch == amp__S->priv->region_epoch; /* trusted within one region */
 }
 
+/* A tensor for the shadow: the present one where nobody else reads it, or a new one (which is counted). */
+static amp_tensor *shadow_memory(amp_tensor *leaf, int dtype)
+{
+  amp_tensor *s = leaf->ag->shadow;
+  bool read = s && (several() || !leaf->ag->shadow_owned) && atomic_load_explicit(&s->storage->refs, memory_order_relaxed) > 1;
+  if (s && !read && s->dtype == dtype && amp__same_size(s, leaf)) { amp__retain(s); return s; }
+  amp_meta m;
+  amp__meta_of(leaf, &m);
+  m.dtype = (uint8_t)dtype;
+  m.strides = (leaf->flags & AMP_T_DENSE) != 0 && !(leaf->flags & AMP_T_CONTIGUOUS);
+  return amp__tensor_new(&m);
+}
+
+/* The copy takes effect when it is whole: an allocation on the way may shed shadows, this one's predecessor too. */
 static int fill_shadow(amp_tensor *leaf, int dtype)
 {
   amp_ag *ag = amp__ag(leaf);
   amp_state *S = amp__S;
   if (ag == NULL) return S->err.code;
-  /* another state may be reading the present one */
-  bool read = ag->shadow && several() && atomic_load_explicit(&ag->shadow->storage->refs, memory_order_relaxed) > 1;
-  if (ag->shadow && (read || ag->shadow->dtype != dtype || !amp__same_size(ag->shadow, leaf))) {
-    amp__free(ag->shadow);
-    ag->shadow = NULL;
-  }
-  if (ag->shadow == NULL) {
-    amp_meta m;
-    amp__meta_of(leaf, &m);
-    m.dtype = (uint8_t)dtype;
-    m.strides = (leaf->flags & AMP_T_DENSE) != 0 && !(leaf->flags & AMP_T_CONTIGUOUS);
-    if ((ag->shadow = amp__tensor_new(&m)) == NULL) return S->err.code;
-    list_add(ag);
-  }
+  amp_tensor *s = shadow_memory(leaf, dtype), *in[2] = { s, leaf };
+  if (s == NULL) return S->err.code;
   int32_t grad_mode = S->grad_mode, autocast_on = S->autocast_on;
+  uint32_t version = amp__version(leaf);
   S->grad_mode = 0;
   S->autocast_on = 0;
-  amp_tensor *in[2] = { ag->shadow, leaf };
   int rc = amp__dispatch(AMP_OP_copy, AMP_INPLACE, in, 2, NULL, NULL);
   S->grad_mode = grad_mode;
   S->autocast_on = autocast_on;
-  if (rc < 0) return rc;
-  if (amp_unlikely(amp__streamed) && ag->shadow->storage->block) amp__block_moved(ag->shadow->storage->block); /* nobody sees that a stream filled it */
-  ag->shadow_version = amp__version(leaf);
+  if (rc < 0) { amp__free(s); return rc; }
+  if (amp_unlikely(amp__streamed) && s->storage->block) amp__block_moved(s->storage->block); /* nobody sees that a stream filled it */
+  if (ag->shadow != s) {
+    amp__free(ag->shadow);
+    ag->shadow = s;
+    ag->shadow_is_model = 0;
+  } else amp__free(s);
+  list_add(ag);
+  ag->shadow_version = version;
+  ag->shadow_stamp = amp__version(s);
   ag->shadow_epoch = S->priv->region_epoch;
+  if (exposed(leaf)) S->priv->passing = true;
   S->casts++;
   return 0;
 }
@@ -169,13 +208,14 @@ static amp_tensor *shadowed(amp_tensor *t)
     leaf = t->ag->base;
     if (leaf->dtype != AMP_FLOAT32 || !(leaf->flags & AMP_T_DENSE) || leaf->storage != t->storage) return NULL;
   }
-  return (leaf->flags & AMP_T_REQUIRES_GRAD) && !(leaf->flags & AMP_T_HISTORY) ? leaf : NULL;
+  if (!(leaf->flags & (AMP_T_REQUIRES_GRAD | AMP_T_WEIGHT)) || (leaf->flags & AMP_T_HISTORY)) return NULL;
+  return exposed(leaf) && amp__S->autocast_depth == 0 ? NULL : leaf; /* outside of regions nothing says how long a copy may be trusted */
 }
 
 /* v (taken, may be NULL), t in dtype without a kernel's help, tied to t by a cast node; leaf: of whose shadow v is a part, or NULL */
 static amp_tensor *tied(amp_tensor *v, amp_tensor *t, amp_tensor *leaf, int dtype)
 {
-  if (v == NULL || !amp__S->grad_mode) return v;
+  if (v == NULL || !amp__S->grad_mode || !amp__tracked(t)) return v;
   amp_node *n = amp__node_new(AMP_OP_cast, 1, 1, 1, leaf != NULL, t->ndim);
   if (n == NULL) { amp__free(v); return NULL; }
   n->flags |= AMP_N_CAST;

@@ -90,7 +90,7 @@ int amp__comp_solve(amp_call *c) { /* A B left */
   if (b->ndim == 0) return amp__fail_arg(AMP_E_SHAPE, 2, "B is a scalar, expected vectors or matrices");
   bool vector = is_vector(a, b);
   if (vector && !left) return amp__fail(AMP_E_ARGUMENT, "left = false takes matrices: B of shape %s holds vectors for A of shape %s", SHAPE_OF(b), SHAPE_OF(a));
-  if (vector) b = amp__xunsqueeze(b, -1);
+  if (vector && !(b = amp__xunsqueeze(b, -1))) return amp__err();
   if ((rc = want_fit(a, "A", b, "B", left)) < 0 || (rc = one_batch(&a, "A", &b, "B")) < 0) return rc;
   x = left ? system_of(a, b, false) : turned(system_of(a, turned(b), true));
   if (x && vector) x = amp__xview(x, x->ndim - 1, x->size);
@@ -156,9 +156,10 @@ int amp__comp_lstsq(amp_call *c) { /* A B; rcond */
   amp_tensor *a = wide(c->in[0]), *b = wide(c->in[1]), *x, *left;
   int dtype = c->in[0]->dtype, rows = -2, rc = want_matrix(c->in[0], 1, "A");
   if (rc < 0 || (rc = want_equal(c->in[0], "A", c->in[1], "B")) < 0) return rc;
+  if (!a || !b) return amp__err();
   if (b->ndim == 0) return amp__fail_arg(AMP_E_SHAPE, 2, "B is a scalar, expected vectors or matrices");
   bool vector = is_vector(a, b);
-  if (vector) b = amp__xunsqueeze(b, -1);
+  if (vector && !(b = amp__xunsqueeze(b, -1))) return amp__err();
   int64_t m = a->size[a->ndim - 2], n = a->size[a->ndim - 1];
   if (b->size[b->ndim - 2] != m)
     return amp__fail(AMP_E_SHAPE, "A of shape %s and B of shape %s do not match: %lld equations, but B has %lld rows", SHAPE_OF(c->in[0]), SHAPE_OF(c->in[1]), LL(m),
@@ -192,6 +193,7 @@ int amp__comp_matrix_rank(amp_call *c) { /* atol rtol hermitian */
   amp_tensor *x = wide(c->in[0]), *s, *tol;
   int dtype = c->in[0]->dtype, last = -1, rc = c->a[2].i ? want_square(c->in[0], 1, "input") : want_matrix(c->in[0], 1, "input");
   if (rc < 0) return rc;
+  if (!x) return amp__err();
   int64_t m = x->size[x->ndim - 2], n = x->size[x->ndim - 1];
   bool absolute = c->a[0].i != AMP_NONE;
   double eps = dtype == AMP_FLOAT64 ? DBL_EPSILON : dtype == AMP_FLOAT32 ? FLT_EPSILON : dtype == AMP_FLOAT16 ? 0x1p-10 : 0x1p-7;
@@ -210,6 +212,7 @@ int amp__comp_cond(amp_call *c) { /* p */
   int rc = fabs(p) == 2 ? want_matrix(c->in[0], 1, "input") : want_square(c->in[0], 1, "input");
   if (rc < 0) return rc;
   if (fabs(p) != 1 && fabs(p) != 2 && !isinf(p)) return amp__fail(AMP_E_ARGUMENT, "p is %g, must be 1, 2, infinity or the negative of one of them", p);
+  if (!x) return amp__err();
   if (c->in[0]->size[x->ndim - 1] == 0 || c->in[0]->size[x->ndim - 2] == 0)
     return amp__fail_arg(AMP_E_SHAPE, 1, "input has shape %s: an empty matrix has no condition number", SHAPE_OF(c->in[0]));
   if (fabs(p) == 2) {
@@ -276,7 +279,7 @@ int amp__comp_matrix_exp(amp_call *c) {
       if (!part) return amp__err();
       f *= 4 * j + i;
     }
-    y = y ? X2(add, mm(y, x4), part) : part;
+    OR_FAIL(y = y ? X2(add, mm(y, x4), part) : part);
   }
   for (int i = 0; i < k; i++) y = mm(y, y);
   return amp__ret(c, 0, amp__xcast(y, c->in[0]->dtype));

@@ -24,14 +24,15 @@ int amp__comp_sync_batch_norm(amp_call *c) {
   return amp__ret(c, 0, amp__x(AMP_OP_batch_norm, &s, 5, c->in));
 }
 
-/* running += momentum (mean over samples of stat - running) */
-static int move_running(amp_tensor *running, amp_tensor *stat, double momentum) {
+/* What running will hold: running + momentum (mean over samples of stat - running), in its dtype */
+static amp_tensor *moved(amp_tensor *running, amp_tensor *stat, double momentum) {
   int samples = 0, dtype = running->dtype == AMP_FLOAT64 ? AMP_FLOAT64 : AMP_FLOAT32;
   stat = amp__xmean(stat, 1, &samples, false);
   amp_tensor *t = X2(add, XN(mul, amp__xcast(amp__xdetach(running), dtype), 1 - momentum), XN(mul, stat, momentum));
-  return t ? change(AMP_OP_copy, running, t, NULL) : amp__err();
+  return amp__xcast(t, running->dtype);
 }
 
+/* The copies come last: they take no memory, so that both statistics move or none. */
 static int instance_stats(amp_call *c) {
   int dims[AMP_MAX_DIM], n = 0, dtype = amp__is_half(c->in[0]->dtype) ? AMP_FLOAT32 : c->in[0]->dtype;
   int64_t list[AMP_MAX_DIM];
@@ -43,8 +44,11 @@ static int instance_stats(amp_call *c) {
   amp__sl_i(&s, 0);
   amp_tensor *var = amp__x(AMP_OP_var, &s, 1, &x), *mean = amp__xmean(x, n, dims, false);
   if (!var || !mean) return amp__err();
-  int rc = move_running(c->in[1], mean, c->a[1].f);
-  return rc < 0 ? rc : move_running(c->in[2], var, c->a[1].f);
+  mean = moved(c->in[1], mean, c->a[1].f);
+  var = moved(c->in[2], var, c->a[1].f);
+  if (!mean || !var) return amp__err();
+  int rc = change(AMP_OP_copy, c->in[1], mean, NULL);
+  return rc < 0 ? rc : change(AMP_OP_copy, c->in[2], var, NULL);
 }
 
 int amp__comp_instance_norm(amp_call *c) { /* input running_mean? running_var? weight? bias?; use_input_stats momentum eps */

@@ -20,7 +20,10 @@ void amp__pool_release(int mark) {
 
 amp_tensor *amp__pooled(amp_tensor *t) {
   struct amp_state_private *p = amp__S->priv;
-  if (!t) return NULL;
+  if (!t) {
+    p->lost += amp__S->err.code == AMP_E_MEMORY;
+    return NULL;
+  }
   if (amp_unlikely(p->npool == p->cap_pool)) {
     int cap = p->cap_pool ? 2 * p->cap_pool : 64;
     amp_tensor **pool = realloc(p->pool, sizeof *pool * cap);
@@ -43,6 +46,12 @@ amp_tensor *amp__keep(amp_tensor *t) {
 int amp__err(void) {
   int code = amp__S->err.code;
   return code < 0 ? code : amp__fail(AMP_E_INTERNAL, "a formula failed without a message");
+}
+
+/* An argument that may be absent is NULL when making it failed, too: no formula can tell, but their caller can. */
+int amp__whole(uint32_t lost, int rc) {
+  if (amp_likely(rc < 0 || amp__S->priv->lost == lost)) return rc;
+  return amp__S->err.code == AMP_E_MEMORY ? AMP_E_MEMORY : amp__fail(AMP_E_MEMORY, "no memory for a part of it");
 }
 
 /* -- Calls ------------------------------------------------------------------ */

@@ -32,6 +32,13 @@ extern "C" {
 
 #define amp_likely(x) __builtin_expect(!!(x), 1)
 #define amp_unlikely(x) __builtin_expect(!!(x), 0)
+/* What must hold, checked in builds with AMP_DEBUG. */
+#ifdef AMP_DEBUG
+#define AMP_ASSERT(x) ((x) ? (void)0 : amp__assert_failed(#x, __FILE__, __LINE__))
+void amp__assert_failed(const char *what, const char *file, int line) __attribute__((noreturn));
+#else
+#define AMP_ASSERT(x) ((void)0)
+#endif
 #define AMP_PRINTF(a, b) __attribute__((format(printf, a, b)))
 #ifdef AMP_BRINGUP
 #define AMP_SLOTFN __attribute__((weak))
@@ -47,16 +54,20 @@ extern AMP_THREAD amp_state *amp__S __attribute__((tls_model("initial-exec")));
 
 typedef struct amp_ag amp_ag;
 typedef struct amp_node amp_node;
+typedef struct amp_call amp_call;
 struct amp_state_private {
   const char *op;          /* outermost op being dispatched, for messages */
   amp_tensor **pool; int npool, cap_pool;   /* autorelease pool (amp_compose.h) */
+  uint32_t lost;           /* parts of formulas that memory was missing for, so far */
   amp_ag *shadows;         /* leaves with a shadow no optimizer owns */
   char **log; int nlog, caplog;             /* verbose lines not fetched yet */
   int64_t region_epoch;    /* number of the outermost region */
+  bool passing;            /* a shadow of exposed storage was made: it goes with the region */
   int32_t ids;             /* whose list gets ids of what is gone (amp_grad.c) */
   char text[16][224];      /* ring of amp__shape_str; no thread-local array: dlopen has little static TLS */
   unsigned text_next;
   struct amp_capture *capture; /* being captured, NULL: nothing is */
+  struct amp_journal *journal; /* the innermost that is open, NULL: none is */
   amp_tensor *one, *zeros; int32_t zeros_used, one_stream, zeros_stream; uint32_t one_version; /* of a device: what a backward begins with, read only; cells that hold 0 (amp_scale.c) */
   uint8_t origin;          /* enum amp_origin of what a running backward adds to leaves, and of gradients that begin one inside it */
   double read_scale;       /* the last loss scale that was read as a number; 0: none */
@@ -138,6 +149,7 @@ typedef struct amp_storage {
   size_t bytes;
   void *data;
   amp_block *block;       /* NULL: inline */
+  uint32_t born;          /* epoch in which it was made (amp_journal.c) */
   AMP_ALIGN(16) char small[AMP_INLINE_BYTES];
 } amp_storage;
 amp_storage *amp__storage_new(int device, int index, size_t bytes);
@@ -149,7 +161,7 @@ int amp__storage_move(amp_storage *s, amp_block *b, size_t offset);
 
 /* -- Captured steps (amp_capture.c) ------------------------------------------ */
 
-extern int amp__capturing;                         /* some state captures: everything below is for that alone */
+extern int amp__capturing;                         /* some state captures, or has a journal open: everything below is for that alone */
 void amp__capture_bump(amp_storage *s);            /* a replay changes s */
 void amp__capture_note(const amp_tensor *t);       /* a replay finds t where it is now (NULL is fine) */
 void amp__capture_gradient(amp_tensor *leaf, bool clear); /* before a leaf's gradient changes, or goes */
@@ -157,6 +169,13 @@ void amp__capture_shadow(amp_tensor *leaf);        /* its low-precision copy is 
 const amp_hyper *amp__capture_hyper(const amp_optim *o, int group, int ngroup); /* where a replay finds hyper-parameters; NULL: not this state's, or error */
 bool amp__capture_here(void);                      /* it is this state */
 bool amp__capture_made(const amp_tensor *t);       /* this state captures nothing, or t was made since it does */
+
+/* -- Journals (amp_journal.c) ------------------------------------------------- */
+
+#ifndef __cplusplus
+extern _Atomic uint32_t amp__epoch;                /* storages made now are of it */
+int amp__journal_call(const amp_call *c, const amp_tensor *given); /* before c's kernel writes to `given` and to statistics */
+#endif
 
 /* -- Tensors (amp_tensor.c) ------------------------------------------------ */
 
@@ -208,7 +227,6 @@ amp_tensor *amp__on_cpu(amp_tensor *t);                 /* t or a copy in CPU me
 
 /* -- Op descriptors and calls (amp_dispatch.c) ----------------------------- */
 
-typedef struct amp_call amp_call;
 typedef struct amp_bwd amp_bwd;
 typedef int (*amp_infer_fn)(amp_call *c);
 typedef int (*amp_kernel_fn)(amp_call *c);
@@ -255,6 +273,7 @@ struct amp_call {
 int amp__dispatch(int op, unsigned flags, amp_tensor *const *in, int nin, amp_tensor **out, const amp_slot *attrs);
 int amp__dispatch_op(int op, unsigned flags, amp_tensor *const *in, int nin, amp_tensor **out, const amp_slot *attrs); /* not observed */
 amp_tensor *amp__raw_clone(amp_tensor *t);  /* a copy without history */
+int amp__whole(uint32_t lost, int rc);      /* rc of a formula before which that many parts were lost; an error if it lost one and went on */
 
 /* Helpers for shape rules (amp_infer.c) */
 int amp__norm_dim(amp_slot *s, int ndim, const char *what);  /* 1-based -> from 0, with error */
@@ -380,6 +399,8 @@ amp_tensor *amp__cast(amp_tensor *t, int dtype);  /* recorded cast, through a le
 /* A leaf's low-precision copy, filled for its present version (or NULL with error). Borrowed. */
 amp_tensor *amp__shadow(amp_tensor *leaf, int dtype);
 void amp__shadow_drop(amp_ag *ag);
+int amp__shadows_shed(int device);      /* memory is short: those of this state that no optimizer keeps go; how many */
+void amp__shadows_before_capture(void); /* a captured step makes its own */
 int64_t amp__new_epoch(void);           /* a number for a region, unique in the process */
 extern AMP_ATOMIC(int) amp__states;         /* how many there are */
 
@@ -457,7 +478,9 @@ struct amp_ag {
   amp_grad grad;
   amp_tensor *shadow;          /* low-precision copy, its storage's version tells stale aliases */
   uint32_t shadow_version;     /* of self's storage that the shadow is right for */
-  uint8_t shadow_owned;        /* an optimizer keeps it: don't drop at a region's end */
+  uint32_t shadow_stamp;       /* of the shadow's own storage, as it was filled */
+  uint8_t shadow_is_model;     /* it is a parameter that users see (amp_master.c) */
+  uint8_t shadow_owned;        /* an optimizer keeps it: it stays when memory is short */
   amp_tensor *twin;            /* self in 16 bits, left by what made it, while self's storage is as it was then; the first cast takes it */
   int64_t shadow_epoch;        /* region in which an exposed storage's shadow was filled */
   amp_ag *prev, *next;         /* list of droppable shadows; */
@@ -467,6 +490,9 @@ void amp__want_twin(amp_call *c);            /* a shape rule's: a region's next 
 amp_ag *amp__ag(amp_tensor *t);              /* made at need; NULL with error */
 void amp__ag_free(amp_tensor *t);
 int amp__record(amp_call *c);                /* tie c->out to c->in */
+/* The same in two halves: all that can fail before the kernel runs, what takes effect after it. */
+int amp__record_begin(amp_call *c, amp_node **made);
+void amp__record_end(amp_call *c, amp_node *n, bool done);
 int amp__edge_of(amp_tensor *t, amp_edge *e); /* counted; regenerates a stale view's node */
 int amp__record_view(amp_call *c);           /* history and base of a view just made */
 void amp__view_refresh(amp_tensor *t);       /* a view (with an ag) whose base changed: bring its flags up to date */

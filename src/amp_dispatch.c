@@ -1,9 +1,12 @@
 /*
 ** amp_dispatch.c: the one way any op runs.
 **
-**   check arguments -> autocast -> shape rule -> outputs -> kernel
-**                   -> version bump (in place) -> record
+**   check arguments -> autocast -> shape rule -> outputs -> history's memory
+**                   -> kernel -> version bump (in place) -> history
 **
+** All that can lack memory comes before what changes anything, and what fails
+** gives its random numbers back: a failed op can be run again as if it had not
+** been tried. A kernel keeps the same order: scratch first, then its writes.
 ** A composite row runs its parts through here again, with autocast off; a view
 ** row makes an alias instead of calling a kernel. The public amp_op* functions
 ** only unpack handles. No dtype is decided here but by the row's rule, and
@@ -172,7 +175,8 @@ static int run_front(amp_state *S, amp_call *c)
   int32_t autocast_on = S->autocast_on;
   S->autocast_on = 0;
   int mark = amp__pool_mark();
-  int rc = c->op->front(c);
+  uint32_t lost = S->priv->lost;
+  int rc = amp__whole(lost, c->op->front(c));
   amp__pool_release(mark);
   S->autocast_on = autocast_on;
   return rc;
@@ -187,10 +191,22 @@ static amp_kernel_fn find_kernel(const amp_call *c)
   return amp__kernel(dev, c->id);
 }
 
+/* What recording c takes, before its kernel changes anything: an op that fails for want of memory is run again by whoever
+** collects, and must find running statistics, receivers and the random generator as they were. A twin is no result. */
+static int reserve(amp_call *c, amp_node **node)
+{
+  int nout = c->nout;
+  if (amp_unlikely(c->twin)) c->nout = AMP_TWIN;
+  int rc = amp__record_begin(c, node);
+  c->nout = nout;
+  return rc;
+}
+
 static int run_kernel(amp_state *S, amp_call *c, uint32_t tracked, amp_tensor *given)
 {
   int rc;
   amp_rebase rebase = { NULL, NULL };
+  amp_node *node = NULL;
   bool recording = S->grad_mode && tracked;
   if ((rc = c->op->infer(c)) < 0) return rc;
   amp_kernel_fn kernel = find_kernel(c);
@@ -202,6 +218,7 @@ static int run_kernel(amp_state *S, amp_call *c, uint32_t tracked, amp_tensor *g
       c->out[i] = i && m->strides == AMP_M_SHARED ? amp__tensor_view(c->out[0], m->ndim, m->size, m->stride, m->room) : amp__tensor_new(m);
       if (c->out[i] == NULL) return S->err.code;
     }
+    if (recording && c->op->bwd && (rc = reserve(c, &node)) < 0) return rc;
   } else {
     if ((rc = check_receiver(c, given)) < 0) return rc;
     if ((c->flags & AMP_OUT) && recording)
@@ -214,24 +231,25 @@ static int run_kernel(amp_state *S, amp_call *c, uint32_t tracked, amp_tensor *g
   if (amp_unlikely(amp__capturing)) {
     for (int i = 0; i < c->nin; i++) amp__capture_note(c->in[i]);
     for (int i = 0; i < c->nout; i++) amp__capture_note(c->out[i]);
+    if (S->priv->journal && (rc = amp__journal_call(c, given)) < 0) goto unrun;
   }
   if (amp_unlikely(amp__streamed)) {
     for (int i = 0; i < c->nin; i++) amp__touch(c->in[i]);
     for (int i = 0; i < c->nout; i++) amp__touch(c->out[i]);
   }
   rc = kernel(c);
+unrun:
   if (given) {
-    amp__bump(given);
+    if (amp_likely(rc != AMP_E_MEMORY)) amp__bump(given); /* a kernel that lacks memory has written nothing yet */
     if (recording) amp__rebase_end(c, &rebase, rc == 0);
-  } else if (rc == 0 && recording && c->op->bwd) {
+  } else if (amp_unlikely(c->twin)) {
     amp_tensor *twin = c->out[AMP_TWIN];
-    if (amp_unlikely(c->twin)) { c->out[AMP_TWIN] = NULL; c->nout = AMP_TWIN; }
-    rc = amp__record(c);
-    if (amp_unlikely(c->twin)) {
-      if (rc == 0 && c->out[0]->ag) c->out[0]->ag->twin = twin;
-      else amp__free(twin);
-    }
-  }
+    c->out[AMP_TWIN] = NULL;
+    c->nout = AMP_TWIN;
+    if (node) amp__record_end(c, node, rc == 0);
+    if (rc == 0 && c->out[0]->ag) c->out[0]->ag->twin = twin;
+    else amp__free(twin);
+  } else if (node) amp__record_end(c, node, rc == 0);
   return rc;
 }
 
@@ -254,6 +272,7 @@ __attribute__((noinline)) int amp__dispatch_op(int op, unsigned flags, amp_tenso
   amp_call c;
   uint32_t seen = 0;
   int rc, nowned = 0;
+  uint64_t random = S->rng_offset;
   amp_tensor *given = NULL, *small_owned[AMP_MAX_IN], **owned = small_owned;
   c.op = d; c.id = op; c.flags = flags; c.nin = nin; c.nout = 0; c.unsaved = 0; c.twin = false;
   c.in = c.in_; c.a = c.a_;
@@ -309,6 +328,8 @@ out:
     if (out) for (int i = first; i < AMP_MAX_OUT; i++) out[i] = c.out[i];
     else for (int i = first; i < AMP_MAX_OUT; i++) amp__free(c.out[i]);
   } else {
+    S->rng_offset = random; /* what failed has drawn nothing */
+    S->priv->lost += rc == AMP_E_MEMORY;
     for (int i = 0; i < AMP_MAX_OUT; i++)
       if (c.out[i] && c.out[i] != given) amp__free(c.out[i]);
     if (outermost) fail_outermost(S, d, flags, in, nin, rc);

@@ -78,6 +78,7 @@ static int refresh(amp_tensor *master, amp_tensor *model)
     amp__retain(model);
     ag->shadow = model;
   }
+  ag->shadow_is_model = 1;
   ag->shadow_version = amp__version(master);
   ag->shadow_owned = 1;
   return 0;

@@ -359,6 +359,7 @@ static int finish(work *k)
   if (k->shadow) {
     amp__bump(k->shadow);
     t->ag->shadow_version = amp__version(t);
+    t->ag->shadow_stamp = amp__version(k->shadow);
   }
   return rc;
 }

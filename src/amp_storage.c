@@ -4,7 +4,19 @@
 ** of a block shared by many (an arena). Moving a storage keeps its identity, so
 ** every tensor on it follows. Where blocks come from is amp_alloc.c's.
 */
+#ifdef AMP_DEBUG
+#include <stdio.h>
+#include <stdlib.h>
+#endif
 #include "amp_core.h"
+
+#ifdef AMP_DEBUG
+void amp__assert_failed(const char *what, const char *file, int line)
+{
+  fprintf(stderr, "amp: %s:%d: not so: %s\n", file, line, what);
+  abort();
+}
+#endif
 
 static amp_storage *make(int device, int index, size_t bytes)
 {
@@ -15,6 +27,7 @@ static amp_storage *make(int device, int index, size_t bytes)
   s->index = (uint8_t)index;
   s->flags = s->unused = 0;
   s->version = s->mark = 0;
+  s->born = atomic_load_explicit(&amp__epoch, memory_order_relaxed);
   s->bytes = bytes;
   s->data = s->small;
   s->block = NULL;

@@ -339,19 +339,52 @@ int amp__tie(amp_tensor *t, amp_node *n, int index)
   return 0;
 }
 
-int amp__record(amp_call *c)
+/* The node that c will have, with all that tying it takes; NULL in *made: there is nothing to record. */
+int amp__record_begin(amp_call *c, amp_node **made)
 {
   bool any = false;
-  int last = c->op->info.flags & AMP_F_NODIFF_OUT1 ? 1 : c->nout, rc = 0;
+  *made = NULL;
   for (int i = 0; i < c->nin && !any; i++)
     any = c->in[i] && amp__is_float(c->in[i]->dtype) && amp__tracked(c->in[i]);
   if (!any || !amp__is_float(c->out[0]->dtype)) return 0;
+  int last = c->op->info.flags & AMP_F_NODIFF_OUT1 ? 1 : c->nout;
   amp_node *n = make_node(c, NULL);
   if (n == NULL) return amp__S->err.code;
-  for (int i = 0; i < last && rc == 0; i++)
-    if (amp__is_float(c->out[i]->dtype)) rc = amp__tie(c->out[i], n, i);
-  amp__S->recorded++;
+  for (int i = 0; i < last; i++)
+    if (amp__is_float(c->out[i]->dtype) && amp__ag(c->out[i]) == NULL) { amp__node_free(n); return amp__S->err.code; }
+  *made = n;
+  return 0;
+}
+
+/* done: the kernel ran. Nothing here can fail. */
+void amp__record_end(amp_call *c, amp_node *n, bool done)
+{
+  if (amp_likely(done)) {
+    int ties = 0, last = c->op->info.flags & AMP_F_NODIFF_OUT1 ? 1 : c->nout;
+    for (int i = 0; i < last; i++) {
+      amp_tensor *t = c->out[i];
+      if (!amp__is_float(t->dtype)) continue;
+      AMP_ASSERT(t->ag && t->ag->node == NULL);
+      t->ag->node = n;
+      t->ag->index = i;
+      t->flags |= AMP_T_HISTORY;
+      ties++;
+    }
+    if (n->nsaved) /* a kernel may have filled a result by ops of its own */
+      for (int i = c->nin; i < c->nin + c->nout; i++)
+        if (n->saved[i].t) n->saved[i].version = amp__version(n->saved[i].t);
+    amp__S->recorded++;
+    if (ties > 1) atomic_fetch_add_explicit(&n->refs, ties - 1, memory_order_relaxed);
+    if (ties) return; /* the count we had is the first tie's */
+  }
   amp__node_free(n);
+}
+
+int amp__record(amp_call *c)
+{
+  amp_node *n;
+  int rc = amp__record_begin(c, &n);
+  if (rc == 0 && n) amp__record_end(c, n, true);
   return rc;
 }
 

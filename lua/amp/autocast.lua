@@ -134,8 +134,8 @@ local function is_options(v) return type(v) == 'table' and not is_callable(v) en
 --- Run a function in a region: its ops compute in a 16-bit dtype or in float32, each as its class says.
 -- @tparam ?table options before or right behind fn; fn is the first argument without them: dtype ('float16' or 'bfloat16'; not given: float16 on
 --   a GPU, bfloat16 on the processor), enabled (true; false: the region is as if there were no autocast), device (such as
---   'cuda': the only one that the region is for; not given: all), cache_enabled (true: casts of parameters are kept till
---   the outermost region ends), verbose (of the region around this one, else false; true: each cast is printed)
+--   'cuda': the only one that the region is for; not given: all), cache_enabled (true: casts of weights are kept till
+--   the weight changes), verbose (of the region around this one, else false; true: each cast is printed)
 -- @tparam function fn
 -- @param ... its arguments
 -- @return what fn returns
@@ -249,7 +249,7 @@ function M.get_autocast_dtype(device)
   return types.dtype_name[words.dtype(word[query_device('get_autocast_dtype', device)])]
 end
 
---- Forget the casts of parameters that are kept till the outermost region ends.
+--- Forget the casts of weights, which are kept till the weight changes or goes, or memory is short.
 function M.clear_autocast_cache() C.amp_clear_autocast_cache(S) end
 
 --- host_waits, casts, cached_casts since this Lua state began, plain numbers

@@ -7,6 +7,7 @@ local ffi = require 'ffi'
 local core = require 'amp.ffi'
 local autograd = require 'amp.autograd'
 local autocast = require 'amp.autocast'
+local call = require 'amp.call'
 local engine = require 'amp.engine'
 local err = require 'amp.error'
 local func = require 'amp.func'
@@ -36,6 +37,20 @@ end, function(rec)
   S.grad_mode, S.seed, S.rng_offset = rec.mode, rec.seed, rec.offset
 end)
 
+-- Changes of what was there before are noted.
+local journaled = region.kind(function(rec) C.amp_journal_open(S, rec.journal) end, function(rec) C.amp_journal_shut(S, rec.journal) end)
+
+-- The second run is over, or failed: what it changed is as it was.
+local restored = region.kind(function() end, function() end, function(rec, failed)
+  if C.amp_journal_forth(S, rec.journal) < 0 and not failed then err.raise 'checkpoint' end
+end)
+
+local function journal_of()
+  local j = C.amp_journal_new(S)
+  if j == nil then err.raise 'checkpoint' end
+  return ffi.gc(j, C.amp_journal_free)
+end
+
 local function leaf_of(t)
   local x = func.detached(t)
   x.requires_grad = true
@@ -63,7 +78,7 @@ local function leaves_of(list)
   return found
 end
 
-local function run_backward(record, g, _, flags)
+local function compute_again(record, g, flags)
   local create = flags % 2 ~= 0
   for i = 1, #record.versions do
     if tonumber(C.amp_tensor_version(record.inputs[i])) ~= record.versions[i] then
@@ -115,6 +130,16 @@ local function run_backward(record, g, _, flags)
   return result
 end
 
+local function run_backward(record, g, _, flags)
+  local journal = record.journal
+  if C.amp_journal_count(journal) == 0 then return compute_again(record, g, flags) end
+  call.try('checkpoint', C.amp_journal_back, S, journal)
+  return region.run(restored, { journal = journal }, compute_again, record, g, flags)
+end
+
+-- fn runs twice, but changes tensors once: a batch norm's running statistics and counter, and what fn itself writes into
+-- buffers by ops, are for the second run what they were for the first, and afterwards what they were before it. What fn
+-- does to Lua's values (a counter, a list, a print) happens twice; what it writes through `data_ptr` is not seen.
 local function checkpoint(fn, ...)
   region.here()
   if S.grad_mode == 0 then return fn(...) end
@@ -137,7 +162,8 @@ local function checkpoint(fn, ...)
     xs[tonumber(x.ptr_.id)] = true
     return x
   end, record.args)
-  local results = util.pack(fn(unpack(inner, 1, inner.n)))
+  record.journal = journal_of()
+  local results = util.pack(region.run(journaled, { journal = record.journal }, fn, unpack(inner, 1, inner.n)))
   local outs = nested.flatten(results)
   local leaves = leaves_of(outs)
   for i = 1, #leaves do

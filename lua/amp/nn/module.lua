@@ -11,6 +11,7 @@
 -- ipairs, pairs and # look, and these raw keys in a metatable of their own: `inside` gives the table that has them.
 -- Tensors keep their identity through to(), half() and loading, so optimizers and other holders stay valid. How an error
 -- names the modules it passed is in nn/where.lua; walking the tree and state dicts are in nn/tree.lua.
+local bit = require 'bit'
 local amp = require 'amp'
 local options = require 'amp.options'
 local classes = require 'amp.class'
@@ -64,6 +65,8 @@ local function check_name(op, name)
   if name == '' or name:find('.', 1, true) then raise(op, "a name without a dot expected, got '" .. name .. "'") end
 end
 
+local WEIGHT = 256 -- AMP_T_WEIGHT: casts of it are kept, frozen or not
+
 local function register(self, name, kind, value)
   local at = inside(self)
   local kinds = rawget(at, '.kinds')
@@ -73,6 +76,7 @@ local function register(self, name, kind, value)
   end
   kinds[name] = kind
   rawget(at, '.values')[name] = value
+  if kind == 'parameter' and value.ptr_ ~= nil then value.ptr_.flags = bit.bor(value.ptr_.flags, WEIGHT) end
 end
 
 -- A flag that does nothing, set where another was meant.

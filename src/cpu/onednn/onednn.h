@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <dnnl.h>
+#include "onednn_guard.h"
 
 #if DNNL_VERSION_MAJOR >= 3
 typedef const_dnnl_memory_desc_t dnn_md;
