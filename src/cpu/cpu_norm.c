@@ -23,30 +23,72 @@ bool amp__norm_strides(const amp_tensor *t, const int64_t *st, int64_t *n, int64
 
 /* -- Lanes --------------------------------------------------------------------------------- */
 
-enum { LANE = NORM_LANE };
+enum { LANE = NORM_LANE, HALF = LANE / 2 }; /* sums and squares of half a lane stay in registers */
+#define MOST_f32 FLT_MAX
+#define MOST_f64 DBL_MAX
+
+/* In double, twice: once for the mean, once about it. Rare. */
+#define AGAIN(T, S)                                                                                 \
+  void amp__norm_again_##S(norm_stat *s, const T *x, int64_t n, double about) {                     \
+    double sum = 0, m2 = 0;                                                                         \
+    if (!isfinite(about)) about = x[0];                                                             \
+    for (int64_t i = 0; i < n; i++) sum += (double)x[i] - about;                                    \
+    about += sum / (double)n;                                                                       \
+    for (int64_t i = 0; i < n; i++) m2 += ((double)x[i] - about) * ((double)x[i] - about);          \
+    norm_join(s, (double)n, about, m2);                                                             \
+  }                                                                                                 \
+  static void again_##S(const T *x, int64_t ld, int64_t rows, int64_t nc, double *all, double *dev, double before) { \
+    for (int64_t j = 0; j < nc; j++) {                                                              \
+      norm_stat st = {before, all[j], dev[j]};                                                      \
+      double sum = 0, m2 = 0, about = (double)x[j];                                                 \
+      for (int64_t i = 0; i < rows; i++) sum += (double)x[i * ld + j] - about;                      \
+      about += sum / (double)rows;                                                                  \
+      for (int64_t i = 0; i < rows; i++) m2 += ((double)x[i * ld + j] - about) * ((double)x[i * ld + j] - about); \
+      norm_join(&st, (double)rows, about, m2);                                                      \
+      all[j] = st.mean;                                                                             \
+      dev[j] = st.m2;                                                                               \
+    }                                                                                               \
+  }
+AGAIN(float, f32)
+AGAIN(double, f64)
 
 #define LANES(T, S)                                                                                 \
-  AMP_INLINE void stats_##S(const T *x, int64_t ld, int64_t rows, int64_t n, T *mean, T *m2) {      \
-    T s[LANE], q[LANE];                                                                             \
-    for (int64_t j = 0; j < n; j++) s[j] = q[j] = 0;                                                \
-    for (int64_t i = 0; i < rows; i++) for (int64_t j = 0; j < n; j++) s[j] += x[i * ld + j];       \
-    for (int64_t j = 0; j < n; j++) s[j] /= (T)rows;                                                \
-    for (int64_t i = 0; i < rows; i++) for (int64_t j = 0; j < n; j++) { T d = x[i * ld + j] - s[j]; q[j] += d * d; } \
-    for (int64_t j = 0; j < n; j++) { mean[j] = s[j]; m2[j] = q[j]; }                               \
+  AMP_INLINE void stats_##S(const T *x, int64_t ld, int64_t rows, int64_t n, const T *about, T *sum, T *square) { \
+    T s[HALF], q[HALF], m[HALF];                                                                    \
+    for (int64_t j = 0; j < n; j++) { s[j] = q[j] = 0; m[j] = about[j]; }                           \
+    for (int64_t i = 0; i < rows; i++)                                                              \
+      for (int64_t j = 0; j < n; j++) { T d = x[i * ld + j] - m[j]; s[j] += d; q[j] += d * d; }     \
+    for (int64_t j = 0; j < n; j++) { sum[j] = s[j]; square[j] = q[j]; }                            \
   }                                                                                                 \
-  AMP_CLONES_OF(T) void amp__lane_stats_##S(const T *x, int64_t ld, int64_t rows, int64_t n, T *mean, T *m2) { \
-    if (n == LANE) stats_##S(x, ld, rows, LANE, mean, m2); /* a number the compiler knows keeps sums in registers */ \
-    else stats_##S(x, ld, rows, n, mean, m2);                                                       \
-  }                                                                                                 \
-  /* norm_join for every channel: the counts are alike */                                           \
-  AMP_CLONES_OF(T) void amp__lane_join_##S(double *restrict all, double *restrict dev, const T *restrict mean, const T *restrict m2, int64_t nc, \
-                                       double before, double n) {                                   \
-    double share = n / (before + n), cross = before * share;                                        \
+  AMP_CLONES_OF(T) void amp__lane_stats_##S(const T *x, int64_t ld, int64_t rows, int64_t nc, double *all, double *dev, double before) { \
+    T about[LANE], s[LANE], q[LANE];                                                                \
+    double count = (double)rows, share = count / (before + count), cross = before * share;          \
+    bool far = false;                                                                               \
+    for (int64_t j = 0; j < nc; j++) about[j] = before > 0 ? (T)all[j] : x[j];                      \
+    for (int64_t j = 0, n; j < nc; j += n) {                                                        \
+      n = nc - j < HALF ? nc - j : HALF;                                                            \
+      if (n == HALF) stats_##S(x + j, ld, rows, HALF, about + j, s + j, q + j); /* a number the compiler knows keeps sums in registers */ \
+      else stats_##S(x + j, ld, rows, n, about + j, s + j, q + j);                                  \
+    }                                                                                               \
     for (int64_t j = 0; j < nc; j++) {                                                              \
-      double d = mean[j] - all[j];                                                                  \
-      dev[j] += m2[j] + d * d * cross;                                                              \
+      double step = (double)s[j] / count, m2 = (double)q[j] - step * (double)s[j];                  \
+      far |= !(q[j] <= MOST_##S && step * (double)s[j] <= 16 * m2);                                 \
+    }                                                                                               \
+    for (int64_t j = 0; j < nc && !far; j++) {                                                      \
+      double step = (double)s[j] / count, m2 = (double)q[j] - step * (double)s[j], d = (double)about[j] + step - all[j]; \
+      dev[j] += (m2 > 0 ? m2 : 0) + d * d * cross;                                                  \
       all[j] += d * share;                                                                          \
     }                                                                                               \
+    if (far) again_##S(x, ld, rows, nc, all, dev, before);                                          \
+  }                                                                                                 \
+  AMP_CLONES_OF(T) void amp__lane_centre_##S(T *y, int64_t yld, const T *x, int64_t ld, int64_t rows, int64_t n, const T *m, const T *a, const T *b) { \
+    for (int64_t i = 0; i < rows; i++)                                                              \
+      AMP_IVDEP for (int64_t j = 0; j < n; j++) y[i * yld + j] = a[j] * (x[i * ld + j] - m[j]) + b[j]; \
+  }                                                                                                 \
+  AMP_CLONES_OF(T) void amp__lane_centre2_##S(T *y, int64_t yld, const T *g, int64_t gld, const T *x, int64_t ld, int64_t rows, int64_t n, \
+                                          const T *m, const T *r, const T *a, const T *b, const T *c) { \
+    for (int64_t i = 0; i < rows; i++)                                                              \
+      AMP_IVDEP for (int64_t j = 0; j < n; j++) y[i * yld + j] = a[j] * g[i * gld + j] + (b[j] * ((x[i * ld + j] - m[j]) * r[j]) + c[j]); \
   }                                                                                                 \
   AMP_CLONES_OF(T) void amp__lane_affine_##S(T *y, int64_t yld, const T *x, int64_t ld, int64_t rows, int64_t n, const T *a, const T *b) { \
     for (int64_t i = 0; i < rows; i++)                                                              \
