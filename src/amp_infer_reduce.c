@@ -122,6 +122,10 @@ int amp__infer_reduce_float(amp_call *c)
 
 int amp__infer_center(amp_call *c)
 {
+  uint32_t mask;
+  const amp_tensor *t = c->in[1];
+  int rc = amp__norm_dims(c->a, t->ndim, &mask);
+  if (rc < 0) return rc;
   amp__like(c, 0, c->in[1], c->in[1]->dtype);
   return 0;
 }

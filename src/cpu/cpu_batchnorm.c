@@ -91,15 +91,20 @@ static bool back(const bn *k, double w, double r, double mean, double sg, double
   }                                                                                                 \
   static void outer_back_##S(const bn *k, int64_t begin, int64_t end) {                             \
     T bx[NORM_RUN], bg[NORM_RUN];                                                                   \
-    double sg[TOGETHER] = {0}, sx[TOGETHER] = {0}, rest[TOGETHER] = {0}, m = (double)k->n * (double)k->s; \
+    double sg[TOGETHER] = {0}, sx[TOGETHER] = {0}, rest[TOGETHER] = {0}, bs[TOGETHER], ds[TOGETHER], m = (double)k->n * (double)k->s; \
+    bool far[TOGETHER];                                                                             \
     int size = amp__dtype_size[k->dtype];                                                           \
-    for (int pass = 0; pass < 2; pass++)                                                            \
+    for (int pass = 0; pass < 2; pass++) {                                                          \
+      for (int64_t c = begin, at = 0; c < end && pass; c++, at++) {                                 \
+        rest[at] /= m;                                                                              \
+        sx[at] -= rest[at] * sg[at];                                                                \
+        far[at] = back(k, k->w ? k->w[c] : 1, ((T *)k->rstd)[c], ((T *)k->mean)[c], sg[at], sx[at], m, rest[at], &bs[at], &ds[at]); \
+      }                                                                                             \
       for (int64_t n = 0; n < k->n; n++)                                                            \
         for (int64_t c = begin; c < end; c++) {                                                     \
           int64_t at = c - begin;                                                                   \
-          double mean = ((T *)k->mean)[c], r = ((T *)k->rstd)[c], w = k->w ? k->w[c] : 1;           \
-          double a = w * r, b, d, e = rest[at] / m;                                                 \
-          bool far = back(k, w, r, mean, sg[at], sx[at] - e * sg[at], m, e, &b, &d), rounded = k->training && fabs(mean) * r >= NORM_ROUNDED; \
+          double mean = ((T *)k->mean)[c], r = ((T *)k->rstd)[c], a = (k->w ? k->w[c] : 1) * r;     \
+          bool rounded = pass == 0 && k->training && fabs(mean) * r >= NORM_ROUNDED;                \
           for (int64_t i = 0; i < k->s; i += NORM_RUN) {                                            \
             int64_t len = k->s - i < NORM_RUN ? k->s - i : NORM_RUN;                                \
             const T *x = norm_in_##S(AT(k->x, n * k->xn + c * k->xc + i), k->dtype, bx, len);       \
@@ -114,12 +119,13 @@ static bool back(const bn *k, double w, double r, double mean, double sg, double
             }                                                                                       \
             char *y = AT(k->y, n * k->yn + c * k->yc + i);                                          \
             T *to = k->dtype == k->type ? (T *)y : bx;                                              \
-            if (far) amp__row_centre2_##S(to, g, x, (T)mean, (T)r, (T)a, (T)b, (T)d, len);          \
-            else amp__row_affine2_##S(to, g, x, (T)a, (T)b, (T)d, len);                             \
+            if (far[at]) amp__row_centre2_##S(to, g, x, (T)mean, (T)r, (T)a, (T)bs[at], (T)ds[at], len); \
+            else amp__row_affine2_##S(to, g, x, (T)a, (T)bs[at], (T)ds[at], len);                   \
             if (to == bx) amp__nn_store_##S(y, k->dtype, 1, bx, len);                               \
           }                                                                                         \
         }                                                                                           \
-    for (int64_t c = begin, at = 0; c < end; c++, at++) { k->gb[c] = sg[at]; k->gw[c] = (sx[at] - rest[at] / m * sg[at]) * ((T *)k->rstd)[c]; } \
+    }                                                                                               \
+    for (int64_t c = begin, at = 0; c < end; c++, at++) { k->gb[c] = sg[at]; k->gw[c] = sx[at] * ((T *)k->rstd)[c]; } \
   }
 OUTER(float, f32)
 OUTER(double, f64)
@@ -130,9 +136,12 @@ OUTER(double, f64)
   /* blocks of rows of the channels c .. c + nc - 1, nc <= NORM_SPAN */                             \
   static void inner_stats_##S(const bn *k, int64_t c, int64_t nc) {                                 \
     T buf[NORM_BLOCK];                                                                              \
-    double all[NORM_SPAN], dev[NORM_SPAN], count = 0;                                               \
+    T about[NORM_SPAN];                                                                             \
+    double all[NORM_SPAN], dev[NORM_SPAN], count = (double)k->n * (double)k->s;                     \
     int size = amp__dtype_size[k->dtype];                                                           \
     int64_t most = norm_rows(k->c), ld;                                                             \
+    memcpy(about, norm_in_##S(AT(k->x, c), k->dtype, buf, nc), (size_t)nc * sizeof(T));              \
+    for (int pass = 0; pass < 3; pass = amp__lane_settle_##S(pass, count, nc, about, all, dev)) {   \
     for (int64_t j = 0; j < nc; j++) all[j] = dev[j] = 0;                                           \
     for (int64_t n = 0; n < k->n; n++)                                                              \
       for (int64_t i = 0, rows; i < k->s; i += rows) {                                              \
@@ -140,10 +149,10 @@ OUTER(double, f64)
         const T *x = norm_lanes_##S(AT(k->x, n * k->xn + c + i * k->xs), k->dtype, k->xs, rows, nc, buf, &ld); \
         for (int64_t j = 0; j < nc; j += NORM_LANE) {                                               \
           int64_t w = nc - j < NORM_LANE ? nc - j : NORM_LANE;                                      \
-          amp__lane_stats_##S(x + j, ld, rows, w, all + j, dev + j, count);                         \
+          amp__lane_stats_##S(x + j, ld, rows, w, about + j, all + j, dev + j, pass == 2);          \
         }                                                                                           \
-        count += (double)rows;                                                                      \
       }                                                                                             \
+    }                                                                                               \
     for (int64_t j = 0; j < nc; j++) {                                                              \
       k->var[c + j] = dev[j] / count;                                                               \
       ((T *)k->mean)[c + j] = (T)all[j];                                                            \

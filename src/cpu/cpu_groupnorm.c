@@ -143,10 +143,13 @@ OUTER(double, f64)
     int64_t ld, most = norm_rows(k->c);                                                             \
     for (int64_t n = begin; n < end; n++) {                                                         \
       bool far = false;                                                                             \
+      for (int64_t c = 0; c < k->c; c++) mean[c] = *norm_in_##S(AT(k->x, n * k->xn + c), k->dtype, buf, 1); \
+      for (int pass = 0; pass < 3; pass = amp__lane_settle_##S(pass, (double)k->s, k->c, mean, all, dev)) { \
       for (int64_t c = 0; c < 2 * k->c; c++) all[c] = 0;                                            \
       EACH_BLOCK(k) {                                                                               \
         const T *x = norm_lanes_##S(AT(k->x, n * k->xn + c + i * k->xs), k->dtype, k->xs, rows, nc, buf, &ld); \
-        EACH_LANE amp__lane_stats_##S(x + j, ld, rows, w, all + c + j, dev + c + j, (double)i);     \
+        EACH_LANE amp__lane_stats_##S(x + j, ld, rows, w, mean + c + j, all + c + j, dev + c + j, pass == 2); \
+      }                                                                                             \
       }                                                                                             \
       for (int64_t g = 0; g < k->groups; g++) {                                                     \
         norm_stat st = {0, 0, 0};                                                                   \

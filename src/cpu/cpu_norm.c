@@ -36,18 +36,6 @@ enum { LANE = NORM_LANE, HALF = LANE / 2 }; /* sums and squares of half a lane s
     about += sum / (double)n;                                                                       \
     for (int64_t i = 0; i < n; i++) m2 += ((double)x[i] - about) * ((double)x[i] - about);          \
     norm_join(s, (double)n, about, m2);                                                             \
-  }                                                                                                 \
-  static void again_##S(const T *x, int64_t ld, int64_t rows, int64_t nc, double *all, double *dev, double before) { \
-    for (int64_t j = 0; j < nc; j++) {                                                              \
-      norm_stat st = {before, all[j], dev[j]};                                                      \
-      double sum = 0, m2 = 0, about = (double)x[j];                                                 \
-      for (int64_t i = 0; i < rows; i++) sum += (double)x[i * ld + j] - about;                      \
-      about += sum / (double)rows;                                                                  \
-      for (int64_t i = 0; i < rows; i++) m2 += ((double)x[i * ld + j] - about) * ((double)x[i * ld + j] - about); \
-      norm_join(&st, (double)rows, about, m2);                                                      \
-      all[j] = st.mean;                                                                             \
-      dev[j] = st.m2;                                                                               \
-    }                                                                                               \
   }
 AGAIN(float, f32)
 AGAIN(double, f64)
@@ -60,26 +48,34 @@ AGAIN(double, f64)
       for (int64_t j = 0; j < n; j++) { T d = x[i * ld + j] - m[j]; s[j] += d; q[j] += d * d; }     \
     for (int64_t j = 0; j < n; j++) { sum[j] = s[j]; square[j] = q[j]; }                            \
   }                                                                                                 \
-  AMP_CLONES_OF(T) void amp__lane_stats_##S(const T *x, int64_t ld, int64_t rows, int64_t nc, double *all, double *dev, double before) { \
-    T about[LANE], s[LANE], q[LANE];                                                                \
-    double count = (double)rows, share = count / (before + count), cross = before * share;          \
-    bool far = false;                                                                               \
-    for (int64_t j = 0; j < nc; j++) about[j] = before > 0 ? (T)all[j] : x[j];                      \
-    for (int64_t j = 0, n; j < nc; j += n) {                                                        \
+  AMP_CLONES_OF(T) void amp__lane_stats_##S(const T *x, int64_t ld, int64_t rows, int64_t nc, const T *about, double *restrict sum, \
+                                            double *restrict square, bool slow) {                   \
+    T s[LANE], q[LANE];                                                                             \
+    for (int64_t j = 0, n; j < nc && !slow; j += n) {                                               \
       n = nc - j < HALF ? nc - j : HALF;                                                            \
       if (n == HALF) stats_##S(x + j, ld, rows, HALF, about + j, s + j, q + j); /* a number the compiler knows keeps sums in registers */ \
       else stats_##S(x + j, ld, rows, n, about + j, s + j, q + j);                                  \
     }                                                                                               \
+    if (!slow) for (int64_t j = 0; j < nc; j++) { sum[j] += s[j]; square[j] += q[j]; }              \
+    else for (int64_t i = 0; i < rows; i++) for (int64_t j = 0; j < nc; j++) {                      \
+      double d = (double)x[i * ld + j] - (double)about[j];                                          \
+      sum[j] += d;                                                                                  \
+      square[j] += d * d;                                                                           \
+    }                                                                                               \
+  }                                                                                                 \
+  int amp__lane_settle_##S(int pass, double n, int64_t nc, T *about, double *sum, double *square) { \
+    bool far = false, lost = false;                                                                 \
     for (int64_t j = 0; j < nc; j++) {                                                              \
-      double step = (double)s[j] / count, m2 = (double)q[j] - step * (double)s[j];                  \
-      far |= !(q[j] <= MOST_##S && step * (double)s[j] <= 16 * m2);                                 \
+      double step = sum[j] / n, m2 = square[j] - step * sum[j];                                     \
+      far |= step * sum[j] > 16 * m2;                                                               \
+      lost |= !(square[j] <= MOST_##S);                                                             \
+      sum[j] = (double)about[j] + step;                                                             \
+      square[j] = m2 < 0 ? 0 : m2;                                                                  \
     }                                                                                               \
-    for (int64_t j = 0; j < nc && !far; j++) {                                                      \
-      double step = (double)s[j] / count, m2 = (double)q[j] - step * (double)s[j], d = (double)about[j] + step - all[j]; \
-      dev[j] += (m2 > 0 ? m2 : 0) + d * d * cross;                                                  \
-      all[j] += d * share;                                                                          \
-    }                                                                                               \
-    if (far) again_##S(x, ld, rows, nc, all, dev, before);                                          \
+    if (pass == 0 && lost) return 2;                                                                \
+    if (pass > 0 || !far) return 3;                                                                 \
+    for (int64_t j = 0; j < nc; j++) about[j] = (T)sum[j];                                          \
+    return 1;                                                                                       \
   }                                                                                                 \
   AMP_CLONES_OF(T) void amp__lane_centre_##S(T *y, int64_t yld, const T *x, int64_t ld, int64_t rows, int64_t n, const T *m, const T *a, const T *b) { \
     for (int64_t i = 0; i < rows; i++)                                                              \

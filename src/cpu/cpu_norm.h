@@ -70,10 +70,12 @@ static inline int64_t norm_rows(int64_t channels) {
   return n < 128 ? n : 128;
 }
 
-/* ld, gld, yld: elements from a row to the next. all, dev: means and sums of squared deviations so far, of `before`
-** elements, joined with those of these rows. sums: of g, and of g (x - mean) */
+/* ld, gld, yld: elements from a row to the next. stats: sums of x - about and of its square grow, about
+** being the first row (slow: in double). settle makes of them means and sums of squared deviations and says which pass is
+** next: 3, none; 1, once more about the means, from which the first row was too far; 2, slowly: squares overflowed. sums: of g, and of g (x - mean) */
 #define NORM_LANES(T, S)                                                                            \
-  void amp__lane_stats_##S(const T *x, int64_t ld, int64_t rows, int64_t n, double *all, double *dev, double before);                                                \
+  void amp__lane_stats_##S(const T *x, int64_t ld, int64_t rows, int64_t n, const T *about, double *sum, double *square, bool slow); \
+  int amp__lane_settle_##S(int pass, double n, int64_t nc, T *about, double *sum, double *square);                                                 \
   void amp__lane_centre_##S(T *y, int64_t yld, const T *x, int64_t ld, int64_t rows, int64_t n, const T *m, const T *a, const T *b); \
   void amp__lane_centre2_##S(T *y, int64_t yld, const T *g, int64_t gld, const T *x, int64_t ld, int64_t rows, int64_t n, \
                              const T *m, const T *r, const T *a, const T *b, const T *c);           \
