@@ -112,7 +112,7 @@ COMMON(double, f64)
             char *y = AT(k->y, n * k->yn + c * k->yc + i);                                          \
             T *to = k->dtype == k->type ? (T *)y : bx;                                              \
             if (far) amp__row_centre2_##S(to, g, x, mean, r, (T)a, (T)b, (T)d, len);                \
-            else amp__row_affine2_##S(to, g, x, (T)a, (T)(b * r), (T)(d - b * r * mean), len);      \
+            else amp__row_affine2_##S(to, g, x, (T)a, (T)b, (T)d, len);                             \
             if (to == bx) amp__nn_store_##S(y, k->dtype, 1, bx, len);                               \
           }                                                                                         \
           if (pass == 0) { k->gb[n * k->c + c] = sg; k->gw[n * k->c + c] = sx; }                    \
@@ -120,6 +120,7 @@ COMMON(double, f64)
         if (pass == 0) {                                                                            \
           common_##S(k, n, u % k->groups, rest / ((double)k->d * (double)k->s), &b, &d);            \
           far = norm_far_back(mean, r, b);                                                          \
+          if (!far) { b *= r; d -= b * mean; }                                                      \
         }                                                                                           \
       }                                                                                             \
     }                                                                                               \
@@ -163,11 +164,11 @@ OUTER(double, f64)
           double u = (double)r * (k->w ? k->w[c] : 1);                                              \
           a[c] = (T)u;                                                                              \
           mean[c] = m;                                                                              \
-          all[c] = (k->b ? k->b[c] : 0) - st.mean * u;                                              \
+          b[c] = (T)((k->b ? k->b[c] : 0) - st.mean * u);                                           \
         }                                                                                           \
       }                                                                                             \
-      for (int64_t c = 0; c < k->c; c++)                                                            \
-        b[c] = (T)(far ? (k->b ? k->b[c] : 0) - (dev[c / k->d] - (double)mean[c]) * (double)a[c] : all[c]); \
+      for (int64_t g = 0; g < k->groups && far; g++) for (int64_t c = g * k->d; c < (g + 1) * k->d; c++) \
+        b[c] = (T)((k->b ? k->b[c] : 0) - (dev[g] - (double)mean[c]) * (double)a[c]);               \
       EACH_BLOCK(k) {                                                                               \
         const T *x = norm_lanes_##S(AT(k->x, n * k->xn + c + i * k->xs), k->dtype, k->xs, rows, nc, buf, &ld); \
         char *y = AT(k->y, n * k->yn + c + i * k->ys);                                              \
@@ -198,11 +199,10 @@ OUTER(double, f64)
     for (int64_t n = begin; n < end; n++) {                                                         \
       double *gb = k->gb + n * k->c, *gw = k->gw + n * k->c;                                        \
       bool rounded = false, far = false;                                                            \
-      for (int64_t c = 0; c < k->c; c++) {                                                          \
-        gb[c] = gw[c] = 0;                                                                          \
-        mean[c] = ((T *)k->mean)[n * k->groups + c / k->d];                                         \
-        r[c] = ((T *)k->rstd)[n * k->groups + c / k->d];                                            \
-        rounded = rounded || fabs((double)mean[c]) * r[c] >= NORM_ROUNDED;                          \
+      for (int64_t g = 0; g < k->groups; g++) {                                                     \
+        T m = ((T *)k->mean)[n * k->groups + g], rstd = ((T *)k->rstd)[n * k->groups + g];          \
+        rounded = rounded || fabs((double)m) * rstd >= NORM_ROUNDED;                                \
+        for (int64_t c = g * k->d; c < (g + 1) * k->d; c++) { gb[c] = gw[c] = 0; mean[c] = m; r[c] = rstd; } \
       }                                                                                             \
       EACH_BLOCK(k) {                                                                               \
         const T *x = norm_lanes_##S(AT(k->x, n * k->xn + c + i * k->xs), k->dtype, k->xs, rows, nc, bx, &ld); \
@@ -218,11 +218,7 @@ OUTER(double, f64)
         far = far || norm_far_back(mean[g * k->d], r[g * k->d], p);                                 \
         for (int64_t c = g * k->d; c < (g + 1) * k->d; c++) { a[c] = (T)(r[c] * (k->w ? k->w[c] : 1)); b[c] = (T)p; d[c] = (T)q; } \
       }                                                                                             \
-      for (int64_t c = 0; c < k->c && !far; c++) {                                                  \
-        double p = (double)b[c] * r[c];                                                             \
-        d[c] = (T)(d[c] - p * mean[c]);                                                             \
-        b[c] = (T)p;                                                                                \
-      }                                                                                             \
+      for (int64_t c = 0; c < k->c && !far; c++) { b[c] *= r[c]; d[c] -= b[c] * mean[c]; }          \
       EACH_BLOCK(k) {                                                                               \
         const T *x = norm_lanes_##S(AT(k->x, n * k->xn + c + i * k->xs), k->dtype, k->xs, rows, nc, bx, &ld); \
         const T *g = norm_lanes_##S(AT(k->g, n * k->gn + c + i * k->gs), k->dtype, k->gs, rows, nc, bg, &gld); \

@@ -63,12 +63,13 @@ AGAIN(double, f64)
       square[j] += d * d;                                                                           \
     }                                                                                               \
   }                                                                                                 \
-  int amp__lane_settle_##S(int pass, double n, int64_t nc, T *about, double *sum, double *square) { \
-    bool far = false, lost = false;                                                                 \
+  AMP_CLONES_OF(T) int amp__lane_settle_##S(int pass, double n, int64_t nc, T *restrict about, double *restrict sum, double *restrict square) { \
+    int64_t far = 0, lost = 0;                                                                      \
+    double each = 1 / n;                                                                            \
     for (int64_t j = 0; j < nc; j++) {                                                              \
-      double step = sum[j] / n, m2 = square[j] - step * sum[j];                                     \
-      far |= step * sum[j] > 16 * m2;                                                               \
-      lost |= !(square[j] <= MOST_##S);                                                             \
+      double step = sum[j] * each, m2 = square[j] - step * sum[j];                                  \
+      far += step * sum[j] > 16 * m2;                                                               \
+      lost += !(square[j] <= MOST_##S);                                                             \
       sum[j] = (double)about[j] + step;                                                             \
       square[j] = m2 < 0 ? 0 : m2;                                                                  \
     }                                                                                               \

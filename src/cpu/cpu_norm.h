@@ -75,7 +75,7 @@ static inline int64_t norm_rows(int64_t channels) {
 ** next: 3, none; 1, once more about the means, from which the first row was too far; 2, slowly: squares overflowed. sums: of g, and of g (x - mean) */
 #define NORM_LANES(T, S)                                                                            \
   void amp__lane_stats_##S(const T *x, int64_t ld, int64_t rows, int64_t n, const T *about, double *sum, double *square, bool slow); \
-  int amp__lane_settle_##S(int pass, double n, int64_t nc, T *about, double *sum, double *square);                                                 \
+  int amp__lane_settle_##S(int pass, double n, int64_t nc, T *restrict about, double *restrict sum, double *restrict square);                                                 \
   void amp__lane_centre_##S(T *y, int64_t yld, const T *x, int64_t ld, int64_t rows, int64_t n, const T *m, const T *a, const T *b); \
   void amp__lane_centre2_##S(T *y, int64_t yld, const T *g, int64_t gld, const T *x, int64_t ld, int64_t rows, int64_t n, \
                              const T *m, const T *r, const T *a, const T *b, const T *c);           \

@@ -244,9 +244,10 @@ static void name##_join(int64_t n, const void *from_, void *acc_) \
 static const reducer name __attribute__((unused)) = { name##_row, name##_cols, name##_init, name##_fold, name##_join, c, AMP_C_F64 };
 MOMENTS(lanes_f, AMP_CLONES, float, 32, AMP_C_F32)
 MOMENTS(moments_d, AMP_CLONES_WIDE, double, 16, AMP_C_F64)
-/* The same of a row, whose ends cost little, as in total_f */
+/* The same of a row; the ends of short ones cost little, as in total_f */
 static AMP_CLONES void moments_f_row(int64_t n, const void *x_, const void *param, void *acc_)
 {
+  if (n >= 128) { lanes_f_row(n, x_, param, acc_); return; }
   const float *x = x_, about = *(const float *)param;
   double *acc = acc_;
   lanes16 s = { 0 }, t = { 0 }, p = { 0 }, q = { 0 };

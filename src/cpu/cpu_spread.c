@@ -14,7 +14,12 @@ static AMP_CLONES void spread_f(int64_t n, void *const *p, unsigned scalar, cons
   if ((scalar & 28) == 28) {
     const float h = *high, l = *low, k = *g;
     AMP_IVDEP for (int64_t i = 0; i < n; i++) o[i] = ((x[i] - h) - l) * k;
-  } else AMP_IVDEP for (int64_t i = 0; i < n; i++) {
+  } else if ((scalar & 28) == 0) {
+    AMP_IVDEP for (int64_t i = 0; i < n; i++) o[i] = ((x[i] - high[i]) - low[i]) * g[i];
+  } else if ((scalar & 28) == 16) {
+    const float k = *g;
+    AMP_IVDEP for (int64_t i = 0; i < n; i++) o[i] = ((x[i] - high[i]) - low[i]) * k;
+  } else for (int64_t i = 0; i < n; i++) {
     const float h = high[scalar & 4 ? 0 : i], l = low[scalar & 8 ? 0 : i], k = g[scalar & 16 ? 0 : i];
     o[i] = ((x[i] - h) - l) * k;
   }
