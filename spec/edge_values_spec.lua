@@ -212,7 +212,7 @@ describe('a gradient', function()
       { 'power 0 of NaN', function(x) return amp.pow(x, tensor { 0, 2 }) end, { nan, 3 }, { 1, 9 }, { 0, 6 } },
       { 'cosine of nothing', function(x) return amp.cosine_similarity(x, tensor { { 1, 0 } }) end, { { 0, 0 } }, { 0 }, { 1e8, 0 } },
       { 'normalize nothing', function(x) return F.normalize(x, { dim = 1 }) end, { 0, 0 }, { 0, 0 }, { 1e12, 1e12 } },
-      { 'huber at its edge', function(x) return F.huber_loss(x, tensor { 0, 0, 0 }, { reduction = 'sum' }) end, { 1, 0.5, 2 }, { 2.125 }, { 1, 0.5, 1 }, { 0, 1, 0 } },
+      { 'huber at its edge', function(x) return F.huber_loss(x, x:detach() * 0, 'sum') end, { 1, 0.5, 2 }, { 2.125 }, { 1, 0.5, 1 }, { 0, 1, 0 } },
     }
   end)
 
@@ -232,7 +232,8 @@ describe('a scalar', function()
     local s, i = tensor(5), amp.tensor(1, { dtype = 'int64', device = device })
     local want = {
       sum = 5, mean = 5, prod = 5, amax = 5, amin = 5, max = 5, min = 5, median = 5, mode = 5, nansum = 5, nanmean = 5, argmax = 1, argmin = 1,
-      logsumexp = 5, cumsum = 5, cumprod = 5, cummax = 5, logcumsumexp = 5, softmax = 1, log_softmax = 0, softmin = 1, sort = 5, argsort = 1, norm = 5, var = nan,
+      logsumexp = 5, cumsum = 5, cumprod = 5, cummax = 5, logcumsumexp = 5,
+      softmax = 1, log_softmax = 0, softmin = 1, sort = 5, argsort = 1, norm = 5, var = nan,
       std = nan, normalize = 1, squeeze = 5, any = 1, all = 1,
     }
     for name, v in pairs(want) do
