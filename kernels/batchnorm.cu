@@ -63,7 +63,7 @@ __device__ __forceinline__ void leave(const bn &k, int64_t c, double n, double a
 template <class T, int V, bool BACK> __global__ void __launch_bounds__(THREADS) outer_sums(const bn k)
 {
   const int64_t c = blockIdx.x, run = k.s / V, from = blockIdx.y * k.per, to = from + k.per < k.units ? from + k.per : k.units;
-  T n = 0, a = 0, b = 0, mean = BACK ? ((const T *)k.mean)[c] : (T)0;
+  T n = 0, a = 0, b = 0, mean = BACK ? ((const T *)k.mean)[c] : (T)0, base = BACK ? (T)0 : amp_load<T>(k.x, k.xdt, c * k.xc); /* means count from base */
   for (int64_t u = from + threadIdx.x; u < to; u += THREADS) {
     int64_t img, i;
     T x[V];
@@ -77,10 +77,10 @@ template <class T, int V, bool BACK> __global__ void __launch_bounds__(THREADS) 
     } else {
       T m = 0, q = 0;
 #pragma unroll
-      for (int j = 0; j < V; j++) m += x[j];
+      for (int j = 0; j < V; j++) m += x[j] - base;
       m *= (T)1 / V;
 #pragma unroll
-      for (int j = 0; j < V; j++) q += (x[j] - m) * (x[j] - m);
+      for (int j = 0; j < V; j++) { T d = (x[j] - base) - m; q += d * d; }
       join(n, a, b, (T)V, m, q);
     }
   }
@@ -89,6 +89,7 @@ template <class T, int V, bool BACK> __global__ void __launch_bounds__(THREADS) 
     dn = amp_reduce_block<amp_sum>((double)n, 0.0);
     da = amp_reduce_block<amp_sum>((double)n * (double)a, 0.0) / (dn > 0 ? dn : 1);
     db = (double)b + (double)n * ((double)a - da) * ((double)a - da);
+    da += (double)base;
   } else da = amp_reduce_block<amp_sum>(da, 0.0);
   db = amp_reduce_block<amp_sum>(db, 0.0);
   if (threadIdx.x == 0) leave(k, c, dn, da, db);
@@ -98,7 +99,7 @@ template <class T, int V, bool BACK> __global__ void __launch_bounds__(THREADS) 
 {
   const int64_t c = blockIdx.x, run = k.s / V, from = blockIdx.y * k.per, to = from + k.per < k.units ? from + k.per : k.units;
   const T *coef = (const T *)k.coef;
-  const T a = coef[c], b = coef[k.c + c], d = BACK ? coef[2 * k.c + c] : (T)0;
+  const T a = coef[c], b = coef[k.c + c], d = BACK ? coef[2 * k.c + c] : (T)0, mean = ((const T *)k.mean)[c];
   for (int64_t u = from + threadIdx.x; u < to; u += THREADS) {
     int64_t img, i;
     T x[V];
@@ -108,10 +109,10 @@ template <class T, int V, bool BACK> __global__ void __launch_bounds__(THREADS) 
       T g[V];
       amp_load_n<V>(g, k.g, k.gdt, img * k.gn + c * k.gc + i * V);
 #pragma unroll
-      for (int j = 0; j < V; j++) x[j] = a * g[j] + (b * x[j] + d);
+      for (int j = 0; j < V; j++) x[j] = a * g[j] + (b * (x[j] - mean) + d);
     } else {
 #pragma unroll
-      for (int j = 0; j < V; j++) x[j] = a * x[j] + b;
+      for (int j = 0; j < V; j++) x[j] = a * (x[j] - mean) + b;
     }
     amp_store_n<V>(k.y, k.ydt, img * k.yn + c * k.yc + i * V, x);
   }
@@ -124,9 +125,9 @@ template <class T, int V, bool BACK> __global__ void __launch_bounds__(THREADS) 
   __shared__ T sh[2][THREADS * V];
   __shared__ T count[THREADS];
   const int64_t c = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * V, from = blockIdx.y * k.per, to = from + k.per < k.units ? from + k.per : k.units;
-  T n = 0, a[V], b[V], mean[V];
+  T n = 0, a[V], b[V], mean[V]; /* forward, mean: the first element, from which means count */
 #pragma unroll
-  for (int j = 0; j < V; j++) { a[j] = b[j] = 0; mean[j] = BACK && c < k.c ? ((const T *)k.mean)[c + j] : (T)0; }
+  for (int j = 0; j < V; j++) { a[j] = b[j] = 0; mean[j] = c >= k.c ? (T)0 : BACK ? ((const T *)k.mean)[c + j] : amp_load<T>(k.x, k.xdt, c + j); }
   if (c < k.c) {
 #pragma unroll 4
     for (int64_t r = from + threadIdx.y; r < to; r += blockDim.y) {
@@ -144,9 +145,9 @@ template <class T, int V, bool BACK> __global__ void __launch_bounds__(THREADS) 
         T share = 1 / n;
 #pragma unroll
         for (int j = 0; j < V; j++) {
-          T d = x[j] - a[j];
+          T v = x[j] - mean[j], d = v - a[j];
           a[j] += d * share;
-          b[j] += d * (x[j] - a[j]);
+          b[j] += d * (v - a[j]);
         }
       }
     }
@@ -164,6 +165,7 @@ template <class T, int V, bool BACK> __global__ void __launch_bounds__(THREADS) 
       if (BACK) { da += (double)sh[0][y * width + j]; db += (double)sh[1][y * width + j]; }
       else join(dn, da, db, (double)count[y], (double)sh[0][y * width + j], (double)sh[1][y * width + j]);
     }
+    if (!BACK) da += amp_load<double>(k.x, k.xdt, ch);
     leave(k, ch, dn, da, db);
   }
 }
@@ -172,10 +174,10 @@ template <class T, int V, bool BACK> __global__ void __launch_bounds__(THREADS) 
 {
   const int64_t c = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * V, from = blockIdx.y * k.per, to = from + k.per < k.units ? from + k.per : k.units;
   const T *coef = (const T *)k.coef;
-  T a[V], b[V], d[V];
+  T a[V], b[V], d[V], mean[V];
   if (c >= k.c) return;
 #pragma unroll
-  for (int j = 0; j < V; j++) { a[j] = coef[c + j]; b[j] = coef[k.c + c + j]; d[j] = BACK ? coef[2 * k.c + c + j] : (T)0; }
+  for (int j = 0; j < V; j++) { mean[j] = ((const T *)k.mean)[c + j]; a[j] = coef[c + j]; b[j] = coef[k.c + c + j]; d[j] = BACK ? coef[2 * k.c + c + j] : (T)0; }
 #pragma unroll 4
   for (int64_t r = from + threadIdx.y; r < to; r += blockDim.y) {
     int64_t img, i;
@@ -186,10 +188,10 @@ template <class T, int V, bool BACK> __global__ void __launch_bounds__(THREADS) 
       T g[V];
       amp_load_n<V>(g, k.g, k.gdt, img * k.gn + i * k.gs + c);
 #pragma unroll
-      for (int j = 0; j < V; j++) x[j] = a[j] * g[j] + (b[j] * x[j] + d[j]);
+      for (int j = 0; j < V; j++) x[j] = a[j] * g[j] + (b[j] * (x[j] - mean[j]) + d[j]);
     } else {
 #pragma unroll
-      for (int j = 0; j < V; j++) x[j] = a[j] * x[j] + b[j];
+      for (int j = 0; j < V; j++) x[j] = a[j] * (x[j] - mean[j]) + b[j];
     }
     amp_store_n<V>(k.y, k.ydt, img * k.yn + i * k.ys + c, x);
   }
@@ -227,7 +229,7 @@ template <class T> __global__ void __launch_bounds__(THREADS) settle(const bn k,
       ((T *)k.mean)[c] = m;
       ((T *)k.rstd)[c] = r;
       ((T *)k.coef)[c] = (T)a;
-      ((T *)k.coef)[k.c + c] = (T)(vector_at(k.b, k.bdt, c * k.sb, 0.0) - (double)m * a);
+      ((T *)k.coef)[k.c + c] = (T)vector_at(k.b, k.bdt, c * k.sb, 0.0);
       if (live && k.training && !bad && n > 1) {
         move_to(k.rm, k.rmdt, c * k.srm, (double)m, k.momentum);
         move_to(k.rv, k.rvdt, c * k.srv, var * (n / (n - 1)), k.momentum);
@@ -251,7 +253,7 @@ template <class T> __global__ void __launch_bounds__(THREADS) settle_back(const 
     double r = (double)((const T *)k.rstd)[c], w = vector_at(k.w, k.wdt, c * k.sw, 1.0), b = k.training ? -w * r * r * (sx * r) / m : 0;
     ((T *)k.coef)[c] = (T)(w * r);
     ((T *)k.coef)[k.c + c] = (T)b;
-    ((T *)k.coef)[2 * k.c + c] = (T)(k.training ? -w * r * sg / m - b * (double)((const T *)k.mean)[c] : 0);
+    ((T *)k.coef)[2 * k.c + c] = (T)(k.training ? -w * r * sg / m : 0);
     if (k.gw) amp_store<double>(k.gw, k.gwdt, c * k.sgw, sx * r);
     if (k.gb) amp_store<double>(k.gb, k.gbdt, c * k.sgb, sg);
   }

@@ -33,9 +33,9 @@ template <class T> __global__ void __launch_bounds__(256) mask(const amp_arg out
       int64_t rest = 1;
       for (int d = 2; d < x.ndim; d++) rest *= x.size[d];
       int64_t c = i / rest % x.size[1];
-      double m = (double)((const T *)p.mean)[c], s = (double)((const T *)p.rstd)[c] * (p.w ? amp_load<double>(p.w, p.wdt, c * p.sw) : 1.0);
-      T a = (T)s, b = (T)((p.b ? amp_load<double>(p.b, p.bdt, c * p.sb) : 0.0) - m * s);
-      v = a * amp_load<T>(x.p, x.dtype, amp_offset(x, i)) + b;
+      double s = (double)((const T *)p.rstd)[c] * (p.w ? amp_load<double>(p.w, p.wdt, c * p.sw) : 1.0);
+      T a = (T)s, b = (T)(p.b ? amp_load<double>(p.b, p.bdt, c * p.sb) : 0.0);
+      v = a * (amp_load<T>(x.p, x.dtype, amp_offset(x, i)) - ((const T *)p.mean)[c]) + b;
       if (sizeof(T) == 4) v = (T)amp_rounded((float)v, x.dtype);
     }
     amp_store<T>(out.p, out.dtype, amp_offset(out, i), v <= 0 ? (T)0 : amp_load<T>(g.p, g.dtype, amp_offset(g, i)));

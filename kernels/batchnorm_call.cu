@@ -22,7 +22,7 @@ __global__ void __launch_bounds__(256) running(const job k)
     k.mean[c] = m;
     k.rstd[c] = r;
     k.coef[c] = (float)a;
-    k.coef[k.c + c] = (float)((k.b ? (double)k.b[c] : 0.0) - (double)m * a);
+    k.coef[k.c + c] = (float)((k.b ? (double)k.b[c] : 0.0) - taken(k, (double)m) * a);
   }
 }
 
@@ -107,6 +107,7 @@ int amp_bn_forward(const amp_bn *c)
   int rc = AMP_E_MEMORY, dtype = c->x->dtype, after = c->residual ? JOINED : c->relu ? RELU : PLAIN;
   if (fits(c->x, &last, others, 1)) return 1;
   memset((void *)&k, 0, sizeof k);
+  k.centred = dtype == AMP_FLOAT32;
   if (!(m = amp_take(c->mean, AMP_FLOAT32)) || !(r = amp_take(c->rstd, AMP_FLOAT32))) goto out;
   if ((c->w && !(w = amp__cuda_dense(c->w, AMP_FLOAT32))) || (c->b && !(b = amp__cuda_dense(c->b, AMP_FLOAT32)))) goto out;
   z = as(c->residual, c->x, last, &ok);
@@ -158,6 +159,7 @@ int amp_bn_backward(const amp_bn *c)
   int rc = AMP_E_MEMORY, dtype = c->x->dtype, after = c->dr ? JOINED : c->relu ? RELU : PLAIN;
   if (fits(c->x, &last, others, 2)) return 1;
   memset((void *)&k, 0, sizeof k);
+  k.centred = dtype == AMP_FLOAT32;
   if (!(m = amp__cuda_dense(c->mean, AMP_FLOAT32)) || !(r = amp__cuda_dense(c->rstd, AMP_FLOAT32))) goto out;
   if ((c->w && !(w = amp__cuda_dense(c->w, AMP_FLOAT32))) || (c->b && !(b = amp__cuda_dense(c->b, AMP_FLOAT32)))) goto out;
   g = as(c->g, c->x, last, &ok);

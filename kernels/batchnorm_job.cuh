@@ -25,6 +25,7 @@ typedef struct amp_bn_job {
   double most, lack;               /* rows: a part has `most` (the first `extra` of them), or a tile less; the first one `lack` less */
   int64_t tile, tiles;             /* rows: of a tile; tiles */
   int32_t strips, parts, log, across, extra; /* rows: sums have 2^log vectors a strip, apply `across` */
+  int32_t centred;                 /* float32: a (x - mean) + b, not a x + b */
   int32_t relu, update, step, skip, rmdt, rvdt, gwdt, gbdt, live; /* planes: step, skip: a block's threads on are so many images and vectors */
 } amp_bn_job;
 
@@ -156,6 +157,11 @@ template <int T, int COLS, class F> __device__ __forceinline__ void strip_sums(c
   for (int i = 0; i < COLS; i++) if (lane_ == i) { *total_a = a[i]; *total_b = b[i]; }
 }
 
+/* float32 elements are taken less their mean before they are multiplied, or a large offset would cost their digits; 16 bits
+** have no digits to lose. taken: the mean's part in a x + b, less: the element that is multiplied */
+__device__ __forceinline__ double taken(const job &k, double mean) { return k.centred ? 0.0 : mean; }
+template <int D> __device__ __forceinline__ float less(float x, float mean) { return D == AMP_FLOAT32 ? x - mean : x; }
+
 /* The strip's statistics, from parts of count(part) elements with means from base(channel), and forward's coefficients */
 template <int T, int COLS, class N, class B> __device__ __forceinline__ void settle(const job &k, int width, N count, B base)
 {
@@ -179,7 +185,7 @@ template <int T, int COLS, class N, class B> __device__ __forceinline__ void set
     k.rstd[c] = r;
     k.var[c] = var;
     k.coef[c] = (float)a;
-    k.coef[k.c + c] = (float)(bias - (double)m * a);
+    k.coef[k.c + c] = (float)(bias - taken(k, (double)m) * a);
   }
   odd = __syncthreads_or(odd);
   if (threadIdx.x == 0) k.bad[blockIdx.x] = odd;
@@ -190,7 +196,7 @@ __device__ __forceinline__ void forward_coef(const job &k, int64_t c, float m, f
 {
   double s = (double)k.rstd[c] * (k.w ? (double)k.w[c] : 1.0);
   *a = (float)s;
-  *b = (float)((k.b ? (double)k.b[c] : 0.0) - (double)m * s);
+  *b = (float)((k.b ? (double)k.b[c] : 0.0) - taken(k, (double)m) * s);
 }
 
 /* The strip's gradients of w and b, and backward's coefficients */
@@ -204,8 +210,8 @@ template <int T, int COLS> __device__ __forceinline__ void settle_back(const job
   const double s = r * w, each = k.live ? s * k.inverse : 0, b = -each * r * (sx * r);
   k.coef[c] = (float)s; /* forward's as well */
   k.coef[k.c + c] = (float)b;
-  k.coef[2 * k.c + c] = (float)(-each * sg - b * mean);
-  k.coef[3 * k.c + c] = (float)(bias - mean * s);
+  k.coef[2 * k.c + c] = (float)(-each * sg - b * taken(k, mean));
+  k.coef[3 * k.c + c] = (float)(bias - taken(k, mean) * s);
   if (k.gw) amp_store<double>(k.gw, k.gwdt, c * k.sgw, sx * r);
   if (k.gb) amp_store<double>(k.gb, k.gbdt, c * k.sgb, sg);
 }

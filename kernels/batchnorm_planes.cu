@@ -63,14 +63,14 @@ template <int D, int AFTER> __global__ void __launch_bounds__(THREADS) planes_ap
 {
   PLANES_HERE(D);
   if (k.update && blockIdx.y == 0) update(k, 1);
-  const float a = k.coef[c], b = k.coef[k.c + c];
+  const float a = k.coef[c], b = k.coef[k.c + c], mean = D == AMP_FLOAT32 ? k.mean[c] : 0.f;
 #pragma unroll 2
   for (int64_t u = from + threadIdx.x; u < to; u += THREADS, walk_on(k, w)) {
     float x[V], z[V];
     amp_load_n<V>(x, k.x, D, PLANES_AT);
     if (AFTER == JOINED) { amp_load_n<V>(z, k.r, D, PLANES_AT); }
 #pragma unroll
-    for (int j = 0; j < V; j++) x[j] = finish<D, AFTER>(k, x[j], AFTER == JOINED ? z[j] : 0.f, a, b);
+    for (int j = 0; j < V; j++) x[j] = finish<D, AFTER>(k, less<D>(x[j], mean), AFTER == JOINED ? z[j] : 0.f, a, b);
     amp_store_n<V>(k.y, D, PLANES_AT, x);
   }
 }
@@ -90,7 +90,7 @@ template <int D, int AFTER> __global__ void __launch_bounds__(THREADS) planes_su
     if (AFTER == JOINED) { amp_load_n<V>(y, k.r, D, PLANES_AT); }
 #pragma unroll
     for (int j = 0; j < V; j++) {
-      g[j] = masked<D, AFTER>(g[j], AFTER == JOINED ? y[j] : x[j], a, b);
+      g[j] = masked<D, AFTER>(g[j], AFTER == JOINED ? y[j] : less<D>(x[j], mean), a, b);
       s += g[j];
       q += g[j] * (x[j] - mean);
     }
@@ -106,14 +106,14 @@ template <int D, int AFTER> __global__ void __launch_bounds__(THREADS) planes_su
 template <int D, int AFTER> __global__ void __launch_bounds__(THREADS) planes_back(const job k)
 {
   PLANES_HERE(D);
-  const float a = k.coef[c], b = k.coef[k.c + c], d = k.coef[2 * k.c + c], f = k.coef[3 * k.c + c];
+  const float a = k.coef[c], b = k.coef[k.c + c], d = k.coef[2 * k.c + c], f = k.coef[3 * k.c + c], mean = D == AMP_FLOAT32 ? k.mean[c] : 0.f;
 #pragma unroll 2
   for (int64_t u = from + threadIdx.x; u < to; u += THREADS, walk_on(k, w)) {
     float x[V], g[V];
     amp_load_n<V>(x, k.x, D, PLANES_AT);
     amp_load_n<V>(g, k.g, D, PLANES_AT);
 #pragma unroll
-    for (int j = 0; j < V; j++) x[j] = fmaf(a, masked<D, AFTER>(g[j], x[j], a, f), fmaf(b, x[j], d));
+    for (int j = 0; j < V; j++) { float v = less<D>(x[j], mean); x[j] = fmaf(a, masked<D, AFTER>(g[j], v, a, f), fmaf(b, v, d)); }
     amp_store_n<V>(k.y, D, PLANES_AT, x);
   }
 }

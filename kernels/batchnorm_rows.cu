@@ -127,7 +127,7 @@ template <int D, int T, int AFTER> __global__ void __launch_bounds__(T, 1) rows_
       if (AFTER == JOINED) { open<D>(w, y[u]); }
 #pragma unroll
       for (int j = 0; j < V; j++) {
-        h[j] = masked<D, AFTER>(h[j], AFTER == JOINED ? w[j] : v[j], a[j], b[j]);
+        h[j] = masked<D, AFTER>(h[j], AFTER == JOINED ? w[j] : less<D>(v[j], mean[j]), a[j], b[j]);
         s[j] += h[j];
         q[j] = fmaf(h[j], v[j] - mean[j], q[j]);
       }
@@ -180,7 +180,7 @@ template <int D, int AFTER> __global__ void __launch_bounds__(TILE, 4) rows_appl
     return;
   }
   uint4 x[U], z[U];
-  float a[V], b[V];
+  float a[V], b[V], mean[V];
   auto fetch = [&] {
     take(x, k.x, row * vectors + column, line, row, down, rows);
     if (AFTER == JOINED) { take(z, k.r, row * vectors + column, line, row, down, rows); }
@@ -189,6 +189,8 @@ template <int D, int AFTER> __global__ void __launch_bounds__(TILE, 4) rows_appl
   amp_await();
   coefficients(a, k.coef, column * V, rows > 0);
   coefficients(b, k.coef + k.c, column * V, rows > 0);
+#pragma unroll
+  for (int j = 0; j < V; j++) mean[j] = D == AMP_FLOAT32 && rows > 0 ? k.mean[column * V + j] : 0.f;
   while (tile < tiles) {
 #pragma unroll
     for (int u = 0; u < U; u++) {
@@ -196,7 +198,7 @@ template <int D, int AFTER> __global__ void __launch_bounds__(TILE, 4) rows_appl
       open<D>(v, x[u]);
       if (AFTER == JOINED) { open<D>(w, z[u]); }
 #pragma unroll
-      for (int j = 0; j < V; j++) v[j] = finish<D, AFTER>(k, v[j], AFTER == JOINED ? w[j] : 0.f, a[j], b[j]);
+      for (int j = 0; j < V; j++) v[j] = finish<D, AFTER>(k, less<D>(v[j], mean[j]), AFTER == JOINED ? w[j] : 0.f, a[j], b[j]);
       if (row + u * down < rows) amp_store_n<V>(k.y, D, (row * vectors + column + u * line) * V, v);
     }
     tile += apart;
@@ -211,7 +213,7 @@ template <int D, int AFTER> __global__ void __launch_bounds__(TILE, AFTER == REL
   const int skip = 0, apart = gridDim.y;
   TILES_HERE(D);
   uint4 x[U], g[U];
-  float a[V], b[V], d[V], f[V];
+  float a[V], b[V], d[V], f[V], mean[V];
   take(x, k.x, row * vectors + column, line, row, down, rows);
   if (AFTER == RELU) { take(g, k.g, row * vectors + column, line, row, down, rows); }
   amp_await();
@@ -220,6 +222,8 @@ template <int D, int AFTER> __global__ void __launch_bounds__(TILE, AFTER == REL
   coefficients(b, k.coef + k.c, column * V, rows > 0);
   coefficients(d, k.coef + 2 * k.c, column * V, rows > 0);
   coefficients(f, k.coef + 3 * k.c, column * V, AFTER == RELU && rows > 0);
+#pragma unroll
+  for (int j = 0; j < V; j++) mean[j] = D == AMP_FLOAT32 && rows > 0 ? k.mean[column * V + j] : 0.f;
   while (tile < tiles) {
 #pragma unroll
     for (int u = 0; u < U; u++) {
@@ -227,7 +231,7 @@ template <int D, int AFTER> __global__ void __launch_bounds__(TILE, AFTER == REL
       open<D>(v, x[u]);
       open<D>(h, g[u]);
 #pragma unroll
-      for (int j = 0; j < V; j++) v[j] = fmaf(a[j], masked<D, AFTER>(h[j], v[j], a[j], f[j]), fmaf(b[j], v[j], d[j]));
+      for (int j = 0; j < V; j++) { float t = less<D>(v[j], mean[j]); v[j] = fmaf(a[j], masked<D, AFTER>(h[j], t, a[j], f[j]), fmaf(b[j], t, d[j])); }
       if (row + u * down < rows) amp_store_n<V>(k.y, D, (row * vectors + column + u * line) * V, v);
     }
     tile += apart;

@@ -27,25 +27,34 @@ template <class T> __global__ void __launch_bounds__(1024, 1) forward_groups(con
   const int64_t length = k.d * k.s;
   for (int64_t u = blockIdx.x; u < k.n * k.groups; u += gridDim.x) {
     const int64_t from = u * length, to = from + length, c0 = u % k.groups * k.d;
-    T mean = 0, dev = 0;
+    /* the mean is counted from the first element, and what it is rounded by is kept: no common offset is lost */
+    const T base = amp_load<T>(k.x, k.xdt, from);
+    T step = 0, dev = 0;
     amp_row_each(from, to, k.wide, threadIdx.x, blockDim.x,
       [&](int64_t i) {
         T v[8];
         amp_load_n<8>(v, k.x, k.xdt, i);
 #pragma unroll
-        for (int j = 0; j < 8; j++) mean += v[j];
+        for (int j = 0; j < 8; j++) step += v[j] - base;
       },
-      [&](int64_t i) { mean += amp_load<T>(k.x, k.xdt, i); });
-    mean = amp_reduce_block<amp_sum>(mean, (T)0) / (T)length;
+      [&](int64_t i) { step += amp_load<T>(k.x, k.xdt, i) - base; });
+    step = amp_reduce_block<amp_sum>(step, (T)0) / (T)length;
+    const T mean = base + step, low = (base - mean) + step;
     amp_row_each(from, to, k.wide, threadIdx.x, blockDim.x,
       [&](int64_t i) {
         T v[8];
         amp_load_n<8>(v, k.x, k.xdt, i);
 #pragma unroll
-        for (int j = 0; j < 8; j++) dev += (v[j] - mean) * (v[j] - mean);
+        for (int j = 0; j < 8; j++) { T d = (v[j] - mean) - low; dev += d * d; }
       },
-      [&](int64_t i) { T d = amp_load<T>(k.x, k.xdt, i) - mean; dev += d * d; });
-    T rstd = (T)(1 / sqrt((double)amp_reduce_block<amp_sum>(dev, (T)0) / (double)length + k.eps));
+      [&](int64_t i) { T d = (amp_load<T>(k.x, k.xdt, i) - mean) - low; dev += d * d; });
+    double total = (double)amp_reduce_block<amp_sum>(dev, (T)0);
+    if (isinf(total)) { /* squares past float32's range */
+      double wide = 0;
+      for (int64_t i = from + threadIdx.x; i < to; i += blockDim.x) { double d = amp_load<double>(k.x, k.xdt, i) - (double)mean; wide += d * d; }
+      total = amp_reduce_block<amp_sum>(wide, 0.0);
+    }
+    const T rstd = (T)(1 / sqrt(total / (double)length + k.eps));
     if (threadIdx.x == 0) { ((T *)k.mean)[u] = mean; ((T *)k.rstd)[u] = rstd; }
     amp_row_each(from, to, k.wide && k.single, threadIdx.x, blockDim.x,
       [&](int64_t i) {
@@ -53,13 +62,13 @@ template <class T> __global__ void __launch_bounds__(1024, 1) forward_groups(con
         T v[8], w = channel_of(k.w, k.wdt, c * k.sw, (T)1) * rstd, b = channel_of(k.b, k.bdt, c * k.sb, (T)0);
         amp_load_n<8>(v, k.x, k.xdt, i);
 #pragma unroll
-        for (int j = 0; j < 8; j++) v[j] = (v[j] - mean) * w + b;
+        for (int j = 0; j < 8; j++) v[j] = ((v[j] - mean) - low) * w + b;
         amp_store_n<8>(k.y, k.ydt, i, v);
       },
       [&](int64_t i) {
         int64_t c = c0 + (i - from) / k.s;
         T w = channel_of(k.w, k.wdt, c * k.sw, (T)1) * rstd, b = channel_of(k.b, k.bdt, c * k.sb, (T)0);
-        amp_store<T>(k.y, k.ydt, i, (amp_load<T>(k.x, k.xdt, i) - mean) * w + b);
+        amp_store<T>(k.y, k.ydt, i, ((amp_load<T>(k.x, k.xdt, i) - mean) - low) * w + b);
       });
   }
 }
@@ -71,44 +80,50 @@ template <class T> __global__ void __launch_bounds__(1024, 1) backward_groups(co
   for (int64_t u = blockIdx.x; u < k.n * k.groups; u += gridDim.x) {
     const int64_t from = u * length, to = from + length, c0 = u % k.groups * k.d, at = u / k.groups * k.c + c0;
     const T mean = ((const T *)k.mean)[u], rstd = ((const T *)k.rstd)[u];
-    double s0 = 0, s1 = 0;
+    double s0 = 0, s1 = 0, rest = 0; /* rest: what the mean was rounded by */
     for (int64_t d = threadIdx.x >> 5; d < k.d; d += warps) {
-      T sg = 0, sx = 0;
+      T sg = 0, sx = 0, sr = 0;
       amp_row_each(from + d * k.s, from + (d + 1) * k.s, k.wide, lane, 32,
         [&](int64_t i) {
           T x[8], g[8];
           amp_load_n<8>(x, k.x, k.xdt, i);
           amp_load_n<8>(g, k.g, k.gdt, i);
 #pragma unroll
-          for (int j = 0; j < 8; j++) { sg += g[j]; sx += g[j] * (x[j] - mean); }
+          for (int j = 0; j < 8; j++) { sg += g[j]; sx += g[j] * (x[j] - mean); sr += x[j] - mean; }
         },
-        [&](int64_t i) { T g = amp_load<T>(k.g, k.gdt, i); sg += g; sx += g * (amp_load<T>(k.x, k.xdt, i) - mean); });
+        [&](int64_t i) { T g = amp_load<T>(k.g, k.gdt, i), x = amp_load<T>(k.x, k.xdt, i) - mean; sg += g; sx += g * x; sr += x; });
       sg = amp_reduce_warp<amp_sum>(sg);
       sx = amp_reduce_warp<amp_sum>(sx);
+      sr = amp_reduce_warp<amp_sum>(sr);
       if (lane == 0) {
         double w = channel_of(k.w, k.wdt, (c0 + d) * k.sw, 1.0);
         k.gb[at + d] = (double)sg;
         k.gw[at + d] = (double)sx * (double)rstd;
         s0 += w * (double)sg;
         s1 += w * (double)sx;
+        rest += (double)sr;
       }
     }
     s0 = amp_reduce_block<amp_sum>(s0, 0.0);
     s1 = amp_reduce_block<amp_sum>(s1, 0.0);
     const double r = (double)rstd, m = (double)length;
-    const T b = (T)(-r * r * (s1 * r) / m), e = (T)(-r * s0 / m - (-r * r * (s1 * r) / m) * (double)mean);
+    rest = amp_reduce_block<amp_sum>(rest, 0.0) / m;
+    s1 -= rest * s0;
+    for (int64_t d = threadIdx.x >> 5; d < k.d; d += warps)
+      if (lane == 0) k.gw[at + d] -= rest * r * k.gb[at + d];
+    const T b = (T)(-r * (s1 * r) / m), e = (T)(-r * s0 / m + r * (s1 * r) / m * rest * r);
     amp_row_each(from, to, k.wide && k.single, threadIdx.x, blockDim.x,
       [&](int64_t i) {
         T x[8], g[8], a = channel_of(k.w, k.wdt, (c0 + (i - from) / k.s) * k.sw, (T)1) * rstd;
         amp_load_n<8>(x, k.x, k.xdt, i);
         amp_load_n<8>(g, k.g, k.gdt, i);
 #pragma unroll
-        for (int j = 0; j < 8; j++) x[j] = a * g[j] + (b * x[j] + e);
+        for (int j = 0; j < 8; j++) x[j] = a * g[j] + (b * ((x[j] - mean) * rstd) + e);
         amp_store_n<8>(k.y, k.ydt, i, x);
       },
       [&](int64_t i) {
         T a = channel_of(k.w, k.wdt, (c0 + (i - from) / k.s) * k.sw, (T)1) * rstd;
-        amp_store<T>(k.y, k.ydt, i, a * amp_load<T>(k.g, k.gdt, i) + (b * amp_load<T>(k.x, k.xdt, i) + e));
+        amp_store<T>(k.y, k.ydt, i, a * amp_load<T>(k.g, k.gdt, i) + (b * ((amp_load<T>(k.x, k.xdt, i) - mean) * rstd) + e));
       });
   }
 }

@@ -22,19 +22,29 @@ template <class T, bool WARP> __global__ void __launch_bounds__(WARP ? 256 : 102
   AMP_ROW_LANES(WARP);
   AMP_ROW_LOOP(WARP, r, k.rows) {
     int64_t from = r * k.n, to = from + k.n;
-    T mean = 0, dev = 0;
+    T mean = 0, dev = 0, low = 0; /* low: what the mean, which is counted from the first element, is rounded by */
     if (!k.rms) {
-      for (int64_t i = from + lane; i < to; i += lanes) mean += amp_load<T>(k.x, k.xdt, i);
-      mean = amp_row_reduce<WARP, amp_sum>(mean, (T)0) / (T)k.n;
+      const T base = amp_load<T>(k.x, k.xdt, from);
+      T step = 0;
+      for (int64_t i = from + lane; i < to; i += lanes) step += amp_load<T>(k.x, k.xdt, i) - base;
+      step = amp_row_reduce<WARP, amp_sum>(step, (T)0) / (T)k.n;
+      mean = base + step;
+      low = (base - mean) + step;
     }
-    for (int64_t i = from + lane; i < to; i += lanes) { T d = amp_load<T>(k.x, k.xdt, i) - mean; dev += d * d; }
-    T rstd = (T)(1 / sqrt((double)amp_row_reduce<WARP, amp_sum>(dev, (T)0) / (double)k.n + k.eps));
+    for (int64_t i = from + lane; i < to; i += lanes) { T d = (amp_load<T>(k.x, k.xdt, i) - mean) - low; dev += d * d; }
+    double total = (double)amp_row_reduce<WARP, amp_sum>(dev, (T)0);
+    if (isinf(total)) { /* squares past float32's range */
+      double wide = 0;
+      for (int64_t i = from + lane; i < to; i += lanes) { double d = amp_load<double>(k.x, k.xdt, i) - (double)mean; wide += d * d; }
+      total = amp_row_reduce<WARP, amp_sum>(wide, 0.0);
+    }
+    T rstd = (T)(1 / sqrt(total / (double)k.n + k.eps));
     if (lane == 0) {
       if (!k.rms) amp_store<T>(k.mean, k.sdt, r, mean);
       amp_store<T>(k.rstd, k.sdt, r, rstd);
     }
     for (int64_t i = from + lane; i < to; i += lanes) {
-      T y = (amp_load<T>(k.x, k.xdt, i) - mean) * rstd;
+      T y = ((amp_load<T>(k.x, k.xdt, i) - mean) - low) * rstd;
       if (k.w) y *= amp_load<T>(k.w, k.wdt, i - from);
       if (k.b) y += amp_load<T>(k.b, k.bdt, i - from);
       amp_store<T>(k.y, k.ydt, i, y);

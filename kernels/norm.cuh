@@ -42,6 +42,7 @@ template <int XB, int WB, int RB, int K, bool WARP> __global__ void __launch_bou
     bits<16> raw[K];
     float v[K][V], sum = 0, dev = 0;
     const int64_t base = r * vectors;
+    float first = k.rms ? 0.f : amp_load<float>(k.x, k.xdt, r * k.n); /* of the row */
 #pragma unroll
     for (int j = 0; j < K; j++) raw[j] = fetch<16>(k.x, base + lane + j * lanes, lane + j * lanes < vectors);
     if constexpr (RB > 0) {
@@ -51,6 +52,7 @@ template <int XB, int WB, int RB, int K, bool WARP> __global__ void __launch_bou
       for (int j = 0; j < K; j++) added[j] = fetch<RB * V>(k.r, base + lane + j * lanes, lane + j * lanes < vectors);
       widen<XB, V>(v, raw, k.xdt);
       widen<RB, V>(a, added, k.rdt);
+      if (!k.rms) { first += amp_load<float>(k.r, k.rdt, r * k.n); first = XB == 4 ? first : rounded(first, k.xdt); }
 #pragma unroll
       for (int j = 0; j < K; j++) {
 #pragma unroll
@@ -60,20 +62,24 @@ template <int XB, int WB, int RB, int K, bool WARP> __global__ void __launch_bou
     } else {
       widen<XB, V>(v, raw, k.xdt);
     }
-    float mean = 0;
+    float mean = 0, low = 0; /* low: what the mean, which is counted from the row's first element, is rounded by */
     if (!k.rms) {
 #pragma unroll
       for (int j = 0; j < K; j++) {
+        if (lane + j * lanes < vectors) {
 #pragma unroll
-        for (int q = 0; q < V; q++) sum += v[j][q];
+          for (int q = 0; q < V; q++) sum += v[j][q] - first;
+        }
       }
-      mean = row_sum<WARP>(sum, part[0]) * each;
+      const float step = row_sum<WARP>(sum, part[0]) * each;
+      mean = first + step;
+      low = (first - mean) + step;
     }
 #pragma unroll
     for (int j = 0; j < K; j++)
       if (lane + j * lanes < vectors) {
 #pragma unroll
-        for (int q = 0; q < V; q++) { float d = v[j][q] - mean; dev += d * d; }
+        for (int q = 0; q < V; q++) { float d = (v[j][q] - mean) - low; dev += d * d; }
       }
     const float rstd = 1 / sqrtf(row_sum<WARP>(dev, part[1]) * each + (float)k.eps);
     if (lane == 0) {
@@ -90,7 +96,7 @@ template <int XB, int WB, int RB, int K, bool WARP> __global__ void __launch_bou
       if (k.b) { rb[0] = fetch<WB * V>(k.b, at, true); widen<WB, V>(b, rb, k.bdt); }
 #pragma unroll
       for (int q = 0; q < V; q++) {
-        float y = (v[j][q] - mean) * rstd;
+        float y = ((v[j][q] - mean) - low) * rstd;
         if (k.w) y *= w[0][q];
         if (k.b) y += b[0][q];
         v[j][q] = y;

@@ -92,11 +92,19 @@ template <class T_, class A_> struct folding {
   __device__ __forceinline__ double raise(double v) const { return pow(fabs(v), power); }
   __device__ __forceinline__ float raise(float v) const { return powf(fabsf(v), (float)power); }
   __device__ __forceinline__ int64_t raise(int64_t v) const { return v; }
+  /* in double where float's range would not do */
+  __device__ __forceinline__ double power_of(double v) const { return raise(v); }
+  __device__ __forceinline__ int64_t power_of(int64_t v) const { return v; }
+  __device__ __forceinline__ double power_of(float v) const
+  {
+    float r = raise(v);
+    return r <= 3e38f && r >= 1e-30f ? (double)r : raise((double)v);
+  }
   template <int N> __device__ __forceinline__ void take(A &a, const T (&v)[N], int m, int64_t, int) const
   {
 #pragma unroll
     for (int k = 0; k < N; k++)
-      if (k < m) a = join(a, (A)weigh(v[k]));
+      if (k < m) a = op == SQUARE ? a + (A)v[k] * (A)v[k] : join(a, op == POWERS ? power_of(v[k]) : (A)weigh(v[k]));
   }
   __device__ __forceinline__ A last(A a) const { return finish == ROOT ? (A)sqrt((double)a) : finish == POWER ? (A)pow((double)a, 1 / power) : a; }
   __device__ __forceinline__ void store(const amp_red &p, int64_t at, A a) const { amp_store<A>(p.out, p.odtype, at, last(a)); }

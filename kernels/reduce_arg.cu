@@ -41,34 +41,38 @@ template <class T_> struct choosing {
 
 /* -- Variance ---------------------------------------------------------------------------- */
 
+/* base: an element, from which the mean is counted: an offset that all share is gone before anything is rounded */
+enum { VARIANCE, DEVIATION, CENTRE };
 template <class T_> struct moments {
   typedef T_ T;
-  typedef struct { T n, mean, m2; } A;
+  typedef struct { T n, base, mean, m2; } A;
   enum { wide = 0 };
   double correction;
-  __device__ __forceinline__ A start() const { A a = { 0, 0, 0 }; return a; }
+  int what;
+  __device__ __forceinline__ A start() const { A a = { 0, 0, 0, 0 }; return a; }
   __device__ __forceinline__ A join(A a, A b) const
   {
     if (a.n == 0) return b;
     if (b.n == 0) return a;
-    T n = a.n + b.n, d = b.mean - a.mean, w = b.n / n;
-    A r = { n, a.mean + d * w, a.m2 + b.m2 + d * d * a.n * w };
+    T n = a.n + b.n, d = (b.base - a.base) + (b.mean - a.mean), w = b.n / n;
+    A r = { n, a.base, a.mean + d * w, a.m2 + b.m2 + d * d * a.n * w };
     return r;
   }
   template <int N> __device__ __forceinline__ void take(A &a, const T (&v)[N], int m, int64_t, int) const
   {
-    A b = { (T)m, 0, 0 };
+    A b = { (T)m, v[0], 0, 0 };
 #pragma unroll
-    for (int k = 0; k < N; k++) b.mean += k < m ? v[k] : (T)0;
+    for (int k = 1; k < N; k++) b.mean += k < m ? v[k] - b.base : (T)0;
     b.mean /= b.n;
 #pragma unroll
-    for (int k = 0; k < N; k++) { T d = v[k] - b.mean; b.m2 += k < m ? d * d : (T)0; }
+    for (int k = 0; k < N; k++) { T d = (v[k] - b.base) - b.mean; b.m2 += k < m ? d * d : (T)0; }
     a = join(a, b);
   }
   __device__ __forceinline__ void store(const amp_red &p, int64_t at, A a) const
   {
-    double left = (double)p.reduced - correction;
-    amp_store<T>(p.out, p.odtype, at, (T)((double)a.m2 / (left > 0 ? left : 0)));
+    double left = (double)p.reduced - correction, v = (double)a.m2 / (left > 0 ? left : 0);
+    if (what == CENTRE) amp_store<double>(p.out, p.odtype, at, (double)a.base + (double)a.mean);
+    else amp_store<double>(p.out, p.odtype, at, what == DEVIATION ? sqrt(v) : v);
   }
 };
 
@@ -168,9 +172,51 @@ int amp__cuda_var(amp_call *c)
 {
   amp_red p;
   amp_red_plan_mask(&p, c->in[0], c->out[0], amp_red_mask(c->a));
-  if (c->in[0]->dtype == AMP_FLOAT64) { moments<double> f = { c->a[9].f }; return amp_red_run(&p, f); }
-  moments<float> f = { c->a[9].f };
+  if (c->in[0]->dtype == AMP_FLOAT64) { moments<double> f = { c->a[9].f, VARIANCE }; return amp_red_run(&p, f); }
+  moments<float> f = { c->a[9].f, VARIANCE };
   return amp_red_run(&p, f);
+}
+
+/* In double: squares of float32 may leave its range where their root does not */
+int amp__cuda_std(amp_call *c)
+{
+  amp_red p;
+  amp_red_plan_mask(&p, c->in[0], c->out[0], amp_red_mask(c->a));
+  moments<double> f = { c->a[9].f, DEVIATION };
+  return amp_red_run(&p, f);
+}
+
+/* g (x - mean): the mean in double, then elements in the computing type about its two halves */
+int amp__cuda_var_backward(amp_call *c) /* grad input; dim */
+{
+  amp_tensor *g = c->in[0], *x = c->in[1], *mean = NULL, *high = NULL, *low = NULL, *d = NULL, *e = NULL, *y = NULL, *pair[2];
+  uint32_t mask = amp_red_mask(c->a) & ((1u << x->ndim) - 1);
+  int64_t size[AMP_MAX_DIM];
+  int rc = AMP_E_MEMORY, type = x->dtype == AMP_FLOAT64 ? AMP_FLOAT64 : AMP_FLOAT32;
+  amp_red p;
+  for (int i = 0; i < x->ndim; i++) size[i] = mask >> i & 1 ? 1 : x->size[i];
+  if (!(mean = amp__cuda_make(AMP_FLOAT64, x->ndim, size))) return rc;
+  amp_red_plan_mask(&p, x, mean, mask);
+  if (type == AMP_FLOAT64) { moments<double> f = { 0, CENTRE }; rc = amp_red_run(&p, f); }
+  else { moments<float> f = { 0, CENTRE }; rc = amp_red_run(&p, f); }
+  if (rc < 0) goto out;
+  rc = AMP_E_MEMORY;
+  if (!(high = amp__cuda_dense(mean, type))) goto out;
+  pair[0] = x; pair[1] = high;
+  if (!(d = amp__cuda_op(AMP_OP_sub, pair, 2, NULL))) goto out;
+  if (type == AMP_FLOAT32) {
+    pair[0] = mean; pair[1] = high;
+    if (!(e = amp__cuda_op(AMP_OP_sub, pair, 2, NULL)) || !(low = amp__cuda_dense(e, type))) goto out;
+    amp__free(e);
+    pair[0] = d; pair[1] = low;
+    if (!(e = amp__cuda_op(AMP_OP_sub, pair, 2, NULL))) goto out;
+  }
+  pair[0] = e ? e : d; pair[1] = g;
+  if (!(y = amp__cuda_op(AMP_OP_mul, pair, 2, NULL))) goto out;
+  rc = amp__cuda_copy_to(c->out[0], y);
+out:
+  amp__free(mean); amp__free(high); amp__free(low); amp__free(d); amp__free(e); amp__free(y);
+  return rc;
 }
 
 int amp__cuda_logsumexp(amp_call *c)

@@ -5,6 +5,7 @@
 local assert = require 'luassert'
 local amp = require 'amp'
 local H = require 'spec.helper'
+local Call = require 'spec.op_call'
 
 local M = {}
 
@@ -172,6 +173,15 @@ function closed.copy()
     end
   end
   H.fails(function() amp.zeros(2, 3):copy_(amp.zeros(4)) end, 'copy', '2x3', '4')
+end
+
+function closed.var_backward()
+  for _, dt in ipairs(H.floats) do
+    local x = H.tensor({ s = { 2, 3 }, v = { 1, 2, 6, -1, 0, 4 } }, dt)
+    local g = H.tensor({ s = { 2, 1 }, v = { 1, 2 } }, dt)
+    H.close(Call.raw('var_backward', { g, x }, { dim = { 2 } })[1], { -2, -1, 3, -4, -2, 6 }, H.tolerance[dt])
+    H.close(Call.raw('var_backward', { H.tensor({ s = { 1, 3 }, v = { 1, 1, 2 } }, dt), x }, { dim = { 1 } })[1], { 1, 1, 2, -1, -1, -2 }, H.tolerance[dt])
+  end
 end
 
 function closed.dropout()

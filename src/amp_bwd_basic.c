@@ -216,19 +216,18 @@ int amp__bwd_mod(amp_bwd *b) {
   int rc = 0;
   if (NEED(b, 0)) rc = GIN(b, 0, amp__xto(b, 0, G(b)));
   if (rc == 0 && NEED(b, 1))
-    rc = GIN(b, 1, amp__xto(b, 1, X1(neg, X2(mul, G(b), X1(floor, X2(div, IN(b, 0), IN(b, 1)))))));
+    rc = GIN(b, 1, amp__xto(b, 1, X1(neg, X2(mul, G(b), amp__xcast(X2(floor_divide, IN(b, 0), IN(b, 1)), G(b)->dtype)))));
   return rc;
 }
 
-/* e * x^(e - 1). Where x and e are both 0 that is 0, not 0 * inf. */
+/* e * x^(e - 1). Where e is 0 that is 0, not 0 * inf or NaN. */
 static amp_tensor *pow_in_base(amp_tensor *x, amp_tensor *e) {
   if (!x || !e) return NULL;
   if (amp__is_number(e)) {
     double v = amp__element(e, 0);
     return XN(mul, v == 2 ? x : XN(pow, x, v - 1), v);
   }
-  amp_tensor *both = X2(logical_and, XN(eq, x, 0), XN(eq, e, 0));
-  return X2(mul, X2(pow, amp__xfill(both, x, 1), XN(sub, e, 1)), e);
+  return X2(mul, X2(pow, amp__xfill(XN(eq, e, 0), x, 1), XN(sub, e, 1)), e);
 }
 
 /* x^e * log(x). Where x = 0 and e >= 0 that is 0. */

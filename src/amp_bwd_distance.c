@@ -10,6 +10,7 @@
 ** graph of it is wanted, and for the euclidean distance of many rows, it is made
 ** of products and norms.
 */
+#include <float.h>
 #include <math.h>
 #include "amp_bwd.h"
 
@@ -30,13 +31,12 @@ static amp_tensor *norm_grad(amp_tensor *g, amp_tensor *x, amp_tensor *y, double
     if (n && !count) return NULL;
     return amp__xmask(equal, mul(X1(sign, x), count ? X2(div, g, count) : g));
   }
-  amp_tensor *none = XN(eq, y, 0);
+  amp_tensor *none = XN(lt, y, x->dtype == AMP_FLOAT64 ? DBL_MIN : FLT_MIN); /* nothing, or too little to divide by */
   g = amp__xmask_not(none, g);
   y = amp__xfill(none, y, 1);
   if (p == 2) return mul(x, X2(div, g, y));
-  g = X2(div, g, XN(pow, y, p - 1));
   amp_tensor *zero = XN(eq, x, 0), *one = amp__xfill(zero, x, 1); /* a power of 0 has no derivative of its own */
-  return mul(amp__xmask_not(zero, mul(X1(sign, one), XN(pow, X1(abs, one), p - 1))), g);
+  return mul(amp__xmask_not(zero, mul(X1(sign, one), XN(pow, X2(div, X1(abs, one), y), p - 1))), g); /* powers of quotients: in range */
 }
 
 int amp__bwd_lp_norm(amp_bwd *b) { /* p dim keepdim dtype */

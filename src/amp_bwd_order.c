@@ -98,8 +98,8 @@ int amp__bwd_logcumsumexp(amp_bwd *b) {
   OR_FAIL(y);
   OR_FAIL(g);
   if (x->ndim > 0 && x->size[dim] > 1) {
-    amp_tensor *none = XN(eq, y, -INFINITY);
-    g = recur_back(g, X1(exp, amp__xfill(none, X2(sub, y, moved(y, dim, -1, INFINITY)), -INFINITY)), dim);
+    amp_tensor *none = XN(eq, y, -INFINITY), *all = XN(eq, y, INFINITY); /* what comes after +inf adds nothing to it */
+    g = recur_back(g, X1(exp, amp__xfill(X2(logical_or, none, all), X2(sub, y, moved(y, dim, -1, INFINITY)), -INFINITY)), dim);
     y = amp__xfill(none, y, 0);
   }
   return GIN(b, 0, amp__xto(b, 0, X2(mul, X1(exp, X2(sub, x, y)), g)));

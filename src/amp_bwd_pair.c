@@ -20,10 +20,9 @@ static amp_tensor *at_least(amp_tensor *t, double low) {
 }
 static amp_tensor *bounded(amp_tensor *t) { return at_least(t, -100); } /* a logarithm in binary cross entropy */
 
-/* 1 in x's dtype where |x - t| is less than p (or p itself, `edge`), else 0 */
-static amp_tensor *inside(amp_tensor *x, amp_tensor *t, double p, bool edge) {
-  amp_tensor *d = X1(abs, X2(sub, amp__xdetach(x), amp__xdetach(t)));
-  d = edge ? XN(le, d, p) : XN(lt, d, p);
+/* 1 in x's dtype where |x - t| is less than p, else 0 */
+static amp_tensor *inside(amp_tensor *x, amp_tensor *t, double p) {
+  amp_tensor *d = XN(lt, X1(abs, X2(sub, amp__xdetach(x), amp__xdetach(t))), p);
   return d ? amp__xcast(d, x->dtype) : NULL;
 }
 
@@ -47,12 +46,12 @@ static amp_tensor *slope_xx(amp_tensor *x, amp_tensor *t, int kind, double p, bo
   *zero = false;
   switch (kind) {
   case SMOOTH_L1:
-    if (p > 0) return XN(div, inside(x, t, p, false), p);
+    if (p > 0) return XN(div, inside(x, t, p), p);
     break;
-  case HUBER: return inside(x, t, p, true);
+  case HUBER: return inside(x, t, p);
   case BCE: s = X1(sigmoid, x); return mul(s, NX(sub, 1, s));
   case SOFT_MARGIN: s = X1(sigmoid, mul(t, x)); return mul(mul(s, NX(sub, 1, s)), X1(square, t));
-  case POISSON: return X2(div, t, X1(square, XN(add, x, p)));
+  case POISSON: s = XN(add, x, p); return X2(div, X2(div, t, s), s); /* the square may overflow */
   case POISSON_LOG: return X1(exp, x);
   case BCE_PROBS: /* (x^2 - 2 x t + t) / (x (1 - x))^2 */
     s = at_least(mul(x, NX(sub, 1, x)), p);

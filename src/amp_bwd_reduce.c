@@ -122,13 +122,47 @@ int amp__bwd_amin(amp_bwd *b) { return share(b, amp__dim_mask(b->a, SHAPE(b, 0)-
 
 /* -- Moments and exponents -------------------------------------------------------- */
 
+/* x less its mean. The mean of what is left is what the first mean was rounded by, a number without a derivative. */
+static amp_tensor *deviation(amp_tensor *x, int n, const int *dims) {
+  amp_tensor *d = X2(sub, x, n ? amp__xmean(x, n, dims, true) : x);
+  return n ? X2(sub, d, amp__xmean(amp__xdetach(d), n, dims, true)) : d;
+}
+
+/* g (x - mean), g having the reduced dimensions kept */
+static int spread_grad(amp_bwd *b, amp_tensor *g, uint32_t mask) {
+  amp_tensor *x = IN(b, 0);
+  int dims[AMP_MAX_DIM], n = dims_of(mask, dims);
+  OR_FAIL(x && g);
+  if (amp__is_half(x->dtype)) { x = amp__xcast(x, AMP_FLOAT32); g = amp__xcast(g, AMP_FLOAT32); }
+  OR_FAIL(x && g);
+  if (b->create_graph || x->numel == 0) return GIN(b, 0, amp__xto(b, 0, X2(mul, g, deviation(x, n, dims))));
+  amp_tensor *in[2] = { g, x };
+  int64_t list[AMP_MAX_DIM];
+  for (int i = 0; i < n; i++) list[i] = dims[i] + 1;
+  amp_sl s = amp__sl();
+  amp__sl_list(&s, n, list);
+  return GIN(b, 0, amp__xto(b, 0, amp__x(AMP_OP_var_backward, &s, 2, in)));
+}
+
 int amp__bwd_var(amp_bwd *b) {
   const amp_shape *h = SHAPE(b, 0);
   uint32_t mask = amp__dim_mask(b->a, h->ndim);
-  int dims[AMP_MAX_DIM], n = dims_of(mask, dims);
   double left = (double)count(h, mask) - b->a[9].f;
-  amp_tensor *x = IN(b, 0), *g = XN(mul, kept(b, G(b), mask), 2 / (left > 0 ? left : 0));
-  return GIN(b, 0, amp__xto(b, 0, X2(mul, g, X2(sub, x, n ? amp__xmean(x, n, dims, true) : x))));
+  return spread_grad(b, XN(mul, kept(b, G(b), mask), 2 / (left > 0 ? left : 0)), mask);
+}
+
+/* The gradient of a root is 0, not infinity or NaN, where the root is 0. */
+int amp__bwd_std(amp_bwd *b) {
+  const amp_shape *h = SHAPE(b, 0);
+  uint32_t mask = amp__dim_mask(b->a, h->ndim);
+  double left = (double)count(h, mask) - b->a[9].f;
+  amp_tensor *y = OUT(b, 0), *g = G(b);
+  OR_FAIL(y);
+  if (amp__is_half(y->dtype)) { y = amp__xcast(y, AMP_FLOAT32); g = amp__xcast(g, AMP_FLOAT32); }
+  y = kept(b, y, mask);
+  amp_tensor *none = XN(eq, y, 0);
+  g = X2(div, amp__xmask_not(none, kept(b, g, mask)), amp__xfill(none, y, 1));
+  return spread_grad(b, XN(mul, g, 1 / (left > 0 ? left : 0)), mask);
 }
 
 /* g exp(x - result); a result of -inf stands on elements of exp(-inf) = 0 */

@@ -404,7 +404,8 @@ int amp__autocast(amp_call *c, amp_tensor **owned, int *nowned)
   case AMP_BANNED:
     if (c->in[0] && eligible(amp__S, c->in[0]) && amp__S->autocast[c->in[0]->device].dtype == AMP_FLOAT16 && !amp__S->allow_banned)
       return amp__fail(AMP_E_DTYPE, c->id == AMP_OP_binary_cross_entropy
-        ? "it is unsafe in a float16 region, where its logarithms overflow; use bce_with_logits on the values before the sigmoid, or allow_banned = true"
+        ? "it does not run in a float16 region, whatever its arguments' dtypes: probabilities are made in float16 there, and their logarithms overflow; use "
+          "binary_cross_entropy_with_logits (bce_with_logits) on the values before the sigmoid, or call it inside amp.autocast({enabled = false}, fn), or allow_banned = true"
         : "its policy is 'banned', so it does not run in a float16 region; give it another class with amp.set_policy, or allow_banned = true");
     return cast_all(c, AMP_FLOAT32, owned, nowned);
   default:

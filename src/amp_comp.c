@@ -71,22 +71,6 @@ int amp__comp_t(amp_call *c) {
 int amp__comp_rpow(amp_call *c) { return amp__ret(c, 0, NX(pow, c->a[0].f, c->in[0])); }
 int amp__comp_rdiv(amp_call *c) { return amp__ret(c, 0, NX(div, c->a[0].f, c->in[0])); }
 
-/* -- Reductions --------------------------------------------------------------------- */
-
-/* The gradient of a root is 0, not infinity or NaN, where x is 0. */
-int amp__comp_std(amp_call *c) {
-  amp_sl s = amp__sl();
-  amp__sl_copy(&s, c->a, c->op->info.nslot);
-  int dtype = c->in[0]->dtype; /* a variance of 16 bits may be past the largest, or nothing, where its root is not */
-  amp_tensor *in = amp__is_half(dtype) ? amp__xcast(c->in[0], AMP_FLOAT32) : c->in[0];
-  if (!in) return amp__err();
-  amp_tensor *x = amp__x(AMP_OP_var, &s, 1, &in);
-  if (!x) return amp__err();
-  if (!amp__S->grad_mode || !amp__tracked(x)) return amp__ret(c, 0, amp__xcast(X1(sqrt, x), dtype));
-  amp_tensor *zero = XN(eq, x, 0);
-  return amp__ret(c, 0, amp__xcast(amp__xmask_not(zero, X1(sqrt, amp__xfill(zero, x, 1))), dtype));
-}
-
 /* -- Joining -------------------------------------------------------------------------- */
 
 int amp__comp_stack(amp_call *c) {

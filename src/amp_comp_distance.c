@@ -6,6 +6,7 @@
 */
 #include <math.h>
 #include "amp_bwd.h"
+#include "amp_infer.h"
 
 static int wide(const amp_tensor *t) { return amp__is_half(t->dtype) ? AMP_FLOAT32 : t->dtype; }
 
@@ -98,7 +99,7 @@ int amp__comp_matrix_norm(amp_call *c) { /* ord dim keepdim dtype */
 
 int amp__comp_normalize(amp_call *c) { /* p dim eps */
   amp_tensor *x = c->in[0];
-  int rc = amp__norm_dim(&c->a[1], x->ndim, "dim");
+  int rc = amp__row_dim(&c->a[1], x->ndim, "dim");
   if (rc < 0) return rc;
   amp_tensor *n = norm_of(x, c->a[0].f, (int)c->a[1].i, true, wide(x));
   return amp__ret(c, 0, amp__xcast(X2(div, x, at_least(n, c->a[2].f)), x->dtype));
@@ -123,7 +124,7 @@ int amp__comp_cosine_similarity(amp_call *c) { /* dim eps */
   amp_tensor *x = c->in[0], *y = c->in[1];
   int64_t size[AMP_MAX_DIM];
   int ndim, dtype = amp__promote(x->dtype, y->dtype), rc = amp__broadcast(c, 2, &ndim, size);
-  if (rc < 0 || (rc = amp__norm_dim(&c->a[0], ndim, "dim")) < 0) return rc;
+  if (rc < 0 || (rc = amp__row_dim(&c->a[0], ndim, "dim")) < 0) return rc;
   int dim = (int)c->a[0].i;
   int both = amp__promote(wide(x), wide(y)); /* one dtype from the start, or the narrower one rounds the sums */
   x = amp__xcast(x, both);

@@ -201,9 +201,10 @@ static amp_tensor *with_weights(const heads *h, amp_tensor *mask, double dropout
   amp_tensor *q = h->x[0], *k = h->x[1], *v = h->x[2];
   int dtype = q->dtype, type = amp__is_half(dtype) ? AMP_FLOAT32 : dtype;
   double scale = h->size > 0 ? 1 / sqrt((double)(h->size / h->heads)) : 1;
-  amp_tensor *s = X2(matmul, XN(mul, amp__xcast(q, type), scale), amp__xtranspose(amp__xcast(k, type), -2, -1));
-  if (mask) s = X2(add, s, amp__xcast(mask, type));
-  s = amp__xdim(AMP_OP_softmax, -1, 1, &s);
+  q = amp__xcast(q, type);
+  k = amp__xcast(k, type);
+  if (!q || !k) return NULL;
+  amp_tensor *s = amp__attention_weights(q, k, mask, false, scale); /* all 0 where the mask leaves no key */
   if (dropout > 0) {
     amp_sl a = amp__sl();
     amp__sl_f(&a, dropout);

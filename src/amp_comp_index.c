@@ -60,7 +60,7 @@ int amp__comp_roll(amp_call *c) {
   } else {
     if (n != c->a[DIMS].i) return amp__fail(AMP_E_ARGUMENT, "%lld shifts are given for %lld dimensions", LL(n), LL(c->a[DIMS].i));
     for (int i = 1; i <= n; i++) {
-      int rc = amp__norm_dim(&c->a[DIMS + i], t->ndim, "dimension");
+      int rc = amp__row_dim(&c->a[DIMS + i], t->ndim, "dimension");
       if (rc < 0) return rc;
     }
     for (int i = 1; i <= n && t; i++) t = rolled(t, c->a[SHIFTS + i].i, (int)c->a[DIMS + i].i);
@@ -203,7 +203,7 @@ int amp__comp_take_along_dim(amp_call *c) {
     t = amp__xview(t, 1, &t->numel);
     index = amp__xview(index, 1, &index->numel);
   } else {
-    if ((rc = amp__norm_dim(&c->a[0], t->ndim, "dim")) < 0) return rc;
+    if ((rc = amp__row_dim(&c->a[0], t->ndim, "dim")) < 0) return rc;
     dim = (int)c->a[0].i;
     if (t->ndim != index->ndim)
       return amp__fail(AMP_E_SHAPE, "indices has shape %s and input %s: the numbers of dimensions differ", SHAPE_OF(index), SHAPE_OF(t));

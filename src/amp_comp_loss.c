@@ -168,7 +168,7 @@ int amp__comp_gaussian_nll_loss(amp_call *c) {
   if (rc < 0) return rc;
   x = in[0]; t = in[1]; v = in[2];
   amp_tensor *fixed = amp__xdetach(v);
-  v = X2(add, v, X2(sub, at_least(fixed, eps), fixed));
+  v = X2(add, v, at_least(NX(sub, eps, fixed), 0)); /* the gradient goes straight through the limit */
   amp_tensor *l = XN(mul, X2(add, X1(log, v), X2(div, X1(square, X2(sub, x, t)), v)), 0.5);
   if (c->a[0].i) l = XN(add, l, 0.91893853320467274178);
   return result(c, l, c->a[2].i);

@@ -22,11 +22,24 @@ int amp__comp_tanhshrink(amp_call *c) {
   return amp__ret(c, 0, amp__xcast(X2(sub, x, X1(tanh, x)), c->in[0]->dtype));
 }
 
+/* sin(z) / z near 0, where the quotient's derivatives lose all their digits: Taylor's series */
+static amp_tensor *sinc_series(amp_tensor *z) {
+  amp_tensor *u = X2(mul, z, z), *y = XN(add, XN(mul, u, -1 / 110.), 1);
+  for (int k = 72; k > 0; k = k == 72 ? 42 : k == 42 ? 20 : k == 20 ? 6 : 0) y = XN(add, XN(mul, X2(mul, u, y), -1. / k), 1);
+  return y;
+}
+
 /* At 0 the quotient is taken at 1, so that no NaN gets into derivatives. */
 int amp__comp_sinc(amp_call *c) {
-  amp_tensor *x = wide(c->in[0]);
-  amp_tensor *zero = XN(eq, x, 0), *z = XN(mul, amp__xfill(zero, x, 1), 3.14159265358979323846);
-  return amp__ret(c, 0, amp__xcast(amp__xfill(zero, X2(div, X1(sin, z), z), 1), c->in[0]->dtype));
+  const double pi = 3.14159265358979323846;
+  amp_tensor *x = wide(c->in[0]), *z;
+  bool recorded = x && amp__S->grad_mode && amp__tracked(x);
+  amp_tensor *near = recorded ? XN(lt, X1(abs, amp__xdetach(x)), 0.05) : XN(eq, x, 0);
+  z = XN(mul, amp__xfill(near, x, 1), pi);
+  amp_tensor *y = X2(div, X1(sin, z), z);
+  if (recorded) y = amp__xwhere(near, sinc_series(XN(mul, amp__xmask(near, x), pi)), y);
+  else y = amp__xfill(near, y, 1);
+  return amp__ret(c, 0, amp__xcast(y, c->in[0]->dtype));
 }
 
 int amp__comp_positive(amp_call *c) { return amp__ret(c, 0, X1(alias, c->in[0])); }
@@ -38,6 +51,7 @@ int amp__comp_logit(amp_call *c) {
     if (!(eps >= 0 && eps <= 0.5)) return amp__fail(AMP_E_VALUE, "eps is %g, must be in [0, 0.5]", eps);
     x = limited(x, eps, 1 - eps, true, true);
   }
+  if (x && amp__S->grad_mode && amp__tracked(x)) return amp__ret(c, 0, X2(sub, X1(log, x), X1(log1p, X1(neg, x)))); /* its slope is infinite at 0 and 1, no NaN */
   return amp__ret(c, 0, X1(log, X2(div, x, NX(sub, 1, x))));
 }
 

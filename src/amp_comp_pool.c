@@ -142,6 +142,14 @@ int amp__comp_adaptive_avg_pool3d(amp_call *c) { return adaptive_avg_pool(c, 3);
 
 /* -- Norms ------------------------------------------------------------------------------------ */
 
+/* The gradient of a root is 0, not infinity or NaN, where a window holds nothing but zeros. */
+static amp_tensor *root(amp_tensor *x, double p) {
+  if (!x) return NULL;
+  if (p < 0 || !amp__S->grad_mode || !amp__tracked(x)) return p == 2 ? X1(sqrt, x) : XN(pow, x, 1 / p);
+  amp_tensor *zero = XN(eq, x, 0), *y = amp__xfill(zero, x, 1);
+  return amp__xmask_not(zero, p == 2 ? X1(sqrt, y) : XN(pow, y, 1 / p));
+}
+
 /* (k * mean(x^p))^(1/p), k being the kernel's elements. Powers of 16-bit values are float32: they would overflow. */
 static int lp_pool(amp_call *c, int n) { /* norm_type, kernel, stride, ceil_mode */
   const amp_slot *a = c->a;
@@ -156,8 +164,7 @@ static int lp_pool(amp_call *c, int n) { /* norm_type, kernel, stride, ceil_mode
   x = p == 2 ? X1(square, x) : p == 1 ? x : XN(pow, x, p);
   if (!x) return amp__err();
   x = XN(mul, mean(x, n, &w, true, AMP_NONE), k);
-  x = p == 2 ? X1(sqrt, x) : p == 1 ? x : XN(pow, x, 1 / p);
-  return amp__ret(c, 0, amp__xcast(x, dtype));
+  return amp__ret(c, 0, amp__xcast(p == 1 ? x : root(x, p), dtype));
 }
 
 int amp__comp_lp_pool1d(amp_call *c) { return lp_pool(c, 1); }

@@ -5,9 +5,8 @@
 ** float32 where the dtype is a 16-bit one.
 */
 #include "amp_products.h"
+#include "amp_infer.h"
 
-#define SHAPE_OF(t) amp__shape_str((t)->ndim, (t)->size)
-#define LL(x) ((long long)(x))
 
 static amp_tensor *wide(amp_tensor *t) { return t && amp__is_half(t->dtype) ? amp__xcast(t, AMP_FLOAT32) : t; }
 
@@ -114,7 +113,7 @@ int amp__comp_chain_matmul(amp_call *c) {
 int amp__comp_vecdot(amp_call *c) {
   int64_t size[AMP_MAX_DIM];
   int n, rc = amp__want_dtype(c->in[0], c->in[1]);
-  if (rc < 0 || (rc = amp__broadcast(c, 2, &n, size)) < 0 || (rc = amp__norm_dim(&c->a[0], n, "dim")) < 0) return rc;
+  if (rc < 0 || (rc = amp__broadcast(c, 2, &n, size)) < 0 || (rc = amp__row_dim(&c->a[0], n, "dim")) < 0) return rc;
   int dim = (int)c->a[0].i;
   amp_tensor *y = amp__xsum(X2(mul, wide(c->in[0]), wide(c->in[1])), 1, &dim, false);
   return amp__ret(c, 0, amp__xcast(y, c->in[0]->dtype));

@@ -26,6 +26,13 @@ int amp__norm_dim(amp_slot *s, int ndim, const char *what)
   return 0;
 }
 
+int amp__row_dim(amp_slot *s, int ndim, const char *what)
+{
+  if (ndim == 0 && (s->i == 1 || s->i == -1)) { s->i = 0; return 0; }
+  if (ndim == 0 && s->i != AMP_NONE) return amp__fail(AMP_E_INDEX, "%s %lld is out of range: a scalar has dimension 1 (or -1) alone", what, LL(s->i));
+  return amp__norm_dim(s, ndim, what);
+}
+
 int amp__norm_dims(amp_slot *list, int ndim, uint32_t *mask)
 {
   uint32_t seen = 0;
@@ -38,10 +45,11 @@ int amp__norm_dims(amp_slot *list, int ndim, uint32_t *mask)
   }
   if (list[0].i < 0 || list[0].i > AMP_MAX_DIM) return amp__fail(AMP_E_ARGUMENT, "%lld dimensions are given; at most %d can be", LL(list[0].i), AMP_MAX_DIM);
   for (int i = 1; i <= list[0].i; i++) {
-    if ((rc = amp__norm_dim(&list[i], ndim, "dimension")) < 0) return rc;
+    if ((rc = amp__row_dim(&list[i], ndim, "dimension")) < 0) return rc;
     if (seen >> list[i].i & 1) return amp__fail(AMP_E_ARGUMENT, "dimension %lld is given twice", LL(list[i].i + 1));
     seen |= 1u << list[i].i;
   }
+  if (ndim == 0) seen = 0, list[0].i = 0; /* all that a scalar has */
   *mask = seen;
   return 0;
 }

@@ -13,6 +13,7 @@
 
 static inline bool given(const amp_slot *s) { return s->i != AMP_NONE; }
 
+int amp__row_dim(amp_slot *s, int ndim, const char *what); /* as amp__norm_dim; a scalar is a row of one element here, along 1 or -1 */
 int amp__default_float(void);                       /* the state's default dtype if a float, else float32 */
 int amp__equal_dtypes(const amp_call *c, int n);    /* of the first n inputs that are there */
 int amp__dtype_attr(const amp_slot *s, int absent, int *dtype);

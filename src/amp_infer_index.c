@@ -10,9 +10,10 @@ int amp__infer_index_select(amp_call *c)
 {
   const amp_tensor *t = c->in[0], *index = c->in[1];
   int64_t size[AMP_MAX_DIM];
-  int rc = amp__norm_dim(&c->a[0], t->ndim, "dim");
+  int rc = amp__row_dim(&c->a[0], t->ndim, "dim");
   if (rc < 0 || (rc = amp__want_index(index, 2, "index")) < 0) return rc;
   if (index->ndim > 1) return amp__fail_arg(AMP_E_SHAPE, 2, "index has shape %s, expected a vector", SHAPE_OF(index));
+  if (t->ndim == 0 && index->numel != 1) return amp__fail_arg(AMP_E_SHAPE, 2, "index has %lld elements; of a scalar there is one", LL(index->numel));
   for (int d = 0; d < t->ndim; d++) size[d] = t->size[d];
   size[c->a[0].i] = index->numel;
   amp__out(c, 0, t->dtype, t->ndim, size);
@@ -23,11 +24,12 @@ int amp__infer_index_add(amp_call *c)
 {
   const amp_tensor *t = c->in[0], *index = c->in[1], *src = c->in[2];
   int64_t size[AMP_MAX_DIM];
-  int rc = amp__norm_dim(&c->a[0], t->ndim, "dim");
+  int rc = amp__row_dim(&c->a[0], t->ndim, "dim");
   if (rc < 0 || (rc = amp__want_index(index, 2, "index")) < 0) return rc;
   if (index->ndim > 1) return amp__fail_arg(AMP_E_SHAPE, 2, "index has shape %s, expected a vector", SHAPE_OF(index));
   if (src->dtype != t->dtype)
     return amp__fail_arg(AMP_E_DTYPE, 3, "src has dtype %s and input %s; cast one of them", amp_dtype_name(src->dtype), amp_dtype_name(t->dtype));
+  if (t->ndim == 0 && index->numel != 1) return amp__fail_arg(AMP_E_SHAPE, 2, "index has %lld elements; of a scalar there is one", LL(index->numel));
   for (int d = 0; d < t->ndim; d++) size[d] = t->size[d];
   size[c->a[0].i] = index->numel;
   if ((rc = amp__want_shape(src, "src", t->ndim, size)) < 0) return rc;
@@ -52,7 +54,7 @@ static int within(const amp_tensor *index, const amp_tensor *t, const char *what
 int amp__infer_gather(amp_call *c)
 {
   const amp_tensor *t = c->in[0], *index = c->in[1];
-  int rc = amp__norm_dim(&c->a[0], t->ndim, "dim");
+  int rc = amp__row_dim(&c->a[0], t->ndim, "dim");
   if (rc < 0 || (rc = amp__want_index(index, 2, "index")) < 0 || (rc = within(index, t, "input", (int)c->a[0].i)) < 0) return rc;
   amp__out(c, 0, t->dtype, index->ndim, index->size);
   return 0;
@@ -62,7 +64,7 @@ int amp__infer_scatter(amp_call *c)
 {
   const amp_tensor *t = c->in[0], *index = c->in[1], *src = c->in[2];
   bool number = src->flags & AMP_T_NUMBER;
-  int rc = amp__norm_dim(&c->a[0], t->ndim, "dim");
+  int rc = amp__row_dim(&c->a[0], t->ndim, "dim");
   if (rc < 0 || (rc = amp__want_index(index, 2, "index")) < 0) return rc;
   if (!number && src->dtype != t->dtype)
     return amp__fail_arg(AMP_E_DTYPE, 3, "src has dtype %s and input %s; cast one of them", amp_dtype_name(src->dtype), amp_dtype_name(t->dtype));
@@ -75,7 +77,7 @@ int amp__infer_scatter(amp_call *c)
 static int index_vector(amp_call *c)
 {
   const amp_tensor *index = c->in[1];
-  int rc = amp__norm_dim(&c->a[0], c->in[0]->ndim, "dim");
+  int rc = amp__row_dim(&c->a[0], c->in[0]->ndim, "dim");
   if (rc < 0 || (rc = amp__want_index(index, 2, "index")) < 0) return rc;
   if (index->ndim > 1) return amp__fail_arg(AMP_E_SHAPE, 2, "index has shape %s, expected a vector", SHAPE_OF(index));
   amp__like(c, 0, c->in[0], c->in[0]->dtype);
@@ -94,6 +96,7 @@ int amp__infer_index_copy(amp_call *c)
   int64_t size[AMP_MAX_DIM];
   int rc = index_vector(c);
   if (rc < 0 || (rc = source_dtype(c, c->in[2])) < 0) return rc;
+  if (t->ndim == 0 && c->in[1]->numel != 1) return amp__fail_arg(AMP_E_SHAPE, 2, "index has %lld elements; of a scalar there is one", LL(c->in[1]->numel));
   for (int d = 0; d < t->ndim; d++) size[d] = t->size[d];
   size[c->a[0].i] = c->in[1]->numel;
   return amp__want_shape(c->in[2], "source", t->ndim, size);

@@ -258,7 +258,7 @@ int amp__infer_dropout(amp_call *c)
 int amp__infer_softmax(amp_call *c)
 {
   const amp_tensor *x = c->in[0];
-  int dtype, rc = amp__norm_dim(&c->a[0], x->ndim, "dim");
+  int dtype, rc = amp__row_dim(&c->a[0], x->ndim, "dim");
   if (rc < 0 || (rc = amp__dtype_attr(&c->a[1], x->dtype, &dtype)) < 0) return rc;
   if (!amp__is_float(dtype)) return amp__fail(AMP_E_DTYPE, "the result has a float dtype, %s was asked for", amp_dtype_name(dtype));
   amp__like(c, 0, x, dtype);
@@ -268,7 +268,7 @@ int amp__infer_softmax(amp_call *c)
 int amp__infer_softmax_backward(amp_call *c)
 {
   const amp_tensor *g = c->in[0], *y = c->in[1];
-  int rc = amp__norm_dim(&c->a[0], y->ndim, "dim");
+  int rc = amp__row_dim(&c->a[0], y->ndim, "dim");
   if (rc < 0 || (rc = amp__want_shape(g, "grad", y->ndim, y->size)) < 0) return rc;
   amp__like(c, 0, y, g->dtype);
   return 0;

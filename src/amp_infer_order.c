@@ -5,12 +5,7 @@
 */
 #include "amp_infer.h"
 
-/* A dimension of t in slot s; a scalar has dimension 1 (or -1) here. */
-static int row_dim(const amp_tensor *t, amp_slot *s)
-{
-  if (t->ndim == 0 && (s->i == 1 || s->i == -1)) { s->i = 0; return 0; }
-  return amp__norm_dim(s, t->ndim, "dim");
-}
+static int row_dim(const amp_tensor *t, amp_slot *s) { return amp__row_dim(s, t->ndim, "dim"); }
 
 static int64_t row_size(const amp_tensor *t, int64_t dim) { return t->ndim ? t->size[dim] : 1; }
 

@@ -38,7 +38,7 @@ static int one_dim(amp_call *c, uint32_t *mask)
 {
   const amp_tensor *t = c->in[0];
   if (!given(&c->a[0])) { *mask = (1u << t->ndim) - 1; return 0; }
-  int rc = amp__norm_dim(&c->a[0], t->ndim, "dim");
+  int rc = amp__row_dim(&c->a[0], t->ndim, "dim");
   *mask = rc < 0 ? 0 : 1u << c->a[0].i;
   return rc;
 }
@@ -120,6 +120,16 @@ int amp__infer_reduce_float(amp_call *c)
   return 0;
 }
 
+int amp__infer_center(amp_call *c)
+{
+  uint32_t mask;
+  const amp_tensor *t = c->in[1];
+  int rc = amp__norm_dims(c->a, t->ndim, &mask);
+  if (rc < 0) return rc;
+  amp__like(c, 0, c->in[1], c->in[1]->dtype);
+  return 0;
+}
+
 int amp__infer_sum_to(amp_call *c)
 {
   const amp_tensor *t = c->in[0];
@@ -136,7 +146,7 @@ int amp__infer_sum_to(amp_call *c)
 int amp__infer_cumulative(amp_call *c)
 {
   const amp_tensor *t = c->in[0];
-  int dtype, rc = amp__norm_dim(&c->a[0], t->ndim, "dim");
+  int dtype, rc = amp__row_dim(&c->a[0], t->ndim, "dim");
   if (rc < 0 || (rc = amp__dtype_attr(&c->a[1], sum_dtype(t->dtype), &dtype)) < 0) return rc;
   amp__out(c, 0, dtype, t->ndim, t->size);
   return 0;

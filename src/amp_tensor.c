@@ -105,6 +105,7 @@ static amp_tensor *shell(int dtype, int device, int index, int ndim)
   t->offset = 0;
   t->storage = NULL;
   t->ag = NULL;
+  t->size[0] = t->stride[0] = 1; /* of a scalar, where it counts as a row of one element */
   return t;
 }
 

@@ -7,7 +7,7 @@
 ** derivatives: narrow and slice leave the first index, slice its last one,
 ** as_strided an offset relative to its input. The dispatcher adds history.
 */
-#include "amp_core.h"
+#include "amp_infer.h"
 
 static int give(amp_call *c, amp_tensor *v)
 {
@@ -18,6 +18,7 @@ static int give(amp_call *c, amp_tensor *v)
   return 0;
 }
 
+static int row_dim_of(amp_call *c, int slot, const char *what) { return amp__row_dim(&c->a[slot], c->in[0]->ndim, what); }
 static int dim_of(amp_call *c, int slot, const char *what) { return amp__norm_dim(&c->a[slot], c->in[0]->ndim, what); }
 
 static int copy_shape(const amp_tensor *t, int64_t *size, int64_t *stride)
@@ -106,7 +107,7 @@ int amp__view_transpose(amp_call *c)
   const amp_tensor *t = c->in[0];
   int64_t size[AMP_MAX_DIM], stride[AMP_MAX_DIM];
   int rc, n = copy_shape(t, size, stride);
-  if ((rc = dim_of(c, 0, "dim0")) < 0 || (rc = dim_of(c, 1, "dim1")) < 0) return rc;
+  if ((rc = row_dim_of(c, 0, "dim0")) < 0 || (rc = row_dim_of(c, 1, "dim1")) < 0) return rc;
   int a = (int)c->a[0].i, b = (int)c->a[1].i;
   size[a] = t->size[b]; stride[a] = t->stride[b];
   size[b] = t->size[a]; stride[b] = t->stride[a];
@@ -158,7 +159,7 @@ int amp__view_squeeze(amp_call *c)
   int64_t size[AMP_MAX_DIM], stride[AMP_MAX_DIM];
   int n = 0, only = -1, rc;
   if (c->a[0].i != AMP_NONE) {
-    if ((rc = dim_of(c, 0, "dim")) < 0) return rc;
+    if ((rc = row_dim_of(c, 0, "dim")) < 0) return rc;
     only = (int)c->a[0].i;
   }
   for (int i = 0; i < t->ndim; i++) {

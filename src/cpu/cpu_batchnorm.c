@@ -20,6 +20,7 @@ typedef struct bn {
   double eps;
   void *mean, *rstd;                  /* [c], in the computing type */
   double *var;                        /* [c] biased */
+  double *low;                        /* [c] what the means were rounded by */
   const double *w, *b;                /* [c] or NULL */
   double *gw, *gb;                    /* [c] */
 } bn;
@@ -29,6 +30,25 @@ typedef struct bn {
 #define AT(p, e) ((p) + (e) * size)
 
 enum { TOGETHER = 64 };               /* channels whose runs are read in memory's order, image by image */
+
+/* y = a x + b of a channel; true: y = a (x - mean) + b */
+static bool shift(const bn *k, int64_t c, double mean, double r, double *a, double *b) {
+  bool far = norm_far(mean + k->low[c], r, k->var[c]);
+  *a = r * (k->w ? k->w[c] : 1);
+  *b = (k->b ? k->b[c] : 0) - (far ? k->low[c] : mean + k->low[c]) * *a;
+  return far;
+}
+/* The gradient w r g + b x + d of a channel, of the sums of g and of g (x - mean - rest); true: w r g + b (x - mean) r + d */
+static bool back(const bn *k, double w, double r, double mean, double sg, double sx, double m, double rest, double *b, double *d) {
+  *b = *d = 0;
+  if (!k->training) return false;
+  *b = -w * r * (sx * r) / m;
+  *d = -w * r * sg / m - *b * rest * r;
+  if (norm_far_back(mean, r, *b)) return true;
+  *b *= r;
+  *d -= *b * mean;
+  return false;
+}
 
 #define OUTER(T, S)                                                                                 \
   static void outer_stats_##S(const bn *k, int64_t begin, int64_t end) {                            \
@@ -41,12 +61,12 @@ enum { TOGETHER = 64 };               /* channels whose runs are read in memory'
         for (int64_t i = 0; i < k->s; i += NORM_RUN) {                                              \
           int64_t len = k->s - i < NORM_RUN ? k->s - i : NORM_RUN;                                  \
           const T *x = norm_in_##S(AT(k->x, n * k->xn + c * k->xc + i), k->dtype, buf, len);        \
-          T mean = amp__row_sum_##S(x, len) / (T)len;                                               \
-          norm_join(&st[c - begin], (double)len, mean, amp__row_dev_##S(x, mean, len));             \
+          norm_take_##S(&st[c - begin], x, len);                                                    \
         }                                                                                           \
     for (int64_t c = begin; c < end; c++) {                                                         \
       k->var[c] = st[c - begin].m2 / st[c - begin].n;                                               \
       ((T *)k->mean)[c] = (T)st[c - begin].mean;                                                    \
+      k->low[c] = st[c - begin].mean - (double)(T)st[c - begin].mean;                               \
       ((T *)k->rstd)[c] = (T)(1 / sqrt(k->var[c] + k->eps));                                        \
     }                                                                                               \
   }                                                                                                 \
@@ -55,29 +75,36 @@ enum { TOGETHER = 64 };               /* channels whose runs are read in memory'
     int size = amp__dtype_size[k->dtype];                                                           \
     for (int64_t n = 0; n < k->n; n++)                                                              \
       for (int64_t c = begin; c < end; c++) {                                                       \
-        double a = (double)((T *)k->rstd)[c] * (k->w ? k->w[c] : 1), b = (k->b ? k->b[c] : 0) - (double)((T *)k->mean)[c] * a; \
+        double a, b, r = ((T *)k->rstd)[c];                                                         \
+        T mean = ((T *)k->mean)[c];                                                                 \
+        bool far = shift(k, c, mean, r, &a, &b);                                                    \
         for (int64_t i = 0; i < k->s; i += NORM_RUN) {                                              \
           int64_t len = k->s - i < NORM_RUN ? k->s - i : NORM_RUN;                                  \
           const T *x = norm_in_##S(AT(k->x, n * k->xn + c * k->xc + i), k->dtype, buf, len);        \
           char *y = AT(k->y, n * k->yn + c * k->yc + i);                                            \
-          if (k->dtype == k->type) amp__row_affine_##S((T *)y, x, (T)a, (T)b, len);                 \
-          else {                                                                                    \
-            amp__row_affine_##S(buf, x, (T)a, (T)b, len);                                           \
-            amp__nn_store_##S(y, k->dtype, 1, buf, len);                                            \
-          }                                                                                         \
+          T *to = k->dtype == k->type ? (T *)y : buf;                                               \
+          if (far) amp__row_centre_##S(to, x, mean, (T)a, (T)b, len);                               \
+          else amp__row_affine_##S(to, x, (T)a, (T)b, len);                                         \
+          if (to == buf) amp__nn_store_##S(y, k->dtype, 1, buf, len);                               \
         }                                                                                           \
       }                                                                                             \
   }                                                                                                 \
   static void outer_back_##S(const bn *k, int64_t begin, int64_t end) {                             \
     T bx[NORM_RUN], bg[NORM_RUN];                                                                   \
-    double sg[TOGETHER] = {0}, sx[TOGETHER] = {0}, m = (double)k->n * (double)k->s;                 \
+    double sg[TOGETHER] = {0}, sx[TOGETHER] = {0}, rest[TOGETHER] = {0}, bs[TOGETHER], ds[TOGETHER], m = (double)k->n * (double)k->s; \
+    bool far[TOGETHER];                                                                             \
     int size = amp__dtype_size[k->dtype];                                                           \
-    for (int pass = 0; pass < 2; pass++)                                                            \
+    for (int pass = 0; pass < 2; pass++) {                                                          \
+      for (int64_t c = begin, at = 0; c < end && pass; c++, at++) {                                 \
+        rest[at] /= m;                                                                              \
+        sx[at] -= rest[at] * sg[at];                                                                \
+        far[at] = back(k, k->w ? k->w[c] : 1, ((T *)k->rstd)[c], ((T *)k->mean)[c], sg[at], sx[at], m, rest[at], &bs[at], &ds[at]); \
+      }                                                                                             \
       for (int64_t n = 0; n < k->n; n++)                                                            \
         for (int64_t c = begin; c < end; c++) {                                                     \
           int64_t at = c - begin;                                                                   \
-          double mean = ((T *)k->mean)[c], r = ((T *)k->rstd)[c], w = k->w ? k->w[c] : 1;           \
-          double a = w * r, b = k->training ? -w * r * r * (sx[at] * r) / m : 0, d = k->training ? -w * r * sg[at] / m - b * mean : 0; \
+          double mean = ((T *)k->mean)[c], r = ((T *)k->rstd)[c], a = (k->w ? k->w[c] : 1) * r;     \
+          bool rounded = pass == 0 && k->training && fabs(mean) * r >= NORM_ROUNDED;                \
           for (int64_t i = 0; i < k->s; i += NORM_RUN) {                                            \
             int64_t len = k->s - i < NORM_RUN ? k->s - i : NORM_RUN;                                \
             const T *x = norm_in_##S(AT(k->x, n * k->xn + c * k->xc + i), k->dtype, bx, len);       \
@@ -87,17 +114,18 @@ enum { TOGETHER = 64 };               /* channels whose runs are read in memory'
               amp__row_sums_##S(g, x, (T)mean, len, sum);                                           \
               sg[at] += sum[0];                                                                     \
               sx[at] += sum[1];                                                                     \
+              if (rounded) { amp__row_moments_##S(x, (T)mean, len, sum); rest[at] += sum[0]; }      \
               continue;                                                                             \
             }                                                                                       \
             char *y = AT(k->y, n * k->yn + c * k->yc + i);                                          \
-            if (k->dtype == k->type) amp__row_affine2_##S((T *)y, g, x, (T)a, (T)b, (T)d, len);     \
-            else {                                                                                  \
-              amp__row_affine2_##S(bx, g, x, (T)a, (T)b, (T)d, len);                                \
-              amp__nn_store_##S(y, k->dtype, 1, bx, len);                                           \
-            }                                                                                       \
+            T *to = k->dtype == k->type ? (T *)y : bx;                                              \
+            if (far[at]) amp__row_centre2_##S(to, g, x, (T)mean, (T)r, (T)a, (T)bs[at], (T)ds[at], len); \
+            else amp__row_affine2_##S(to, g, x, (T)a, (T)bs[at], (T)ds[at], len);                   \
+            if (to == bx) amp__nn_store_##S(y, k->dtype, 1, bx, len);                               \
           }                                                                                         \
         }                                                                                           \
-    for (int64_t c = begin; c < end; c++) { k->gb[c] = sg[c - begin]; k->gw[c] = sx[c - begin] * ((T *)k->rstd)[c]; } \
+    }                                                                                               \
+    for (int64_t c = begin, at = 0; c < end; c++, at++) { k->gb[c] = sg[at]; k->gw[c] = sx[at] * ((T *)k->rstd)[c]; } \
   }
 OUTER(float, f32)
 OUTER(double, f64)
@@ -107,10 +135,13 @@ OUTER(double, f64)
 #define INNER(T, S)                                                                                 \
   /* blocks of rows of the channels c .. c + nc - 1, nc <= NORM_SPAN */                             \
   static void inner_stats_##S(const bn *k, int64_t c, int64_t nc) {                                 \
-    T buf[NORM_BLOCK], mean[NORM_LANE], m2[NORM_LANE];                                              \
-    double all[NORM_SPAN], dev[NORM_SPAN], count = 0;                                               \
+    T buf[NORM_BLOCK];                                                                              \
+    T about[NORM_SPAN];                                                                             \
+    double all[NORM_SPAN], dev[NORM_SPAN], count = (double)k->n * (double)k->s;                     \
     int size = amp__dtype_size[k->dtype];                                                           \
     int64_t most = norm_rows(k->c), ld;                                                             \
+    memcpy(about, norm_in_##S(AT(k->x, c), k->dtype, buf, nc), (size_t)nc * sizeof(T));              \
+    for (int pass = 0; pass < 3; pass = amp__lane_settle_##S(pass, count, nc, about, all, dev)) {   \
     for (int64_t j = 0; j < nc; j++) all[j] = dev[j] = 0;                                           \
     for (int64_t n = 0; n < k->n; n++)                                                              \
       for (int64_t i = 0, rows; i < k->s; i += rows) {                                              \
@@ -118,14 +149,14 @@ OUTER(double, f64)
         const T *x = norm_lanes_##S(AT(k->x, n * k->xn + c + i * k->xs), k->dtype, k->xs, rows, nc, buf, &ld); \
         for (int64_t j = 0; j < nc; j += NORM_LANE) {                                               \
           int64_t w = nc - j < NORM_LANE ? nc - j : NORM_LANE;                                      \
-          amp__lane_stats_##S(x + j, ld, rows, w, mean, m2);                                        \
-          amp__lane_join_##S(all + j, dev + j, mean, m2, w, count, (double)rows);                   \
+          amp__lane_stats_##S(x + j, ld, rows, w, about + j, all + j, dev + j, pass == 2);          \
         }                                                                                           \
-        count += (double)rows;                                                                      \
       }                                                                                             \
+    }                                                                                               \
     for (int64_t j = 0; j < nc; j++) {                                                              \
       k->var[c + j] = dev[j] / count;                                                               \
       ((T *)k->mean)[c + j] = (T)all[j];                                                            \
+      k->low[c + j] = all[j] - (double)(T)all[j];                                                   \
       ((T *)k->rstd)[c + j] = (T)(1 / sqrt(k->var[c + j] + k->eps));                                \
     }                                                                                               \
   }                                                                                                 \
@@ -133,36 +164,54 @@ OUTER(double, f64)
     T buf[NORM_BLOCK], a[NORM_SPAN], b[NORM_SPAN];                                                  \
     int size = amp__dtype_size[k->dtype];                                                           \
     int64_t most = norm_rows(k->c), ld;                                                             \
+    const T *mean = (const T *)k->mean + c;                                                         \
+    bool far = false;                                                                               \
     for (int64_t j = 0; j < nc; j++) {                                                              \
-      double u = (double)((T *)k->rstd)[c + j] * (k->w ? k->w[c + j] : 1);                          \
+      double u, v;                                                                                  \
+      far |= shift(k, c + j, mean[j], ((T *)k->rstd)[c + j], &u, &v);                               \
       a[j] = (T)u;                                                                                  \
-      b[j] = (T)((k->b ? k->b[c + j] : 0) - (double)((T *)k->mean)[c + j] * u);                     \
+      b[j] = (T)v;                                                                                  \
     }                                                                                               \
+    for (int64_t j = 0; j < nc && far; j++) b[j] = (T)((k->b ? k->b[c + j] : 0) - k->low[c + j] * (double)a[j]); \
     for (int64_t n = 0; n < k->n; n++)                                                              \
       for (int64_t i = 0, rows; i < k->s; i += rows) {                                              \
         rows = k->s - i < most ? k->s - i : most;                                                   \
         const T *x = norm_lanes_##S(AT(k->x, n * k->xn + c + i * k->xs), k->dtype, k->xs, rows, nc, buf, &ld); \
         char *y = AT(k->y, n * k->yn + c + i * k->ys);                                              \
-        if (k->dtype == k->type) amp__lane_affine_##S((T *)y, k->ys, x, ld, rows, nc, a, b);        \
-        else {                                                                                      \
-          amp__lane_affine_##S(buf, nc, x, ld, rows, nc, a, b);                                     \
-          norm_unlane_##S(y, k->dtype, k->ys, rows, nc, buf);                                       \
-        }                                                                                           \
+        T *to = k->dtype == k->type ? (T *)y : buf;                                                 \
+        int64_t yld = to == buf ? nc : k->ys;                                                       \
+        if (far) amp__lane_centre_##S(to, yld, x, ld, rows, nc, mean, a, b);                        \
+        else amp__lane_affine_##S(to, yld, x, ld, rows, nc, a, b);                                  \
+        if (to == buf) norm_unlane_##S(y, k->dtype, k->ys, rows, nc, buf);                          \
       }                                                                                             \
+  }                                                                                                 \
+  static double rest_##S(const bn *k, int64_t c) { /* what a channel's mean was rounded by */       \
+    T x;                                                                                            \
+    int size = amp__dtype_size[k->dtype];                                                           \
+    double sum = 0, mean = ((T *)k->mean)[c];                                                       \
+    for (int64_t n = 0; n < k->n; n++) for (int64_t i = 0; i < k->s; i++)                           \
+      sum += (double)*norm_in_##S(AT(k->x, n * k->xn + c + i * k->xs), k->dtype, &x, 1) - mean;     \
+    return sum / ((double)k->n * (double)k->s);                                                     \
   }                                                                                                 \
   static void inner_back_##S(const bn *k, int64_t c, int64_t nc) {                                  \
     T bx[NORM_BLOCK], bg[NORM_BLOCK], a[NORM_SPAN], b[NORM_SPAN], d[NORM_SPAN], ps[NORM_LANE], px[NORM_LANE]; \
     double sg[NORM_SPAN], sx[NORM_SPAN], m = (double)k->n * (double)k->s;                           \
+    bool far = false;                                                                               \
     int size = amp__dtype_size[k->dtype];                                                           \
     int64_t most = norm_rows(k->c), ld, gld;                                                        \
-    const T *mean = (const T *)k->mean + c;                                                         \
+    const T *mean = (const T *)k->mean + c, *rstd = (const T *)k->rstd + c;                         \
     for (int64_t j = 0; j < nc; j++) sg[j] = sx[j] = 0;                                             \
     for (int pass = 0; pass < 2; pass++) {                                                          \
-      if (pass) for (int64_t j = 0; j < nc; j++) {                                                  \
-        double r = ((T *)k->rstd)[c + j], w = k->w ? k->w[c + j] : 1, u = k->training ? -w * r * r * (sx[j] * r) / m : 0; \
-        a[j] = (T)(w * r);                                                                          \
+      for (int64_t j = 0; j < nc && pass; j++) {                                                    \
+        double w = k->w ? k->w[c + j] : 1, u, v, e = 0;                                             \
+        if (k->training && fabs((double)mean[j]) * rstd[j] >= NORM_ROUNDED) { e = rest_##S(k, c + j); sx[j] -= e * sg[j]; } \
+        bool one = back(k, w, rstd[j], mean[j], sg[j], sx[j], m, e, &u, &v);                        \
+        a[j] = (T)(w * rstd[j]);                                                                    \
         b[j] = (T)u;                                                                                \
-        d[j] = (T)(k->training ? -w * r * sg[j] / m - u * (double)mean[j] : 0);                     \
+        d[j] = (T)v;                                                                                \
+        for (int64_t l = 0; l < j && one && !far; l++) { d[l] += b[l] * mean[l]; b[l] /= rstd[l]; } /* all channels the same way */ \
+        if (far && !one && k->training) { d[j] = (T)(v + u * mean[j]); b[j] = (T)(u / rstd[j]); }   \
+        far = far || one;                                                                           \
       }                                                                                             \
       for (int64_t n = 0; n < k->n; n++)                                                            \
         for (int64_t i = 0, rows; i < k->s; i += rows) {                                            \
@@ -178,11 +227,11 @@ OUTER(double, f64)
             continue;                                                                               \
           }                                                                                         \
           char *y = AT(k->y, n * k->yn + c + i * k->ys);                                            \
-          if (k->dtype == k->type) amp__lane_affine2_##S((T *)y, k->ys, g, gld, x, ld, rows, nc, a, b, d); \
-          else {                                                                                    \
-            amp__lane_affine2_##S(bx, nc, g, gld, x, ld, rows, nc, a, b, d);                        \
-            norm_unlane_##S(y, k->dtype, k->ys, rows, nc, bx);                                      \
-          }                                                                                         \
+          T *to = k->dtype == k->type ? (T *)y : bx;                                                \
+          int64_t yld = to == bx ? nc : k->ys;                                                      \
+          if (far) amp__lane_centre2_##S(to, yld, g, gld, x, ld, rows, nc, mean, rstd, a, b, d);    \
+          else amp__lane_affine2_##S(to, yld, g, gld, x, ld, rows, nc, a, b, d);                    \
+          if (to == bx) norm_unlane_##S(y, k->dtype, k->ys, rows, nc, bx);                          \
         }                                                                                           \
     }                                                                                               \
     for (int64_t j = 0; j < nc; j++) { k->gb[c + j] = sg[j]; k->gw[c + j] = sx[j] * ((T *)k->rstd)[c + j]; } \
@@ -307,12 +356,13 @@ int amp__cpu_batch_norm(amp_call *call) {
   bool live = k.training || !rm || !rv;
   if (c == 0) return 0;
   if (!open_layout(&k, x, NULL, y, &v)) goto out;
-  if (!amp__nn_lend(&s, own, sizeof own, (size_t)c * 5 * sizeof(double))) goto out;
+  if (!amp__nn_lend(&s, own, sizeof own, (size_t)c * 6 * sizeof(double))) goto out;
   if (!amp__nn_write_c(&vm, om, k.type) || !amp__nn_write_c(&vr, or, k.type)) goto out;
   double *d = s.p;
   k.w = vector(amp__nn_arg(call, 3), d, c);
   k.b = vector(amp__nn_arg(call, 4), d + c, c);
   k.var = d + 2 * c;
+  k.low = d + 5 * c;
   k.mean = vm.p;
   k.rstd = vr.p;
   rc = 0;
@@ -321,6 +371,7 @@ int amp__cpu_batch_norm(amp_call *call) {
     if (x->numel == 0) {
       for (int64_t i = 0; i < c; i++) {
         k.var[i] = NAN;
+        k.low[i] = 0;
         if (k.type == AMP_FLOAT64) ((double *)k.mean)[i] = ((double *)k.rstd)[i] = NAN;
         else ((float *)k.mean)[i] = ((float *)k.rstd)[i] = NAN;
       }
@@ -336,8 +387,10 @@ int amp__cpu_batch_norm(amp_call *call) {
     const double *m = vector(rm, d + 3 * c, c), *q = vector(rv, d + 4 * c, c);
     for (int64_t i = 0; i < c; i++) {
       double r = 1 / sqrt(q[i] + k.eps);
+      k.var[i] = q[i];
+      k.low[i] = 0;
       if (k.type == AMP_FLOAT64) { ((double *)k.mean)[i] = m[i]; ((double *)k.rstd)[i] = r; }
-      else { ((float *)k.mean)[i] = (float)m[i]; ((float *)k.rstd)[i] = (float)r; }
+      else { ((float *)k.mean)[i] = (float)m[i]; ((float *)k.rstd)[i] = (float)r; k.low[i] = m[i] - (double)(float)m[i]; }
     }
   }
   if (x->numel && !live) run(&k, 1);

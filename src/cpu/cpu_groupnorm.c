@@ -29,19 +29,21 @@ typedef struct gn {
 
 #define AT(p, e) ((p) + (e) * size)
 
-/* gw, gb hold the sums of g (x - mean) and g by channel: what a g + b x + c needs beside w r is common to a group */
+/* gw, gb hold the sums of g (x - mean) and g by channel, and rest what the mean was rounded by: what
+** a g + b (x - mean) rstd + c needs beside w r is common to a group */
 #define COMMON(T, S)                                                                                \
-  static void common_##S(const gn *k, int64_t n, int64_t group, double *b, double *c) {             \
+  static void common_##S(const gn *k, int64_t n, int64_t group, double rest, double *b, double *c) { \
     int64_t at = n * k->c + group * k->d;                                                           \
-    double r = ((T *)k->rstd)[n * k->groups + group], mean = ((T *)k->mean)[n * k->groups + group], s0 = 0, s1 = 0; \
+    double r = ((T *)k->rstd)[n * k->groups + group], s0 = 0, s1 = 0;                               \
     double m = (double)k->d * (double)k->s;                                                         \
     for (int64_t i = 0; i < k->d; i++) {                                                            \
       double w = k->w ? k->w[group * k->d + i] : 1;                                                 \
+      k->gw[at + i] -= rest * k->gb[at + i];                                                        \
       s0 += w * k->gb[at + i];                                                                      \
       s1 += w * k->gw[at + i];                                                                      \
     }                                                                                               \
-    *b = -r * r * (s1 * r) / m;                                                                     \
-    *c = -r * s0 / m - *b * mean;                                                                   \
+    *b = -r * (s1 * r) / m;                                                                         \
+    *c = -r * s0 / m - *b * rest * r;                                                               \
     for (int64_t i = 0; i < k->d; i++) k->gw[at + i] *= r;                                          \
   }
 COMMON(float, f32)
@@ -63,23 +65,23 @@ COMMON(double, f64)
         for (int64_t i = 0; i < length; i += NORM_RUN) {                                            \
           int64_t len = length - i < NORM_RUN ? length - i : NORM_RUN;                              \
           const T *x = norm_in_##S(AT(k->x, n * k->xn + (c0 + c) * k->xc + i), k->dtype, buf, len); \
-          T mean = amp__row_sum_##S(x, len) / (T)len;                                               \
-          norm_join(&st, (double)len, mean, amp__row_dev_##S(x, mean, len));                        \
+          norm_take_##S(&st, x, len);                                                               \
         }                                                                                           \
       T mean = (T)st.mean, r = (T)(1 / sqrt(st.m2 / st.n + k->eps));                                \
+      bool far = norm_far(st.mean, r, st.m2);                                                       \
       ((T *)k->mean)[u] = mean;                                                                     \
       ((T *)k->rstd)[u] = r;                                                                        \
       for (int64_t c = c0; c < c0 + k->d; c++) {                                                    \
-        double a = (double)r * (k->w ? k->w[c] : 1), b = (k->b ? k->b[c] : 0) - (double)mean * a;   \
+        double a = (double)r * (k->w ? k->w[c] : 1), b = k->b ? k->b[c] : 0;                        \
+        b -= far ? (st.mean - (double)mean) * a : st.mean * a;                                      \
         for (int64_t i = 0; i < k->s; i += NORM_RUN) {                                              \
           int64_t len = k->s - i < NORM_RUN ? k->s - i : NORM_RUN;                                  \
           const T *x = norm_in_##S(AT(k->x, n * k->xn + c * k->xc + i), k->dtype, buf, len);        \
           char *y = AT(k->y, n * k->yn + c * k->yc + i);                                            \
-          if (k->dtype == k->type) amp__row_affine_##S((T *)y, x, (T)a, (T)b, len);                 \
-          else {                                                                                    \
-            amp__row_affine_##S(buf, x, (T)a, (T)b, len);                                           \
-            amp__nn_store_##S(y, k->dtype, 1, buf, len);                                            \
-          }                                                                                         \
+          T *to = k->dtype == k->type ? (T *)y : buf;                                               \
+          if (far) amp__row_centre_##S(to, x, mean, (T)a, (T)b, len);                               \
+          else amp__row_affine_##S(to, x, (T)a, (T)b, len);                                         \
+          if (to == buf) amp__nn_store_##S(y, k->dtype, 1, buf, len);                               \
         }                                                                                           \
       }                                                                                             \
     }                                                                                               \
@@ -90,7 +92,8 @@ COMMON(double, f64)
     for (int64_t u = begin; u < end; u++) {                                                         \
       int64_t n = u / k->groups, c0 = u % k->groups * k->d;                                         \
       T mean = ((T *)k->mean)[u], r = ((T *)k->rstd)[u];                                            \
-      double b = 0, d = 0;                                                                          \
+      double b = 0, d = 0, rest = 0;                                                                \
+      bool rounded = fabs((double)mean) * r >= NORM_ROUNDED, far = false;                           \
       for (int pass = 0; pass < 2; pass++) {                                                        \
         for (int64_t c = c0; c < c0 + k->d; c++) {                                                  \
           double sg = 0, sx = 0, a = (double)r * (k->w ? k->w[c] : 1);                              \
@@ -103,18 +106,22 @@ COMMON(double, f64)
               amp__row_sums_##S(g, x, mean, len, sum);                                              \
               sg += sum[0];                                                                         \
               sx += sum[1];                                                                         \
+              if (rounded) { amp__row_moments_##S(x, mean, len, sum); rest += sum[0]; }             \
               continue;                                                                             \
             }                                                                                       \
             char *y = AT(k->y, n * k->yn + c * k->yc + i);                                          \
-            if (k->dtype == k->type) amp__row_affine2_##S((T *)y, g, x, (T)a, (T)b, (T)d, len);     \
-            else {                                                                                  \
-              amp__row_affine2_##S(bx, g, x, (T)a, (T)b, (T)d, len);                                \
-              amp__nn_store_##S(y, k->dtype, 1, bx, len);                                           \
-            }                                                                                       \
+            T *to = k->dtype == k->type ? (T *)y : bx;                                              \
+            if (far) amp__row_centre2_##S(to, g, x, mean, r, (T)a, (T)b, (T)d, len);                \
+            else amp__row_affine2_##S(to, g, x, (T)a, (T)b, (T)d, len);                             \
+            if (to == bx) amp__nn_store_##S(y, k->dtype, 1, bx, len);                               \
           }                                                                                         \
           if (pass == 0) { k->gb[n * k->c + c] = sg; k->gw[n * k->c + c] = sx; }                    \
         }                                                                                           \
-        if (pass == 0) common_##S(k, n, u % k->groups, &b, &d);                                     \
+        if (pass == 0) {                                                                            \
+          common_##S(k, n, u % k->groups, rest / ((double)k->d * (double)k->s), &b, &d);            \
+          far = norm_far_back(mean, r, b);                                                          \
+          if (!far) { b *= r; d -= b * mean; }                                                      \
+        }                                                                                           \
       }                                                                                             \
     }                                                                                               \
   }
@@ -130,51 +137,73 @@ OUTER(double, f64)
 
 #define INNER(T, S)                                                                                 \
   static void inner_forward_##S(const gn *k, int64_t begin, int64_t end, int thread) {              \
-    T buf[NORM_BLOCK], mean[NORM_LANE], m2[NORM_LANE];                                              \
+    T buf[NORM_BLOCK];                                                                              \
     double *all = (double *)k->buf + (size_t)thread * 6 * (size_t)k->c, *dev = all + k->c;          \
-    T *a = (T *)(dev + k->c), *b = (T *)(dev + 2 * k->c);                                           \
+    T *a = (T *)(dev + k->c), *b = (T *)(dev + 2 * k->c), *mean = (T *)(dev + 3 * k->c);            \
     int size = amp__dtype_size[k->dtype];                                                           \
     int64_t ld, most = norm_rows(k->c);                                                             \
     for (int64_t n = begin; n < end; n++) {                                                         \
+      bool far = false;                                                                             \
+      for (int64_t c = 0; c < k->c; c++) mean[c] = *norm_in_##S(AT(k->x, n * k->xn + c), k->dtype, buf, 1); \
+      for (int pass = 0; pass < 3; pass = amp__lane_settle_##S(pass, (double)k->s, k->c, mean, all, dev)) { \
       for (int64_t c = 0; c < 2 * k->c; c++) all[c] = 0;                                            \
       EACH_BLOCK(k) {                                                                               \
         const T *x = norm_lanes_##S(AT(k->x, n * k->xn + c + i * k->xs), k->dtype, k->xs, rows, nc, buf, &ld); \
-        EACH_LANE {                                                                                 \
-          amp__lane_stats_##S(x + j, ld, rows, w, mean, m2);                                        \
-          amp__lane_join_##S(all + c + j, dev + c + j, mean, m2, w, (double)i, (double)rows);       \
-        }                                                                                           \
+        EACH_LANE amp__lane_stats_##S(x + j, ld, rows, w, mean + c + j, all + c + j, dev + c + j, pass == 2); \
+      }                                                                                             \
       }                                                                                             \
       for (int64_t g = 0; g < k->groups; g++) {                                                     \
         norm_stat st = {0, 0, 0};                                                                   \
         for (int64_t c = g * k->d; c < (g + 1) * k->d; c++) norm_join(&st, (double)k->s, all[c], dev[c]); \
         T m = (T)st.mean, r = (T)(1 / sqrt(st.m2 / st.n + k->eps));                                 \
+        far = far || norm_far(st.mean, r, st.m2);                                                   \
+        dev[g] = st.mean;                                                                           \
         ((T *)k->mean)[n * k->groups + g] = m;                                                      \
         ((T *)k->rstd)[n * k->groups + g] = r;                                                      \
         for (int64_t c = g * k->d; c < (g + 1) * k->d; c++) {                                       \
           double u = (double)r * (k->w ? k->w[c] : 1);                                              \
           a[c] = (T)u;                                                                              \
-          b[c] = (T)((k->b ? k->b[c] : 0) - (double)m * u);                                         \
+          mean[c] = m;                                                                              \
+          b[c] = (T)((k->b ? k->b[c] : 0) - st.mean * u);                                           \
         }                                                                                           \
       }                                                                                             \
+      for (int64_t g = 0; g < k->groups && far; g++) for (int64_t c = g * k->d; c < (g + 1) * k->d; c++) \
+        b[c] = (T)((k->b ? k->b[c] : 0) - (dev[g] - (double)mean[c]) * (double)a[c]);               \
       EACH_BLOCK(k) {                                                                               \
         const T *x = norm_lanes_##S(AT(k->x, n * k->xn + c + i * k->xs), k->dtype, k->xs, rows, nc, buf, &ld); \
         char *y = AT(k->y, n * k->yn + c + i * k->ys);                                              \
-        if (k->dtype == k->type) amp__lane_affine_##S((T *)y, k->ys, x, ld, rows, nc, a + c, b + c); \
-        else {                                                                                      \
-          amp__lane_affine_##S(buf, nc, x, ld, rows, nc, a + c, b + c);                             \
-          norm_unlane_##S(y, k->dtype, k->ys, rows, nc, buf);                                       \
-        }                                                                                           \
+        T *to = k->dtype == k->type ? (T *)y : buf;                                                 \
+        int64_t yld = to == buf ? nc : k->ys;                                                       \
+        if (far) amp__lane_centre_##S(to, yld, x, ld, rows, nc, mean + c, a + c, b + c);            \
+        else amp__lane_affine_##S(to, yld, x, ld, rows, nc, a + c, b + c);                          \
+        if (to == buf) norm_unlane_##S(y, k->dtype, k->ys, rows, nc, buf);                          \
       }                                                                                             \
     }                                                                                               \
   }                                                                                                 \
+  static double inner_rest_##S(const gn *k, int64_t n, int64_t g, T mean) { /* what the mean was rounded by */ \
+    T buf[NORM_BLOCK];                                                                              \
+    int size = amp__dtype_size[k->dtype];                                                           \
+    double sum = 0;                                                                                 \
+    for (int64_t i = 0; i < k->s; i++) for (int64_t c = g * k->d, nc; c < (g + 1) * k->d; c += nc) { \
+      nc = (g + 1) * k->d - c < NORM_BLOCK ? (g + 1) * k->d - c : NORM_BLOCK;                       \
+      const T *x = norm_in_##S(AT(k->x, n * k->xn + c + i * k->xs), k->dtype, buf, nc);             \
+      for (int64_t j = 0; j < nc; j++) sum += (double)x[j] - (double)mean;                          \
+    }                                                                                               \
+    return sum / ((double)k->d * (double)k->s);                                                     \
+  }                                                                                                 \
   static void inner_backward_##S(const gn *k, int64_t begin, int64_t end, int thread) {             \
     T bx[NORM_BLOCK], bg[NORM_BLOCK], ps[NORM_LANE], px[NORM_LANE];                                 \
-    T *mean = (T *)((double *)k->buf + (size_t)thread * 6 * (size_t)k->c), *a = mean + k->c, *b = a + k->c, *d = b + k->c; \
+    T *mean = (T *)((double *)k->buf + (size_t)thread * 6 * (size_t)k->c), *a = mean + k->c, *b = a + k->c, *d = b + k->c, *r = d + k->c; \
     int size = amp__dtype_size[k->dtype];                                                           \
     int64_t ld, gld, most = norm_rows(k->c);                                                        \
     for (int64_t n = begin; n < end; n++) {                                                         \
       double *gb = k->gb + n * k->c, *gw = k->gw + n * k->c;                                        \
-      for (int64_t c = 0; c < k->c; c++) { gb[c] = gw[c] = 0; mean[c] = ((T *)k->mean)[n * k->groups + c / k->d]; } \
+      bool rounded = false, far = false;                                                            \
+      for (int64_t g = 0; g < k->groups; g++) {                                                     \
+        T m = ((T *)k->mean)[n * k->groups + g], rstd = ((T *)k->rstd)[n * k->groups + g];          \
+        rounded = rounded || fabs((double)m) * rstd >= NORM_ROUNDED;                                \
+        for (int64_t c = g * k->d; c < (g + 1) * k->d; c++) { gb[c] = gw[c] = 0; mean[c] = m; r[c] = rstd; } \
+      }                                                                                             \
       EACH_BLOCK(k) {                                                                               \
         const T *x = norm_lanes_##S(AT(k->x, n * k->xn + c + i * k->xs), k->dtype, k->xs, rows, nc, bx, &ld); \
         const T *g = norm_lanes_##S(AT(k->g, n * k->gn + c + i * k->gs), k->dtype, k->gs, rows, nc, bg, &gld); \
@@ -184,19 +213,21 @@ OUTER(double, f64)
         }                                                                                           \
       }                                                                                             \
       for (int64_t g = 0; g < k->groups; g++) {                                                     \
-        double p, q, r = ((T *)k->rstd)[n * k->groups + g];                                         \
-        common_##S(k, n, g, &p, &q);                                                                \
-        for (int64_t c = g * k->d; c < (g + 1) * k->d; c++) { a[c] = (T)(r * (k->w ? k->w[c] : 1)); b[c] = (T)p; d[c] = (T)q; } \
+        double p, q;                                                                                \
+        common_##S(k, n, g, rounded ? inner_rest_##S(k, n, g, mean[g * k->d]) : 0, &p, &q);         \
+        far = far || norm_far_back(mean[g * k->d], r[g * k->d], p);                                 \
+        for (int64_t c = g * k->d; c < (g + 1) * k->d; c++) { a[c] = (T)(r[c] * (k->w ? k->w[c] : 1)); b[c] = (T)p; d[c] = (T)q; } \
       }                                                                                             \
+      for (int64_t c = 0; c < k->c && !far; c++) { b[c] *= r[c]; d[c] -= b[c] * mean[c]; }          \
       EACH_BLOCK(k) {                                                                               \
         const T *x = norm_lanes_##S(AT(k->x, n * k->xn + c + i * k->xs), k->dtype, k->xs, rows, nc, bx, &ld); \
         const T *g = norm_lanes_##S(AT(k->g, n * k->gn + c + i * k->gs), k->dtype, k->gs, rows, nc, bg, &gld); \
         char *y = AT(k->y, n * k->yn + c + i * k->ys);                                              \
-        if (k->dtype == k->type) amp__lane_affine2_##S((T *)y, k->ys, g, gld, x, ld, rows, nc, a + c, b + c, d + c); \
-        else {                                                                                      \
-          amp__lane_affine2_##S(bx, nc, g, gld, x, ld, rows, nc, a + c, b + c, d + c);              \
-          norm_unlane_##S(y, k->dtype, k->ys, rows, nc, bx);                                        \
-        }                                                                                           \
+        T *to = k->dtype == k->type ? (T *)y : bx;                                                  \
+        int64_t yld = to == bx ? nc : k->ys;                                                        \
+        if (far) amp__lane_centre2_##S(to, yld, g, gld, x, ld, rows, nc, mean + c, r + c, a + c, b + c, d + c); \
+        else amp__lane_affine2_##S(to, yld, g, gld, x, ld, rows, nc, a + c, b + c, d + c);          \
+        if (to == bx) norm_unlane_##S(y, k->dtype, k->ys, rows, nc, bx);                            \
       }                                                                                             \
     }                                                                                               \
   }

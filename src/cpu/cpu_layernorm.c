@@ -26,22 +26,37 @@ typedef struct ln {
 } ln;
 
 #define LAYER(T, S)                                                                                 \
-  AMP_CLONES_OF(T) static void scale_##S(T *y, const T *x, T m, T r, const T *w, const T *b, int64_t n) { \
-    if (w && b) AMP_IVDEP for (int64_t i = 0; i < n; i++) y[i] = (x[i] - m) * r * w[i] + b[i];      \
-    else if (w) AMP_IVDEP for (int64_t i = 0; i < n; i++) y[i] = (x[i] - m) * r * w[i];             \
-    else if (b) AMP_IVDEP for (int64_t i = 0; i < n; i++) y[i] = (x[i] - m) * r + b[i];             \
-    else AMP_IVDEP for (int64_t i = 0; i < n; i++) y[i] = (x[i] - m) * r;                           \
+  AMP_CLONES_OF(T) static void scale_##S(T *y, const T *x, T m, T r, T k, const T *w, const T *b, int64_t n) { \
+    if (w && b) AMP_IVDEP for (int64_t i = 0; i < n; i++) y[i] = ((x[i] - m) * r + k) * w[i] + b[i]; \
+    else if (w) AMP_IVDEP for (int64_t i = 0; i < n; i++) y[i] = ((x[i] - m) * r + k) * w[i];       \
+    else if (b) AMP_IVDEP for (int64_t i = 0; i < n; i++) y[i] = (x[i] - m) * r + k + b[i];         \
+    else AMP_IVDEP for (int64_t i = 0; i < n; i++) y[i] = (x[i] - m) * r + k;                       \
   }                                                                                                 \
-  AMP_CLONES_OF(T) static void sums_##S(const T *restrict g, const T *restrict x, T m, T r, const T *restrict w, T *restrict h, \
+  AMP_CLONES_OF(T) static void sums_##S(const T *restrict g, const T *restrict x, T m, T r, T k, const T *restrict w, T *restrict h, \
                                   T *restrict gw, T *restrict gb, int64_t n) {                      \
     for (int64_t i = 0; i < n; i++) {                                                               \
       h[i] = w ? g[i] * w[i] : g[i];                                                                \
-      gw[i] += g[i] * ((x[i] - m) * r);                                                             \
+      gw[i] += g[i] * ((x[i] - m) * r + k);                                                         \
       gb[i] += g[i];                                                                                \
     }                                                                                               \
   }                                                                                                 \
   AMP_CLONES_OF(T) static void flush_##S(double *restrict sum, T *restrict part, int64_t n) {       \
     for (int64_t i = 0; i < n; i++) { sum[i] += part[i]; part[i] = 0; }                             \
+  }                                                                                                 \
+  static void squares_##S(norm_stat *st, const T *x, int64_t n) { /* of rms_norm, about 0 */        \
+    double sum = amp__row_dev_##S(x, 0, n);                                                         \
+    if (!isfinite(sum)) { sum = 0; for (int64_t i = 0; i < n; i++) sum += (double)x[i] * (double)x[i]; } \
+    st->n += (double)n;                                                                             \
+    st->m2 += sum;                                                                                  \
+  }                                                                                                 \
+  static double rest_##S(const T *x, T m, int64_t n) { /* what the mean was rounded by */           \
+    T s[2];                                                                                         \
+    double sum = 0;                                                                                 \
+    for (int64_t j = 0; j < n; j += NORM_RUN) {                                                     \
+      amp__row_moments_##S(x + j, m, n - j < NORM_RUN ? n - j : NORM_RUN, s);                       \
+      sum += s[0];                                                                                  \
+    }                                                                                               \
+    return sum / (double)n;                                                                         \
   }                                                                                                 \
   static void forward_##S(const ln *k, int64_t begin, int64_t end, int thread) {                    \
     T *buf = (T *)k->buf + (size_t)thread * 3 * k->n;                                               \
@@ -51,8 +66,8 @@ typedef struct ln {
       norm_stat st = {0, 0, 0};                                                                     \
       for (int64_t j = 0; j < n; j += NORM_RUN) {                                                   \
         int64_t len = n - j < NORM_RUN ? n - j : NORM_RUN;                                          \
-        T mean = k->rms ? 0 : amp__row_sum_##S(x + j, len) / (T)len;                                \
-        norm_join(&st, (double)len, mean, amp__row_dev_##S(x + j, mean, len));                      \
+        if (k->rms) squares_##S(&st, x + j, len);                                                   \
+        else norm_take_##S(&st, x + j, len);                                                        \
       }                                                                                             \
       T m = (T)st.mean, r = (T)(1 / sqrt(st.m2 / st.n + k->eps));                                   \
       if (!k->rms) ((T *)k->mean)[i] = m;                                                           \
@@ -60,7 +75,7 @@ typedef struct ln {
       char *y = k->y + i * n * amp__dtype_size[k->ydt];                                             \
       bool direct = k->ydt == k->type;                                                              \
       T *d = direct ? (T *)y : buf;                                                                 \
-      scale_##S(d, x, m, r, k->w, k->b, n);                                                         \
+      scale_##S(d, x, m, r, (T)((m - st.mean) * r), k->w, k->b, n);                                 \
       if (!direct) amp__nn_store_##S(y, k->ydt, 1, buf, n);                                         \
     }                                                                                               \
   }                                                                                                 \
@@ -75,18 +90,20 @@ typedef struct ln {
         const T *x = norm_in_##S(k->x + i * n * amp__dtype_size[k->xdt], k->xdt, bx, n);            \
         const T *g = norm_in_##S(k->g + i * n * amp__dtype_size[k->gdt], k->gdt, bg, n);            \
         T m = k->rms ? 0 : ((T *)k->mean)[i], r = ((T *)k->rstd)[i], s[2];                          \
-        double s0 = 0, s1 = 0;                                                                      \
-        sums_##S(g, x, m, r, k->w, h, part, part + n, n);                                           \
+        double s0 = 0, s1 = 0, rest = k->rms || fabs((double)m) * r < NORM_ROUNDED ? 0 : rest_##S(x, m, n); \
+        sums_##S(g, x, m, r, (T)(-rest * r), k->w, h, part, part + n, n);                           \
         for (int64_t j = 0; j < n; j += NORM_RUN) {                                                 \
           amp__row_sums_##S(h + j, x + j, m, n - j < NORM_RUN ? n - j : NORM_RUN, s);               \
           s0 += s[0];                                                                               \
           s1 += s[1];                                                                               \
         }                                                                                           \
-        double b = -(double)r * r * (s1 * r) / (double)n, c = k->rms ? 0 : -(double)r * s0 / (double)n - b * m; \
+        s1 -= rest * s0;                                                                            \
+        double b = -(double)r * (s1 * r) / (double)n, c = k->rms ? 0 : -(double)r * s0 / (double)n - b * rest * r; \
         char *y = k->y + i * n * amp__dtype_size[k->ydt];                                           \
         bool direct = k->ydt == k->type;                                                            \
         T *d = direct ? (T *)y : h;                                                                 \
-        amp__row_affine2_##S(d, h, x, r, (T)b, (T)c, n);                                            \
+        if (norm_far_back(m, r, b)) amp__row_centre2_##S(d, h, x, m, r, r, (T)b, (T)c, n);          \
+        else amp__row_affine2_##S(d, h, x, r, (T)(b * r), (T)(c - b * r * m), n);                   \
         if (k->add) {                                                                               \
           const T *add = norm_in_##S(k->add + i * n * amp__dtype_size[k->adt], k->adt, bx, n);      \
           AMP_IVDEP for (int64_t j = 0; j < n; j++) d[j] += add[j];                                 \

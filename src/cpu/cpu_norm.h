@@ -4,6 +4,7 @@
 */
 #ifndef AMP_CPU_NORM_H
 #define AMP_CPU_NORM_H
+#include <float.h>
 #include <math.h>
 #include "cpu_iter.h"
 #include "cpu_rows.h"
@@ -19,6 +20,29 @@ static inline void norm_join(norm_stat *s, double n, double mean, double m2) {
   s->mean += d * (n / total);
   s->n = total;
 }
+
+/* A run of contiguous elements joins: one pass over it about the mean so far, or its first element, so no common offset is
+** lost and equal elements have no deviation at all. amp__norm_again: where that was too far from the run's own mean, or
+** squares overflowed. */
+void amp__norm_again_f32(norm_stat *s, const float *x, int64_t n, double about);
+void amp__norm_again_f64(norm_stat *s, const double *x, int64_t n, double about);
+#define NORM_TAKE(T, S, MOST)                                                                       \
+  static inline void norm_take_##S(norm_stat *s, const T *x, int64_t n) {                           \
+    T about = s->n > 0 ? (T)s->mean : x[0], sum[2];                                                 \
+    amp__row_moments_##S(x, about, n, sum);                                                         \
+    double step = (double)sum[0] / (double)n, m2 = (double)sum[1] - step * (double)sum[0];          \
+    if (amp_unlikely(!(sum[1] <= MOST && step * (double)sum[0] <= 16 * m2))) { amp__norm_again_##S(s, x, n, (double)about + step); return; } \
+    norm_join(s, (double)n, (double)about + step, m2);                                              \
+  }
+NORM_TAKE(float, f32, FLT_MAX)
+NORM_TAKE(double, f64, DBL_MAX)
+
+/* Whether a (x - mean) + b must be computed so: written as a x + b it would lose digits, or not be b where x is the mean */
+static inline bool norm_far(double mean, double rstd, double var) { return mean != 0 && (fabs(mean) * rstd > 32 || var == 0); }
+
+/* The same of a gradient a g + b (x - mean) rstd + c, which else is written a g + (b rstd) x + c' */
+static inline bool norm_far_back(double mean, double rstd, double b) { return fabs(mean) * rstd > 32 || fabs(b * rstd) < 1e-30; }
+enum { NORM_ROUNDED = 1024 };   /* of |mean| rstd: above that the mean's own rounding is taken into account */
 
 /* A run in float or double: the memory itself, or buf after widening. */
 static inline const float *norm_in_f32(const void *p, int dtype, float *buf, int64_t n) {
@@ -46,12 +70,15 @@ static inline int64_t norm_rows(int64_t channels) {
   return n < 128 ? n : 128;
 }
 
-/* ld, gld, yld: elements from a row to the next. all, dev: means and sums of squared deviations so far, of `before`
-** elements, joined with those of n more. sums: of g, and of g (x - mean) */
+/* ld, gld, yld: elements from a row to the next. stats: sums of x - about and of its square grow, about
+** being the first row (slow: in double). settle makes of them means and sums of squared deviations and says which pass is
+** next: 3, none; 1, once more about the means, from which the first row was too far; 2, slowly: squares overflowed. sums: of g, and of g (x - mean) */
 #define NORM_LANES(T, S)                                                                            \
-  void amp__lane_stats_##S(const T *x, int64_t ld, int64_t rows, int64_t n, T *mean, T *m2);        \
-  void amp__lane_join_##S(double *restrict all, double *restrict dev, const T *restrict mean, const T *restrict m2, int64_t nc, \
-                          double before, double n);                                                 \
+  void amp__lane_stats_##S(const T *x, int64_t ld, int64_t rows, int64_t n, const T *about, double *sum, double *square, bool slow); \
+  int amp__lane_settle_##S(int pass, double n, int64_t nc, T *restrict about, double *restrict sum, double *restrict square);                                                 \
+  void amp__lane_centre_##S(T *y, int64_t yld, const T *x, int64_t ld, int64_t rows, int64_t n, const T *m, const T *a, const T *b); \
+  void amp__lane_centre2_##S(T *y, int64_t yld, const T *g, int64_t gld, const T *x, int64_t ld, int64_t rows, int64_t n, \
+                             const T *m, const T *r, const T *a, const T *b, const T *c);           \
   void amp__lane_affine_##S(T *y, int64_t yld, const T *x, int64_t ld, int64_t rows, int64_t n, const T *a, const T *b); \
   void amp__lane_sums_##S(const T *g, int64_t gld, const T *x, int64_t ld, int64_t rows, int64_t n, const T *mean, T *sg, T *sx); \
   void amp__lane_affine2_##S(T *y, int64_t yld, const T *g, int64_t gld, const T *x, int64_t ld, int64_t rows, int64_t n, \

@@ -81,8 +81,8 @@ static const reducer name __attribute__((unused)) = { name##_row, name##_cols, n
 #define PARAM_max_d(p, j) 0
 #define PARAM_min_f(p, j) 0
 #define PARAM_min_d(p, j) 0
-#define PARAM_sq_f(p, j) p[j]
-#define PARAM_sq_d(p, j) p[j]
+#define PARAM_beyond_f(p, j) p[j]
+#define PARAM_beyond_d(p, j) p[j]
 #define PARAM_exp_f(p, j) p[j]
 #define PARAM_exp_d(p, j) p[j]
 #define PARAM_square_f(p, j) 0
@@ -106,7 +106,7 @@ static const reducer name __attribute__((unused)) = { name##_row, name##_cols, n
 #define MUL2(a, b) ((a) * (b))
 #define MULI(a, v, m) (int64_t)((uint64_t)(a) * (uint64_t)(v))
 #define MULI2(a, b) (int64_t)((uint64_t)(a) * (uint64_t)(b))
-#define SQ(a, v, m) ((a) + ((v) - (m)) * ((v) - (m)))
+#define BEYOND(a, v, m) ((a) + ((v) - (m)))
 #define EXPF(a, v, m) ((a) + amp__expf((v) - (m)))
 #define EXPD(a, v, m) ((a) + exp((v) - (m)))
 /* of norms */
@@ -172,8 +172,8 @@ REDUCER(sum_d, AMP_CLONES_WIDE, double, double, 32, 0, ADD, ADD2, AMP_C_F64, AMP
 REDUCER(sum_i, AMP_CLONES_WIDE, int64_t, int64_t, 16, 0, ADDI, ADDI2, AMP_C_I64, AMP_C_I64)
 REDUCER(prod_d, AMP_CLONES_WIDE, double, double, 16, 1, MUL, MUL2, AMP_C_F64, AMP_C_F64)
 REDUCER(prod_i, , int64_t, int64_t, 4, 1, MULI, MULI2, AMP_C_I64, AMP_C_I64)
-REDUCER(sq_f, AMP_CLONES, float, double, 64, 0, SQ, ADD2, AMP_C_F32, AMP_C_F64)
-REDUCER(sq_d, AMP_CLONES_WIDE, double, double, 32, 0, SQ, ADD2, AMP_C_F64, AMP_C_F64)
+REDUCER(beyond_f, AMP_CLONES, float, double, 64, 0, BEYOND, ADD2, AMP_C_F32, AMP_C_F64)
+REDUCER(beyond_d, AMP_CLONES_WIDE, double, double, 32, 0, BEYOND, ADD2, AMP_C_F64, AMP_C_F64)
 REDUCER_LONG(exp_f, AMP_CLONES, float, double, 32, 0, EXPF, ADD2, AMP_C_F32, AMP_C_F64)
 REDUCER_LONG(exp_d, , double, double, 4, 0, EXPD, ADD2, AMP_C_F64, AMP_C_F64)
 REDUCER(max_f, AMP_CLONES, float, double, 64, -INFINITY, MAX, MAX2, AMP_C_F32, AMP_C_F64)
@@ -196,6 +196,85 @@ REDUCER_LONG(power_f, AMP_CLONES, float, double, 16, 0, POWERF, ADD2, AMP_C_F32,
 REDUCER_LONG(power_d, , double, double, 4, 0, POWERD, ADD2, AMP_C_F64, AMP_C_F64)
 REDUCER(any_u, AMP_CLONES_WIDE, uint8_t, int64_t, 64, 0, MAXI, MAXI2, AMP_C_U8, AMP_C_I64)
 REDUCER(all_u, AMP_CLONES_WIDE, uint8_t, int64_t, 64, 1, MINI, MINI2, AMP_C_U8, AMP_C_I64)
+
+/* Two sums at once: of (x - m) and of its square. The second has its lanes, and its accumulators, AMP_CHUNK places on. */
+#define MOMENTS(name, CLONES, T, L, c) \
+static CLONES void name##_row(int64_t n, const void *x_, const void *param, void *acc_) \
+{ \
+  const T *x = x_; const T m = *(const T *)param; double *acc = acc_; \
+  T s[L], q[L], a = 0, b = 0; int64_t i = 0; \
+  if (n > 24) { \
+    for (int j = 0; j < L; j++) s[j] = q[j] = 0; \
+    for (; i + L <= n; i += L) for (int j = 0; j < L; j++) { const T v = x[i + j] - m; s[j] += v; q[j] += v * v; } \
+    const int left = (int)(n - i); \
+    AMP_IVDEP for (int j = 0; j < left; j++) { const T v = x[i + j] - m; s[j] += v; q[j] += v * v; } \
+    for (int w = L / 2; w >= 1; w /= 2) for (int j = 0; j < w; j++) { s[j] += s[j + w]; q[j] += q[j + w]; } \
+    a = s[0]; b = q[0]; \
+  } else for (; i < n; i++) { const T v = x[i] - m; a += v; b += v * v; } \
+  acc[0] += (double)a; \
+  acc[AMP_CHUNK] += (double)b; \
+} \
+static CLONES void name##_cols(int64_t n, const void *x_, int64_t stride, int rows, const void *param, void *lane) \
+{ \
+  const T *x = x_, *p = param; T *l = lane, *k = l + AMP_CHUNK; int r = 0; \
+  for (; r + 4 <= rows; r += 4, x += 4 * stride) \
+    AMP_IVDEP for (int64_t j = 0; j < n; j++) { \
+      const T m = p[j], v0 = x[j] - m, v1 = x[j + stride] - m, v2 = x[j + 2 * stride] - m, v3 = x[j + 3 * stride] - m; \
+      l[j] += (v0 + v1) + (v2 + v3); \
+      k[j] += v0 * v0 + v1 * v1 + v2 * v2 + v3 * v3; \
+    } \
+  for (; r < rows; r++, x += stride) \
+    AMP_IVDEP for (int64_t j = 0; j < n; j++) { const T v = x[j] - p[j]; l[j] += v; k[j] += v * v; } \
+} \
+static void name##_init(int64_t n, void *lane, void *acc) \
+{ \
+  if (lane) for (int64_t j = 0; j < n; j++) ((T *)lane)[j] = ((T *)lane)[AMP_CHUNK + j] = 0; \
+  if (acc) for (int64_t j = 0; j < n; j++) ((double *)acc)[j] = ((double *)acc)[AMP_CHUNK + j] = 0; \
+} \
+static void name##_fold(int64_t n, const void *lane, void *acc_) \
+{ \
+  const T *l = lane; double *acc = acc_; \
+  for (int64_t j = 0; j < n; j++) { acc[j] += (double)l[j]; acc[AMP_CHUNK + j] += (double)l[AMP_CHUNK + j]; } \
+} \
+static void name##_join(int64_t n, const void *from_, void *acc_) \
+{ \
+  const double *from = from_; double *acc = acc_; \
+  for (int64_t j = 0; j < n; j++) { acc[j] += from[j]; acc[AMP_CHUNK + j] += from[AMP_CHUNK + j]; } \
+} \
+static const reducer name __attribute__((unused)) = { name##_row, name##_cols, name##_init, name##_fold, name##_join, c, AMP_C_F64 };
+MOMENTS(lanes_f, AMP_CLONES, float, 32, AMP_C_F32)
+MOMENTS(moments_d, AMP_CLONES_WIDE, double, 16, AMP_C_F64)
+/* The same of a row; the ends of short ones cost little, as in total_f */
+static AMP_CLONES void moments_f_row(int64_t n, const void *x_, const void *param, void *acc_)
+{
+  if (n >= 128) { lanes_f_row(n, x_, param, acc_); return; }
+  const float *x = x_, about = *(const float *)param;
+  double *acc = acc_;
+  lanes16 s = { 0 }, t = { 0 }, p = { 0 }, q = { 0 };
+  float r = 0, u = 0;
+  int64_t i = 0;
+  for (; i + 32 <= n; i += 32) {
+    lanes16 v = *(const lanes16 *)(x + i) - about, w = *(const lanes16 *)(x + i + 16) - about;
+    s += v; t += w;
+    p += v * v; q += w * w;
+  }
+  for (; i + 16 <= n; i += 16) { lanes16 v = *(const lanes16 *)(x + i) - about; s += v; p += v * v; }
+  if (n < 16) for (; i < n; i++) { float v = x[i] - about; r += v; u += v * v; }
+  else if (i < n) { /* the last 16 elements, without those that were taken already */
+    masks16 m = *(const masks16 *)(last + (n - i));
+    lanes16 v = (lanes16)((masks16)(*(const lanes16 *)(x + n - 16) - about) & m);
+    t += v; q += v * v;
+  }
+  s += t; p += q;
+  float l[32];
+  memcpy(l, &s, sizeof s);
+  memcpy(l + 16, &p, sizeof p);
+  for (int j = 0; j < 8; j++) { l[j] += l[j + 8]; l[16 + j] += l[24 + j]; }
+  for (int j = 0; j < 4; j++) { r += l[j] + l[j + 4]; u += l[16 + j] + l[20 + j]; }
+  acc[0] += (double)r;
+  acc[AMP_CHUNK] += (double)u;
+}
+static const reducer moments_f = { moments_f_row, lanes_f_cols, lanes_f_init, lanes_f_fold, lanes_f_join, AMP_C_F32, AMP_C_F64 };
 
 /* -- Folding a range of the reduced index ---------------------------------------------- */
 
@@ -247,8 +326,8 @@ static void fold_rows(const amp_rplan *p, const reducer *r, const amp_rblock *b,
 /* Columns side by side. Where rows are short and follow each other without a gap, many make one. */
 static void fold_columns(const amp_rplan *p, const reducer *r, const amp_rblock *b, int64_t lo, int64_t hi, const char *param, char *acc)
 {
-  char buf[AMP_CHUNK * 32] __attribute__((aligned(64))), lane[AMP_CHUNK * 8] __attribute__((aligned(64)));
-  char sum[AMP_CHUNK * 8] __attribute__((aligned(64))), tiled[AMP_CHUNK * 8] __attribute__((aligned(64)));
+  char buf[AMP_CHUNK * 32] __attribute__((aligned(64))), lane[AMP_CHUNK * 16] __attribute__((aligned(64)));
+  char sum[AMP_CHUNK * 16] __attribute__((aligned(64))), tiled[AMP_CHUNK * 8] __attribute__((aligned(64)));
   int cs = amp__class_size[r->cls], width = b->n, group = 1, taken = 0;
   bool dense = p->kin[0] == 1, direct = dense && p->dtype == amp__class_dtype[r->cls];
   if (dense && width == p->ksize[0] && p->rin[0] == width && width < 64) {
@@ -299,13 +378,13 @@ static void fold(const amp_rplan *p, const reducer *r, const amp_rblock *b, int6
   else fold_rows(p, r, b, lo, hi, param, acc);
 }
 
-typedef struct { const amp_rplan *p; const reducer *r; const amp_rblock *b; const char *param; char *part; int64_t piece; } pieces;
+typedef struct { const amp_rplan *p; const reducer *r; const amp_rblock *b; const char *param; char *part; int64_t piece, step; } pieces;
 
 static void piece_part(int64_t lo, int64_t hi, void *ctx)
 {
   const pieces *k = ctx;
   for (int64_t i = lo; i < hi; i++) {
-    char *acc = k->part + i * k->b->n * 8;
+    char *acc = k->part + i * k->step;
     int64_t a = i * k->piece, z = a + k->piece < k->p->reduced ? a + k->piece : k->p->reduced;
     k->r->init(k->b->n, NULL, acc);
     fold(k->p, k->r, k->b, a, z, k->param, acc);
@@ -319,11 +398,11 @@ static void fold_block(const amp_rplan *p, const reducer *r, const amp_rblock *b
   int64_t n = (p->reduced + piece - 1) / piece;
   r->init(b->n, NULL, acc);
   if (n <= 1) { fold(p, r, b, 0, p->reduced, param, acc); return; }
-  pieces k = { p, r, b, param, NULL, piece };
-  char one[AMP_CHUNK * 8] __attribute__((aligned(64)));
-  if (threads > 1 && (k.part = malloc((size_t)(n * b->n * 8))) != NULL) {
+  pieces k = { p, r, b, param, NULL, piece, (r == &moments_f || r == &moments_d ? AMP_CHUNK + b->n : b->n) * 8 };
+  char one[AMP_CHUNK * 16] __attribute__((aligned(64)));
+  if (threads > 1 && (k.part = malloc((size_t)(n * k.step))) != NULL) {
     amp__parallel(threads, n, 1, piece_part, &k);
-    for (int64_t i = 0; i < n; i++) r->join(b->n, k.part + i * b->n * 8, acc);
+    for (int64_t i = 0; i < n; i++) r->join(b->n, k.part + i * k.step, acc);
     free(k.part);
     return;
   }
@@ -337,36 +416,103 @@ static void fold_block(const amp_rplan *p, const reducer *r, const amp_rblock *b
 
 /* -- Operations -------------------------------------------------------------------------- */
 
-enum finish { STORE, MEAN, VAR, LSE, ROOT, POWER };
-typedef struct operation { const amp_rplan *p; const reducer *first, *second; int finish; double correction; } operation; /* of a norm, correction is p */
+enum finish { STORE, MEAN, CENTRE, VAR, STD, LSE, ROOT, POWER };
+/* second: of log-sum-exp the exponentials, else first in double. Of a norm, correction is p. */
+typedef struct operation { const amp_rplan *p; const reducer *first, *second; int finish; double correction; } operation;
+
+/* Whether a sum of n powers in float lost what double keeps: it, or some of the powers, left float's range */
+static bool out_of_range(double sum, double n) { return !(sum <= FLT_MAX && sum >= n * 1e-30); }
+
+/* Parameters of a reducer's class */
+static void narrow(double *to, const double *from, int n, const reducer *r)
+{
+  for (int j = 0; j < n; j++)
+    if (r->cls == AMP_C_F32) ((float *)to)[j] = (float)from[j];
+    else to[j] = from[j];
+}
+
+/* Sums of squared deviations into acc, by one pass about each first element: no common offset is lost, and equal elements
+** give 0. Where that element lies more than four standard deviations off, once more about the mean; where squares left
+** float's range, in double. */
+static void deviations(const operation *o, const amp_rblock *b, double *acc, int threads)
+{
+  const amp_rplan *p = o->p;
+  const reducer *r = o->first;
+  double about[AMP_CHUNK], param[AMP_CHUNK], n = (double)p->reduced;
+  if (p->reduced > 0) amp__load(AMP_C_F64, about, p->dtype, b->in, p->kin[0], b->n);
+  for (int pass = 0; pass < 2; ) {
+    bool lost = false, far = false;
+    narrow(param, about, b->n, r);
+    fold_block(p, r, b, (char *)param, (char *)acc, threads);
+    for (int j = 0; j < b->n; j++) {
+      double s = acc[j], q = acc[AMP_CHUNK + j], m2 = q - s * s / n;
+      lost = lost || out_of_range(q, n);
+      acc[j] = m2 < 0 ? 0 : m2;
+      if (s * s > 16 * n * acc[j] && isfinite(s)) { acc[AMP_CHUNK + j] = s / n; far = true; }
+      else acc[AMP_CHUNK + j] = 0;
+    }
+    if (lost && r != o->second) { r = o->second; continue; }
+    if (!far) return;
+    for (int j = 0; j < b->n; j++) about[j] += acc[AMP_CHUNK + j];
+    pass++;
+  }
+}
+
+/* Powers in float whose sum leaves its range are added once more in double. */
+static void powers(const operation *o, const amp_rblock *b, double *acc, int threads)
+{
+  double power[AMP_CHUNK], param[AMP_CHUNK];
+  bool lost = false;
+  const char *each = o->finish == POWER ? (const char *)param : NULL;
+  if (each) {
+    for (int j = 0; j < b->n; j++) power[j] = o->correction;
+    narrow(param, power, b->n, o->first);
+  }
+  fold_block(o->p, o->first, b, each, (char *)acc, threads);
+  for (int j = 0; j < b->n; j++) lost = lost || out_of_range(acc[j], (double)o->p->reduced);
+  if (!lost || o->first == o->second) return;
+  fold_block(o->p, o->second, b, each ? (const char *)power : NULL, (char *)acc, threads);
+}
+
+static void log_sums(const operation *o, const amp_rblock *b, double *acc, int threads)
+{
+  double keep[AMP_CHUNK], param[AMP_CHUNK];
+  fold_block(o->p, o->first, b, NULL, (char *)acc, threads);
+  for (int j = 0; j < b->n; j++) keep[j] = isinf(acc[j]) ? 0 : acc[j];
+  narrow(param, keep, b->n, o->second);
+  fold_block(o->p, o->second, b, (char *)param, (char *)acc, threads);
+  for (int j = 0; j < b->n; j++) acc[j] = log(acc[j]) + (o->second->cls == AMP_C_F64 ? keep[j] : (double)(float)keep[j]);
+}
+
+/* Means to more digits than the elements have: from the first element on */
+static void centres(const operation *o, const amp_rblock *b, double *acc, int threads)
+{
+  const amp_rplan *p = o->p;
+  double about[AMP_CHUNK], param[AMP_CHUNK];
+  if (p->reduced > 0) amp__load(AMP_C_F64, about, p->dtype, b->in, p->kin[0], b->n);
+  narrow(param, about, b->n, o->first);
+  fold_block(p, o->first, b, (char *)param, (char *)acc, threads);
+  for (int j = 0; j < b->n; j++) acc[j] = about[j] + acc[j] / (double)p->reduced;
+}
 
 static void run_block(const operation *o, int64_t i, int threads)
 {
   const amp_rplan *p = o->p;
-  double acc[AMP_CHUNK], keep[AMP_CHUNK], param[AMP_CHUNK];
+  double acc[2 * AMP_CHUNK], n = (double)p->reduced;
   amp_rblock b;
   amp__rblock(p, i, &b);
-  const char *power = NULL; /* of each column */
-  if (o->finish == POWER) {
-    power = (const char *)param;
-    for (int j = 0; j < AMP_CHUNK; j++) param[j] = o->correction;
-    if (o->first->cls == AMP_C_F32) for (int j = 0; j < AMP_CHUNK; j++) ((float *)param)[j] = (float)o->correction;
-  }
-  fold_block(p, o->first, &b, power, (char *)acc, threads);
-  double n = (double)p->reduced;
-  if (o->finish == MEAN) for (int j = 0; j < b.n; j++) acc[j] /= n;
-  if (o->finish == ROOT) for (int j = 0; j < b.n; j++) acc[j] = sqrt(acc[j]);
-  if (o->finish == POWER) for (int j = 0; j < b.n; j++) acc[j] = pow(acc[j], 1 / o->correction);
-  if (o->second) {
-    bool wide = o->second->cls == AMP_C_F64;
-    for (int j = 0; j < b.n; j++) {
-      keep[j] = o->finish == VAR ? acc[j] / n : isinf(acc[j]) ? 0 : acc[j];
-      if (wide) param[j] = keep[j];
-      else ((float *)param)[j] = (float)keep[j];
-    }
-    fold_block(p, o->second, &b, (char *)param, (char *)acc, threads);
+  if (o->finish == VAR || o->finish == STD) {
     double left = n - o->correction > 0 ? n - o->correction : 0;
-    for (int j = 0; j < b.n; j++) acc[j] = o->finish == VAR ? acc[j] / left : log(acc[j]) + (wide ? keep[j] : (double)((float *)param)[j]);
+    deviations(o, &b, acc, threads);
+    for (int j = 0; j < b.n; j++) acc[j] = o->finish == STD ? sqrt(acc[j] / left) : acc[j] / left;
+  } else if (o->finish == CENTRE) centres(o, &b, acc, threads);
+  else if (o->finish == LSE) log_sums(o, &b, acc, threads);
+  else if (o->finish == ROOT || o->finish == POWER) {
+    powers(o, &b, acc, threads);
+    for (int j = 0; j < b.n; j++) acc[j] = o->finish == ROOT ? sqrt(acc[j]) : pow(acc[j], 1 / o->correction);
+  } else {
+    fold_block(p, o->first, &b, NULL, (char *)acc, threads);
+    if (o->finish == MEAN) for (int j = 0; j < b.n; j++) acc[j] /= n;
   }
   amp__store(p->odtype, b.out, p->kout[0], o->first->acc_cls, acc, b.n);
 }
@@ -433,13 +579,22 @@ static int truth(amp_call *c, const reducer *r)
 int amp__cpu_any(amp_call *c) { return truth(c, &any_u); }
 int amp__cpu_all(amp_call *c) { return truth(c, &all_u); }
 
-int amp__cpu_var(amp_call *c)
+static int spread(amp_call *c, int finish)
 {
   amp_rplan p;
-  bool wide = c->in[0]->dtype == AMP_FLOAT64;
-  operation o = { .first = wide ? &sum_d : &total_f, .second = wide ? &sq_d : &sq_f, .finish = VAR, .correction = c->a[9].f };
+  operation o = { .first = c->in[0]->dtype == AMP_FLOAT64 ? &moments_d : &moments_f, .second = &moments_d, .finish = finish, .correction = c->a[9].f };
   amp__rplan_mask(&p, c->in[0], c->out[0], amp__rmask(c->a));
   return run(&o, &p, 2);
+}
+int amp__cpu_var(amp_call *c) { return spread(c, VAR); }
+int amp__cpu_std(amp_call *c) { return spread(c, STD); }
+
+int amp__means(const amp_tensor *x, uint32_t mask, amp_tensor *mean)
+{
+  amp_rplan p;
+  operation o = { .first = x->dtype == AMP_FLOAT64 ? &beyond_d : &beyond_f, .finish = CENTRE };
+  amp__rplan_mask(&p, x, mean, mask);
+  return run(&o, &p, 1);
 }
 
 int amp__cpu_lp_norm(amp_call *c) /* p dim keepdim dtype */
@@ -450,7 +605,7 @@ int amp__cpu_lp_norm(amp_call *c) /* p dim keepdim dtype */
   double p = c->a[0].f;
   int wide = c->in[0]->dtype == AMP_FLOAT64 || c->out[0]->dtype == AMP_FLOAT64;
   int k = p == 2 ? 0 : p == 1 ? 1 : p == INFINITY ? 2 : p == -INFINITY ? 3 : p == 0 ? 4 : 5;
-  operation o = { .first = of[k][wide], .finish = k == 0 ? ROOT : k == 5 ? POWER : STORE, .correction = p };
+  operation o = { .first = of[k][wide], .second = of[k][1], .finish = k == 0 ? ROOT : k == 5 ? POWER : STORE, .correction = p };
   amp__rplan_mask(&plan, c->in[0], c->out[0], amp__rmask(c->a + 1));
   return run(&o, &plan, k == 5 ? 8 : 1);
 }

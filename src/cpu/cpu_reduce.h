@@ -28,6 +28,9 @@ void amp__rplan(amp_rplan *p, const amp_tensor *in, const amp_tensor *out, const
 void amp__rplan_mask(amp_rplan *p, const amp_tensor *in, const amp_tensor *out, uint32_t mask);
 uint32_t amp__rmask(const amp_slot *dims);  /* of a D attribute */
 
+/* Means of x over the dimensions of mask into a tensor of float64, exact to its last places but for x's float32 sums about an element */
+int amp__means(const amp_tensor *x, uint32_t mask, amp_tensor *mean);
+
 typedef struct amp_rblock { const char *in; char *out; int64_t kept; int n; } amp_rblock; /* kept: offset of out[0] in elements */
 void amp__rblock(const amp_rplan *p, int64_t b, amp_rblock *x);
 /* Walk the reduced index from `at` on: pointer offset (elements) of it, and how many more lie on this inner run */

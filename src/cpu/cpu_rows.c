@@ -62,6 +62,26 @@ LANES(double, f64)
   AMP_CLONES_OF(T) void amp__row_affine2_##S(T *y, const T *g, const T *x, T a, T b, T c, int64_t n) {  \
     AMP_IVDEP for (int64_t i = 0; i < n; i++) y[i] = a * g[i] + (b * x[i] + c);                     \
   }                                                                                                 \
+  AMP_CLONES_OF(T) void amp__row_moments_##S(const T *x, T m, int64_t n, T *sum2) {                 \
+    T l[128 / sizeof(T)], k[128 / sizeof(T)], a = 0, c = 0;                                         \
+    const int64_t lanes = 128 / sizeof(T);                                                          \
+    int64_t i = 0;                                                                                  \
+    if (n >= lanes) {                                                                               \
+      for (int j = 0; j < lanes; j++) { T d = x[j] - m; l[j] = d; k[j] = d * d; }                   \
+      for (i = lanes; i + lanes <= n; i += lanes)                                                   \
+        for (int j = 0; j < lanes; j++) { T d = x[i + j] - m; l[j] += d; k[j] += d * d; }           \
+      _Pragma("omp simd reduction(+ : a, c)") for (int j = 0; j < lanes; j++) { a += l[j]; c += k[j]; } \
+    }                                                                                               \
+    _Pragma("omp simd reduction(+ : a, c)") for (int64_t j = i; j < n; j++) { T d = x[j] - m; a += d; c += d * d; } \
+    sum2[0] = a;                                                                                    \
+    sum2[1] = c;                                                                                    \
+  }                                                                                                 \
+  AMP_CLONES_OF(T) void amp__row_centre_##S(T *y, const T *x, T m, T a, T b, int64_t n) {           \
+    AMP_IVDEP for (int64_t i = 0; i < n; i++) y[i] = a * (x[i] - m) + b;                            \
+  }                                                                                                 \
+  AMP_CLONES_OF(T) void amp__row_centre2_##S(T *y, const T *g, const T *x, T m, T r, T a, T b, T c, int64_t n) { \
+    AMP_IVDEP for (int64_t i = 0; i < n; i++) y[i] = a * g[i] + (b * ((x[i] - m) * r) + c);         \
+  }                                                                                                 \
   AMP_CLONES_OF(T) void amp__row_shift_##S(T *y, const T *x, T a, T b, int64_t n) {                 \
     AMP_IVDEP for (int64_t i = 0; i < n; i++) y[i] = (x[i] - a) - b;                                \
   }                                                                                                 \

@@ -13,6 +13,9 @@
   void amp__row_sums_##S(const T *g, const T *x, T mean, int64_t n, T *sum2);  /* of g, of g (x - mean) */ \
   void amp__row_affine_##S(T *y, const T *x, T a, T b, int64_t n);             /* a x + b */         \
   void amp__row_affine2_##S(T *y, const T *g, const T *x, T a, T b, T c, int64_t n); /* a g + b x + c */ \
+  void amp__row_moments_##S(const T *x, T m, int64_t n, T *sum2);              /* of x - m, of its square */ \
+  void amp__row_centre_##S(T *y, const T *x, T m, T a, T b, int64_t n);        /* a (x - m) + b */   \
+  void amp__row_centre2_##S(T *y, const T *g, const T *x, T m, T r, T a, T b, T c, int64_t n); /* a g + b (x - m) r + c */ \
   void amp__row_shift_##S(T *y, const T *x, T a, T b, int64_t n);              /* (x - a) - b */     \
   T amp__row_max_##S(const T *x, int64_t n);                     /* NaN ignored; n > 0 */            \
   T amp__row_exp_##S(T *y, const T *x, T m, int64_t n);          /* y = exp(x - m) (y NULL: not kept), its sum */
