@@ -74,10 +74,27 @@ local function range(v, at, r, d, size)
   return slice(v, at, a, b, step)
 end
 
+--- Whether a uint8 tensor is a mask, as in Torch7: set by amp.torch7.
+M.byte_masks = false
+
+local function with_masks(list)
+  local out
+  for i = 1, #list do
+    local e = list[i]
+    if istype(ref_t, e) and e.ptr_ ~= nil and e.dtype == 'uint8' then
+      out = out or { unpack(list) }
+      out[i] = ops.get 'ne'(e, 0)
+    end
+  end
+  return out or list
+end
+
 -- A list whose elements are numbers, tables or tensors; a tensor itself is a list of one.
 local function entries(k)
-  if istype(ref_t, k) then return { k } end
-  return k
+  local list = k
+  if istype(ref_t, k) then list = { k } end
+  if M.byte_masks then return with_masks(list) end
+  return list
 end
 
 --- Compose the view part of an index.
