@@ -70,7 +70,7 @@ end
 
 -- The table in which a class's constructor stands, and its name there.
 local function place(name, module)
-  if module then return module, name end
+  if module then return module, name:match '([^.]+)$' end
   local at = _G
   local path, last = name:match '^(.*)%.([^.]+)$'
   if not path then return at, name end

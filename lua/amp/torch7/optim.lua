@@ -82,7 +82,7 @@ local function define(name, known, default_rate, update, before)
   options_of[name] = known
   local function keep_tensors(s) -- a state that was saved and read may hold the other kind of tensor
     for k, v in pairs(s) do
-      if type(v) == 'table' and rawget(v, 'h') ~= nil then s[k] = adapt.amp(v) end
+      if type(v) == 'userdata' then s[k] = adapt.amp(v) end
     end
   end
   M[name] = function(opfunc, x, config, state)

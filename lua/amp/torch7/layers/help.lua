@@ -42,7 +42,7 @@ function M.sizes(...)
   local first = ...
   if type(first) == 'number' then return {...} end
   if amp.is_tensor(first) then return first:tolist() end
-  if type(first) == 'table' and first.totable then return first:totable() end
+  if type(first) == 'userdata' or type(first) == 'table' and first.totable then return first:totable() end
   if type(first) == 'table' then return {unpack(first)} end
   return {...}
 end

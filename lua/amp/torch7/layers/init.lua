@@ -7,7 +7,8 @@ local M = {layers = {}, losses = {}}
 local function counted(name, spec)
   local info = debug.getinfo(spec.init, 'u')
   spec.name = 'nn.' .. name
-  if spec.params then spec.param_names = {'weight', 'bias', 'diagCov'} end
+  if spec.params then spec.param_names = spec.param_names or {'weight', 'bias', 'diagCov'} end
+  if spec.buffers then spec.buffer_names = {'running_mean', 'running_var'} end
   spec.most = not info.isvararg and math.max(info.nparams - 1, 0) or nil
   return spec
 end
@@ -19,7 +20,7 @@ function M.check_count(spec, n)
   end
 end
 
-for _, file in ipairs {'pointwise', 'shape', 'tables', 'spatial', 'weights'} do
+for _, file in ipairs {'pointwise', 'shape', 'tables', 'spatial', 'weights', 'local_norms'} do
   require('amp.torch7.layers.' .. file)(function(name, spec) M.layers[name] = counted(name, spec) end)
 end
 require 'amp.torch7.layers.losses'(function(name, spec) M.losses[name] = counted(name, spec) end)
