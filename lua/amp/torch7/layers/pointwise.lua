@@ -77,7 +77,7 @@ return function(define)
   local function constant(name, f)
     define(name, {
       init = function(self, c, ip)
-        if type(c) ~= 'number' and not amp.is_tensor(c) and type(c) ~= 'table' then raise(self.__name, 'a number expected, got %s', tostring(c)) end
+        if type(c) ~= 'number' and not amp.is_tensor(c) and type(c) ~= 'userdata' then raise(self.__name, 'a number expected, got %s', tostring(c)) end
         self.constant_scalar = c
         inplace(self, ip)
       end,

@@ -124,14 +124,15 @@ return function(define)
         if type(pooling) ~= 'table' or not pooling.kW then raise(self.__name, 'the pooling layer expected, got %s', type(pooling)) end
         self.pooling = pooling
       end,
-      compute = function(self, x)
+      compute = function(self, x, q)
         local p = self.pooling
         if not p.pool_indices then raise(self.__name, 'the pooling layer has not been called yet') end
         return H.batched(self, x, dims, function(v)
           local size = {}
           for d = 3, dims do size[d - 2] = p.pool_input[d] end
           local three = dims == 5
-          return op(v, p.pool_indices, {kernel_size = three and {p.kT, p.kH, p.kW} or {p.kH, p.kW}, stride = three and {p.dT, p.dH, p.dW} or {p.dH, p.dW},
+          local at = q.amp_of and q.amp_of(p.pool_indices) or p.pool_indices
+          return op(v, at, {kernel_size = three and {p.kT, p.kH, p.kW} or {p.kH, p.kW}, stride = three and {p.dT, p.dH, p.dW} or {p.dH, p.dW},
             padding = three and {p.padT, p.padH, p.padW} or {p.padH, p.padW}, output_size = size})
         end)
       end,
@@ -142,7 +143,7 @@ return function(define)
 
   -- Starts of the regions of fractional pooling along one side.
   local function starts(sample, n, out, k)
-    local list, alpha = {}, (n - k) / (out - 1)
+    local list, alpha = {}, out > 1 and (n - k) / (out - 1) or 0
     for i = 0, out - 2 do list[i + 1] = floor((i + sample) * alpha) - floor(sample * alpha) + 1 end
     list[out] = n - k + 1
     return list
@@ -165,7 +166,7 @@ return function(define)
           for i, side in ipairs(sides) do
             local n, k = p:size(-1), self['poolSize' .. side]
             local out = self['out' .. side] or floor(n * self['ratio' .. side])
-            if out < 2 or n <= k then raise(self.__name, 'an input of %s is too small', tostring(x:size())) end
+            if out < 1 or n < k then raise(self.__name, 'an input of %s is too small', tostring(x:size())) end
             local pieces = {}
             for j, at in ipairs(starts(ctx.samples[b][c][i], n, out, k)) do pieces[j] = (p:narrow(p:dim(), at, k):max(p:dim(), true)) end
             p = amp.cat(pieces, p:dim())
@@ -206,7 +207,7 @@ return function(define)
       set_ratio(self, 'H', num(self, 'outH', arg3))
     end,
     random = true,
-    compute = function(self, x, _, ctx) return fractional(self, x, ctx, 5, {'W', 'H', 'T'}) end,
+    compute = function(self, x, _, ctx) return fractional(self, x, ctx, 5, {'T', 'W', 'H'}) end, -- H x W x T lie the sides
     methods = fixing,
   })
   define('SpatialLPPooling', {
@@ -245,6 +246,7 @@ return function(define)
       compute = function(self, x)
         return H.batched(self, x, 4, function(v) return amp.pad(v, {self.pad_l, self.pad_r, self.pad_t, self.pad_b}, {mode = mode}) end)
       end,
+      repr = function(self) return ('l=%g, r=%g, t=%g, b=%g'):format(self.pad_l, self.pad_r, self.pad_t, self.pad_b) end,
     })
   end
   padding2('SpatialZeroPadding', 'constant')

@@ -36,7 +36,9 @@ return function(define)
     end,
     stdv = function(self) return 1 / sqrt(self.weight:size(2)) end,
     compute = function(self, x, p)
-      if x:dim() ~= 1 and x:dim() ~= 2 then raise(self.__name, 'a vector or a matrix expected, got %s', tostring(x:size())) end
+      local n = x:dim()
+      if n ~= 1 and n ~= 2 then raise(self.__name, 'a vector or a matrix expected, got %s', tostring(x:size())) end
+      if x:size(n) ~= p.weight:size(2) then raise(self.__name, 'size mismatch: an input of %s, %d features expected', tostring(x:size()), p.weight:size(2)) end
       return amp.linear(x, p.weight, p.bias)
     end,
     methods = {noBias = no_bias},
@@ -184,6 +186,10 @@ return function(define)
         self.normType = v
         return self
       end,
+      accUpdateOnly = function(self)
+        self.gradWeight = nil
+        return self
+      end,
       scaleGradByFreq = function(self)
         self.shouldScaleGradByFreq = true
         return self
@@ -193,6 +199,11 @@ return function(define)
 
   -- -- Normalisation ------------------------------------------------------------------------------------
 
+  local function ones(dims)
+    local list = {}
+    for i = 3, dims do list[i - 2] = 1 end
+    return list
+  end
   local function batch_norm(name, dims)
     define(name, {
       init = function(self, nOutput, eps, momentum, affine)
@@ -218,6 +229,10 @@ return function(define)
             raise(self.__name, 'an input of %d features expected, got %s', self.running_mean:size(1), tostring(x:size()))
           end
           local mean, var = p.running_mean, p.running_var
+          if ctx.train and v:numel() == v:size(2) then -- one value a channel: it is its mean
+            local zero = v * 0
+            return p.weight and zero * p.weight:reshape(1, -1, unpack(ones(dims))) + p.bias:reshape(1, -1, unpack(ones(dims))) or zero
+          end
           if ctx.train and ctx.again then mean, var = mean:clone(), var:clone() end -- the running values moved at the first time
           return (amp.batch_norm(v, {running_mean = mean, running_var = var, weight = p.weight, bias = p.bias, training = ctx.train,
             momentum = self.momentum, eps = self.eps}))
@@ -267,7 +282,7 @@ return function(define)
       self.dilationW = int(self, 'dilationW', dilationW, 1)
       self.dilationH = int(self, 'dilationH', dilationH, self.dilationW)
     end,
-    params = plain_weight, stdv = fan_in, compute = conv2, methods = {noBias = no_bias}, repr = window_repr,
+    params = plain_weight, stdv = fan_in, compute = function(self, x, p) return conv2(self, x, p) end, methods = {noBias = no_bias}, repr = window_repr,
   })
   define('SpatialDepthWiseConvolution', {
     init = window, stdv = fan_in, repr = window_repr, methods = {noBias = no_bias},

@@ -97,8 +97,22 @@ function M.paths()
   return setmetatable(P, {__call = function(_, ...) return P.concat(...) end})
 end
 
-function M.sys()
+--- The few functions of Penlight's `path` that scripts use, where Penlight is not installed.
+function M.path(paths)
+  return {
+    join = paths.concat, isfile = paths.filep, isdir = paths.dirp, basename = paths.basename, dirname = paths.dirname, currentdir = paths.cwd,
+    exists = function(p) return paths.filep(p) or paths.dirp(p) end,
+    extension = function(p) return p:match '%.[^./]+$' or '' end,
+    splitext = function(p)
+      local e = p:match '%.[^./]+$' or ''
+      return p:sub(1, #p - #e), e
+    end,
+  }
+end
+
+function M.sys(paths)
   local S, began = {}, amp.clock()
+  for _, name in ipairs {'dirname', 'basename', 'concat', 'files', 'home'} do S[name] = paths[name] end
   S.clock = amp.clock
   function S.tic() began = amp.clock() end
   function S.toc(show)

@@ -156,6 +156,7 @@ return function(nn, torch)
   nn.LinearWeightNorm.fromLinear = function(linear)
     local m = nn.LinearWeightNorm(linear.weight:size(2), linear.weight:size(1), linear.bias ~= nil)
     m:initFromWeight(linear.weight)
+    m:updateWeightMatrix()
     if linear.bias then m.bias:copy(linear.bias) end
     return m
   end
@@ -164,7 +165,6 @@ return function(nn, torch)
     local m = nn.Linear(self.inputSize, self.outputSize, self.bias ~= nil)
     m.weight:copy(self.weight)
     if self.bias then m.bias:copy(self.bias) end
-    self.weight = nil
     return m
   end
 

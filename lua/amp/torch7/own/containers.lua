@@ -161,6 +161,7 @@ return function(nn, torch)
       return function(self, input, gradOutput, ...)
         local grads = {}
         for i, m in ipairs(self.modules) do
+          if self.slices and not self.slices[i] then break end
           grads[i] = self:rethrowErrors(m, i, name, input_of(self, i, input), grad_of(self, i, gradOutput, m), ...)
         end
         if name == 'updateGradInput' or name == 'backward' then
@@ -209,6 +210,7 @@ return function(nn, torch)
   local function starts(self, d)
     local at, list = 1, {}
     for i, m in ipairs(self.modules) do
+      if self.slices and not self.slices[i] then break end
       list[i] = at
       at = at + m.output:size(d)
     end
@@ -267,19 +269,19 @@ return function(nn, torch)
     self.inputDimension, self.outputDimension = inputDimension, outputDimension
   end
   function Parallel:updateOutput(input)
-    if input:size(self.inputDimension) ~= #self.modules then
-      raise('nn.Parallel', '%d modules for %d slices', #self.modules, input:size(self.inputDimension))
-    end
+    local n = input:size(self.inputDimension)
+    if n > #self.modules then raise('nn.Parallel', '%d modules for %d slices', #self.modules, n) end
     local outs = {}
-    self.slices = {}
-    for i, m in ipairs(self.modules) do
+    self.slices = {} -- each module is asked about the slice that it was given
+    for i = 1, n do
+      local m = self.modules[i]
       self.slices[i] = input:select(self.inputDimension, i)
       outs[i] = self:rethrowErrors(m, i, 'updateOutput', self.slices[i])
     end
     self.output = torch.cat(outs, self.outputDimension)
     return self.output
   end
-  parallel(Parallel, function(self, i, input) return input:select(self.inputDimension, i) end, function(self, i, g, m)
+  parallel(Parallel, function(self, i) return self.slices[i] end, function(self, i, g, m)
     return g:narrow(self.outputDimension, starts(self, self.outputDimension)[i], m.output:size(self.outputDimension)):contiguous()
   end, function(self, input, grads)
     local out = input.new():resize(input:size()):zero()

@@ -247,6 +247,7 @@ function M.size_arguments(first, ...)
   local s = {first, ...}
   for i, v in ipairs(s) do
     if type(v) ~= 'number' then raise('torch7', 'sizes are numbers, got %s as number %d', type(v), i) end
+    s[i] = v < 0 and math.ceil(v) or math.floor(v)
   end
   return s
 end

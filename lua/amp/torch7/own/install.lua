@@ -92,7 +92,8 @@ function M.install(given)
     local optim = require 'amp.torch7.optim'
     return setmetatable({}, {__index = function(_, k) return rawget(optim, k) end})
   end
-  makers.paths, makers.sys, makers.xlua, makers.threads = around.paths, around.sys, around.xlua, around.threads
+  makers.paths, makers.xlua, makers.threads = around.paths, around.xlua, around.threads
+  function makers.sys() return around.sys(part 'paths') end
   function makers.image() return around.image(torch) end
   function makers.lfs() return around.lfs(part 'paths') end
   local graph
@@ -153,6 +154,10 @@ function M.install(given)
   end
   -- what a prompt of Torch7 has from the start
   table.unpack = table.unpack or unpack
+  if rawget(_G, 'path') == nil then
+    local found, path = pcall(require, 'pl.path')
+    rawset(_G, 'path', found and path or around.path(part 'paths'))
+  end
   if o.globals then
     for _, name in ipairs {'torch', 'paths', 'sys', 'xlua', 'nn', 'optim'} do
       if rawget(_G, name) == nil then rawset(_G, name, part(name)) end

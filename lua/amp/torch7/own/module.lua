@@ -235,9 +235,10 @@ return function(nn, torch)
   -- -- Records of what was computed ---------------------------------------------------------------------------
 
   -- Leaves that share memory with a tree of tensors.
-  local function leaves_of(v, list, plain)
+  local function leaves_of(v, list, plain, holders)
     if is_tensor(v) then
       local t = amp_of(v):detach()
+      if holders then holders[t:id()] = v end
       if not plain and t:is_floating_point() then
         t.requires_grad = true
         list[#list + 1] = t
@@ -246,14 +247,15 @@ return function(nn, torch)
     end
     if type(v) ~= 'table' then return v end
     local out = {}
-    for k, x in pairs(v) do out[k] = leaves_of(x, list, plain) end
+    for k, x in pairs(v) do out[k] = leaves_of(x, list, plain, holders) end
     return out
   end
-  local function detached(v)
-    if is_amp(v) then return wrap(v:detach()) end
+  -- What came out; an input that came out as it was is the same tensor.
+  local function detached(v, holders)
+    if is_amp(v) then return holders[v:id()] or wrap(v:detach()) end
     if type(v) ~= 'table' then return v end
     local out = {}
-    for k, x in pairs(v) do out[k] = detached(x) end
+    for k, x in pairs(v) do out[k] = detached(x, holders) end
     return out
   end
   -- Versions of the memory in a tree, in a row.
@@ -301,7 +303,8 @@ return function(nn, torch)
       for k, v in pairs(input) do shallow[k] = v end
       r.input = shallow
     end
-    local x = leaves_of(input, r.x_leaves, spec.no_input_grad)
+    r.holders = {}
+    local x = leaves_of(input, r.x_leaves, spec.no_input_grad, r.holders)
     local p = {amp_of = core.unwrap}
     for _, name in ipairs(r.names) do
       local u = self[name]
@@ -404,6 +407,7 @@ return function(nn, torch)
     function L:__init(...)
       parent.__init(self)
       definitions.check_count(spec, select('#', ...))
+      if spec.random or spec.buffers then self.train = true end
       spec.init(self, ...)
       if type(self.size) == 'table' then self.size = core.long_storage(self.size) end
       for _, p in ipairs(spec.params and spec.params(self) or none) do
@@ -426,7 +430,7 @@ return function(nn, torch)
     function L:updateOutput(input)
       if spec.before then spec.before(self, amp_of(input), amp_of(self.weight)) end
       local r = record(self, spec, input, {train = self.train ~= false})
-      self.output = detached(r.out)
+      self.output = detached(r.out, r.holders)
       keep(self, r)
       return self.output
     end
@@ -474,7 +478,7 @@ return function(nn, torch)
     for k, v in pairs(spec.fields or none) do L[k] = v end
   end
   for name, spec in pairs(definitions.layers) do from_definition(name, spec) end
-  nn.records, nn.detached, nn.leaves_of = records, detached, leaves_of
+  nn.records = records
 
   -- -- Criteria ----------------------------------------------------------------------------------------------------
 

@@ -1,4 +1,5 @@
 --- Torch7's storages: vectors under a tensor, and lists of sizes.
+local ffi = require 'ffi'
 local amp = require 'amp'
 local core = require 'amp.torch7.own.core'
 local raise = require('amp.error').throw
@@ -43,14 +44,16 @@ function S.copy(s, other)
   elseif size(s) > 0 then e.base:copy_(core.storage_base(other)) end
   return s
 end
+--- The bytes as a string, or a string's bytes; of Char and Byte storages.
 function S.string(s, text)
+  local kind = getmetatable(s).__type.kind
+  if kind ~= 'Char' and kind ~= 'Byte' then raise('torch7.Storage', 'a storage of characters or bytes expected, got %s', getmetatable(s).__typename) end
   if text == nil then
-    local out = {}
-    for i, v in ipairs(core.storage_list(s)) do out[i] = string.char(v % 256) end
-    return table.concat(out)
+    local base = core.storage_base(s)
+    return base:numel() > 0 and ffi.string(base:data_ptr(), base:numel()) or ''
   end
   S.resize(s, #text)
-  for i = 1, #text do s[i] = text:byte(i) end
+  if #text > 0 then ffi.copy(core.storage_base(s):data_ptr(), text, #text) end
   return s
 end
 function S.data(s) return core.storage_base(s):data_ptr() end

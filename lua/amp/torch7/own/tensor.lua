@@ -306,6 +306,12 @@ view_method('squeeze', function(h, d)
   end
   return v
 end)
+local squeezed = M.squeeze
+function M.squeeze(u, first, ...)
+  local r = squeezed(u, first, ...)
+  if not is_tensor(first) and first == nil and amp_of(r).ptr_.numel == 1 then return amp_of(r):reshape(1):item() end
+  return r
+end
 function M.sub(u, ...)
   local given = {...}
   local h = amp_of(u)
