@@ -340,6 +340,8 @@ AMP_API int amp_get1(amp_state *S, const amp_ref *a, const int64_t *index, doubl
 AMP_API void *amp_data_ptr(amp_state *S, const amp_ref *a);
 /* Grows with every write to the storage; 0 for an empty handle. */
 AMP_API uint32_t amp_tensor_version(const amp_ref *a);
+/* Bytes of the storage in which a tensor's elements lie, from its first byte on; 0 of an empty handle. */
+AMP_API int64_t amp_tensor_storage_bytes(const amp_ref *a);
 /* enum amp_tensor_flag; a view has looked whether its base got or lost a history. Read them by this, not from the
 ** field. */
 AMP_API uint32_t amp_tensor_flags(const amp_ref *a);

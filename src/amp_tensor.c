@@ -241,6 +241,8 @@ void amp_retain(amp_ref *out, const amp_ref *a)
 
 uint32_t amp_tensor_version(const amp_ref *a) { return a->t ? amp__version(a->t) : 0; }
 
+int64_t amp_tensor_storage_bytes(const amp_ref *a) { return a->t && a->t->storage ? (int64_t)a->t->storage->bytes : 0; }
+
 int amp_same_storage(const amp_ref *a, const amp_ref *b)
 {
   return a->t && b->t && a->t->storage == b->t->storage;

@@ -79,6 +79,21 @@ local function range(v, at, r, d, size)
   return slice(v, at, a, b, step)
 end
 
+--- Whether a uint8 tensor is a mask, as in Torch7: set by amp.torch7.
+M.byte_masks = false
+
+local function with_masks(list)
+  local out
+  for i = 1, #list do
+    local e = list[i]
+    if istype(ref_t, e) and e.ptr_ ~= nil and e.dtype == 'uint8' then
+      out = out or { unpack(list) }
+      out[i] = ops.get 'ne'(e, 0)
+    end
+  end
+  return out or list
+end
+
 --- Compose the view part of an index.
 -- @treturn Tensor view
 -- @treturn ?table index tensors still to apply
@@ -141,9 +156,9 @@ end
 
 local function check_key(t, k)
   if type(t.ptr_) == 'nil' or t.ptr_ == nil then err.throw('index', 'the tensor was freed') end
-  if type(k) == 'table' then return k end
+  if type(k) == 'table' then return M.byte_masks and with_masks(k) or k end
   k = as_number(k)
-  if istype(ref_t, k) then return { k } end
+  if istype(ref_t, k) then return M.byte_masks and with_masks { k } or { k } end
   if type(k) ~= 'number' then err.throw_code('index', 'index', 'a tensor is indexed by a number, a list or a tensor, got %s', util.show(k)) end
   return k
 end

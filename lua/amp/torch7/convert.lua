@@ -39,12 +39,13 @@ local function children(m, f)
   return m
 end
 
-local function size_of(v) return amp.is_tensor(v) and v:tolist() or v end
-
-local function conv(make)
+-- With the last two arguments that some convolutions have, by their fields' names.
+local function conv(make, w, h)
   return function(f)
-    local m = make(f.nInputPlane, f.nOutputPlane, f.kW, f.kH, f.dW, f.dH, f.padW or f.padding or 0, f.padH or f.padding or 0,
-      f.dilationW or f.adjW, f.dilationH or f.adjH)
+    local padW, padH = f.padW or f.padding or 0, f.padH or f.padding or 0
+    local m
+    if w then m = make(f.nInputPlane, f.nOutputPlane, f.kW, f.kH, f.dW, f.dH, padW, padH, f[w], f[h])
+    else m = make(f.nInputPlane, f.nOutputPlane, f.kW, f.kH, f.dW, f.dH, padW, padH) end
     return weights(m, f, 'weight', 'bias')
   end
 end
@@ -57,21 +58,6 @@ local function norm(make)
     return m
   end
 end
-local function pool(make)
-  return function(f)
-    local m = make(f.kW, f.kH, f.dW, f.dH, f.padW or 0, f.padH or 0)
-    if f.count_include_pad ~= nil then m.count_include_pad = f.count_include_pad end
-    return f.ceil_mode and m:ceil() or m
-  end
-end
-local function plain(name, ...)
-  local fields = {...}
-  return function(f)
-    local args = {}
-    for i, key in ipairs(fields) do args[i] = f[key] end
-    return nn[name](unpack(args, 1, #fields))
-  end
-end
 local function container(name, field)
   return function(f)
     local m
@@ -82,46 +68,27 @@ end
 
 local classes = {
   Sequential = container 'Sequential', ConcatTable = container 'ConcatTable', ParallelTable = container 'ParallelTable',
-  Concat = container('Concat', 'dimension'),
+  Concat = container('Concat', 'dimension'), DepthConcat = container('DepthConcat', 'dimension'),
   SpatialConvolution = conv(nn.SpatialConvolution), SpatialConvolutionMM = conv(nn.SpatialConvolution),
-  SpatialDilatedConvolution = conv(nn.SpatialDilatedConvolution), SpatialFullConvolution = conv(nn.SpatialFullConvolution),
+  SpatialDilatedConvolution = conv(nn.SpatialDilatedConvolution, 'dilationW', 'dilationH'),
+  SpatialFullConvolution = conv(nn.SpatialFullConvolution, 'adjW', 'adjH'),
   BatchNormalization = norm(nn.BatchNormalization), SpatialBatchNormalization = norm(nn.SpatialBatchNormalization),
   VolumetricBatchNormalization = norm(nn.VolumetricBatchNormalization),
-  SpatialMaxPooling = pool(nn.SpatialMaxPooling), SpatialAveragePooling = pool(nn.SpatialAveragePooling),
   Linear = function(f)
     local w = like('nn.Linear', f.weight, 'weight')
     return weights(nn.Linear(w:size(2), w:size(1), amp.is_tensor(f.bias)), f, 'weight', 'bias')
   end,
-  LookupTable = function(f)
-    local w = like('nn.LookupTable', f.weight, 'weight')
-    return weights(nn.LookupTable(w:size(1), w:size(2), f.paddingValue), f, 'weight')
-  end,
-  PReLU = function(f)
-    return weights(nn.PReLU(f.nOutputPlane), f, 'weight')
-  end,
-  View = function(f)
-    local m = nn.View(size_of(f.size))
-    return f.numInputDims and m:setNumInputDims(f.numInputDims) or m
-  end,
-  Reshape = function(f)
-    local m = nn.Reshape(size_of(f.size))
-    m.batch = f.batchMode
-    return m
-  end,
-  Dropout = function(f) return nn.Dropout(f.p or 0.5) end,
-  SpatialDropout = function(f) return nn.SpatialDropout(f.p or 0.5) end,
-  Threshold = plain('Threshold', 'threshold', 'val'), LeakyReLU = plain('LeakyReLU', 'negval'), ELU = plain('ELU', 'alpha'),
-  HardTanh = plain('HardTanh', 'min_val', 'max_val'), JoinTable = plain('JoinTable', 'dimension', 'nInputDims'),
-  SelectTable = plain('SelectTable', 'index'), MulConstant = plain('MulConstant', 'constant_scalar'),
-  AddConstant = plain('AddConstant', 'constant_scalar'), Power = plain('Power', 'pow'), Mean = plain('Mean', 'dimension', 'nInputDims'),
-  SpatialZeroPadding = plain('SpatialZeroPadding', 'pad_l', 'pad_r', 'pad_t', 'pad_b'),
-  SpatialReflectionPadding = plain('SpatialReflectionPadding', 'pad_l', 'pad_r', 'pad_t', 'pad_b'),
-  SpatialCrossMapLRN = plain('SpatialCrossMapLRN', 'size', 'alpha', 'beta', 'k'),
-  SpatialUpSamplingNearest = plain('SpatialUpSamplingNearest', 'scale_factor'),
+  Parallel = function(f) return children(nn.Parallel(f.inputDimension, f.outputDimension), f) end,
+  MapTable = function(f) return children(nn.MapTable(), {modules = {(f.modules or {})[1]}}) end,
 }
-for _, name in ipairs {'ReLU', 'Tanh', 'Sigmoid', 'SoftMax', 'LogSoftMax', 'SpatialSoftMax', 'Identity', 'CAddTable', 'CMulTable', 'CSubTable', 'CDivTable',
-  'FlattenTable', 'Abs', 'Sqrt', 'Square', 'Exp', 'Log', 'SoftSign', 'LogSigmoid', 'Contiguous'} do
-  classes[name] = plain(name)
+for _, name in ipairs {'ReLU', 'Tanh', 'Sigmoid', 'Identity'} do
+  classes[name] = function() return nn[name]() end
+end
+
+-- Layers whose definitions have Torch7's fields take them as they are.
+local function from_fields(name, f)
+  local class = nn.from_fields[name]
+  return class and function() return class(f) end
 end
 
 --- A network of amp from a module of nn.
@@ -133,7 +100,7 @@ convert = function(object)
     raise(OP, 'a module of nn as amp.torch7.load gives it expected, got %s', util.show(object))
   end
   local name = object.__typename:match '^nn%.(%w+)$' or object.__typename:match '^cudnn%.(%w+)$'
-  local make = name and classes[name]
+  local make = name and (classes[name] or from_fields(name, object))
   if not make then raise(OP, "there is no such layer here as '%s'; the file's fields are a plain table, to be put together by hand", object.__typename) end
   local m = make(object)
   if object.train == false then m:eval() end

@@ -17,6 +17,11 @@ local M = {}
 
 local parts = {torch = 'amp.torch7.torch', nn = 'amp.torch7.nn', optim = 'amp.torch7.optim', convert = 'amp.torch7.convert'}
 
+--- Let scripts of Torch7 run as they are: `require 'torch'`, 'nn', 'optim', 'paths', 'xlua', 'image', 'nngraph', 'lfs', 'threads',
+-- 'cutorch', 'cunn' give Torch7's own tensors and modules, made on amp; see torch7/own/install.lua.
+-- @usage require 'amp.torch7'.install()
+function M.install(given) return require('amp.torch7.own.install').install(given) end
+
 --- Read a .t7 file: see torch7/t7.lua.
 function M.load(...) return require('amp.torch7.t7').load(...) end
 

@@ -12,8 +12,8 @@ local raise = err.throw
 local nn = amp.nn
 
 local M = {}
-require 'amp.torch7.layers'(M)
-require 'amp.torch7.criteria'(M)
+require 'amp.torch7.amp_layers'(M)
+require 'amp.torch7.amp_criteria'(M)
 
 -- -- One flat vector of parameters ------------------------------------------------------------------
 
@@ -105,11 +105,38 @@ end
 --- Modules of a class, by name ('nn.Linear') or as it is: a list.
 function Module:findModules(name)
   local list = {}
-  for _, m in ipairs(self:modules()) do
+  for _, m in ipairs(Module.modules(self)) do
     if m.__name == name then list[#list + 1] = m end
   end
   return list
 end
+
+--- Another module with copies of everything; net:clone('weight', 'bias') shares those parameters with the copy.
+function Module:clone(...)
+  local out = require 'amp.nn.copy'(self)
+  for _, m in ipairs(Module.modules(out)) do
+    if m.relist then m:relist() end
+  end
+  if select('#', ...) > 0 then out:share(self, ...) end
+  return out
+end
+
+--- The parameters of those names from another module of the same make, shared from then on.
+function Module:share(other, ...)
+  local names = {}
+  for _, n in ipairs {...} do names[n] = true end
+  local mine, its = Module.modules(self), Module.modules(other)
+  if #mine ~= #its then raise('torch7.share', 'a module of %d parts expected, got one of %d', #mine, #its) end
+  for i, m in ipairs(mine) do
+    for n in pairs(names) do
+      local p, q = m[n], its[i][n]
+      if amp.is_tensor(p) and amp.is_tensor(q) then m[n] = q end
+    end
+  end
+  return self
+end
+
+function Module:updateOutput(...) return self:forward(...) end
 
 -- -- net:training() -----------------------------------------------------------------------------------
 
@@ -117,6 +144,22 @@ if debug.getmetatable(true) == nil then
   debug.setmetatable(true, {__call = function(_, m)
     if Module.is_module(m) then return m:train() end
     error('attempt to call a boolean value', 2)
+  end})
+end
+
+-- The loss of criterion:forward is a number, as it was; scripts written for a tensor say loss:item(). Of #x, which is the first
+-- size here, scripts ask (#x)[1].
+if debug.getmetatable(0) == nil then
+  local methods = {item = function(n) return n end}
+  debug.setmetatable(0, {__index = function(n, key)
+    local f = methods[key]
+    if f then return f end
+    if key == 1 then return n end -- (#x)[1]
+    if key == 2 or key == 3 or key == 4 then error(("#x is the first size here, a number: write x:size(%d) for (#x)[%d]"):format(key, key), 2) end
+    if key == 'backward' then
+      error('a loss from criterion:forward is a number: call criterion:backward and net:backward, or differentiate criterion(output, target)', 2)
+    end
+    error('attempt to index a number value', 2)
   end})
 end
 

@@ -7,6 +7,7 @@ local tensor = require 'amp.tensor'
 local raise = require('amp.error').throw
 
 local methods = tensor.methods
+require('amp.index').byte_masks = true -- x[torch.ByteTensor{1, 0, 1}] picks by a mask
 
 local function define(name, f)
   if methods[name] == nil and tensor.properties[name] == nil and not ops.method(name) then methods[name] = f end
@@ -21,14 +22,45 @@ function methods.isTensor() return true end
 function methods.expandAs(t, u) return t:expand(u:size()) end
 function methods.viewAs(t, u) return t:view(u:size()) end
 function methods.typeAs(t, u) return t:to(u.dtype):to(u.device) end
+
+-- x:type() is 'torch.FloatTensor'; x:type 'torch.DoubleTensor' converts, as x:type 'float64' does.
+local plain_type = methods.type
+function methods.type(t, name)
+  local types = require 'amp.torch7.torch'
+  if name == nil then return types.type(t) end
+  local dtype, device = types.of_type(name)
+  if dtype then return t:to(dtype):to(device) end
+  return plain_type(t, name)
+end
+-- x.new(...) makes a tensor of x's type.
+tensor.properties.new = function(t)
+  return function(first, ...)
+    local make = require('amp.torch7.torch').constructor(t.dtype, t.device)
+    if first == t then return make(...) end -- x:new(...)
+    if first == nil and select('#', ...) == 0 then return make() end
+    return make(first, ...)
+  end
+end
+-- Sizes have what a LongStorage has.
+local sizes = getmetatable(amp.zeros(1):size()).__index
+sizes.totable = sizes.totable or function(s) return { unpack(s) } end
+sizes.size = sizes.size or function(s) return #s end
 function methods.isSameSizeAs(t, u) return t:size() == u:size() end
 function methods.totable(t) return t:tolist() end
 function methods.storageOffset(t) return t:storage_offset() + 1 end
 function methods.repeatTensor(t, ...) return t:tile(...) end
 function methods.index(t, d, i) return t:index_select(d, i:long()) end
-function methods.maskedSelect(t, m) return t:masked_select(m:bool()) end
+local function mask(m) return m.dtype == 'bool' and m or m:ne(0) end
+function methods.maskedSelect(t, m) return t:masked_select(mask(m)) end
 for name, dtype in pairs {byte = 'uint8', char = 'int8', short = 'int16'} do
   define(name, function(t) return t:to(dtype) end)
+end
+-- -- In place, as they were -----------------------------------------------------------------------------
+
+-- A parameter may be filled in place outside amp.no_grad, as its net's weights always were.
+local function quietly(t, f, ...)
+  if t.requires_grad and t.is_leaf then return amp.no_grad(f, t, ...) end
+  return f(t, ...)
 end
 --- Call f on every element, in place.
 function methods.apply(t, f)
@@ -37,17 +69,28 @@ function methods.apply(t, f)
     local w = f(v)
     if w ~= nil then flat[i] = w end
   end
-  return t:copy_(amp.tensor(flat, {dtype = 'float64'}):reshape(t:size()))
+  return quietly(t, function(u) return u:copy_(amp.tensor(flat, {dtype = 'float64'}):reshape(u:size())) end)
 end
 
--- -- In place, as they were -----------------------------------------------------------------------------
-
-for name, real in pairs {zero = 'zero_', fill = 'fill_', copy = 'copy_', maskedFill = 'masked_fill_', indexFill = 'index_fill_', indexCopy = 'index_copy_',
-  indexAdd = 'index_add_'} do
-  define(name, function(t, ...) return t[real](t, ...) end)
+for name, real in pairs {zero = 'zero_', fill = 'fill_', copy = 'copy_', indexFill = 'index_fill_', indexCopy = 'index_copy_', indexAdd = 'index_add_'} do
+  define(name, function(t, first, ...)
+    if name == 'copy' and first:numel() == t:numel() and first:size() ~= t:size() then first = first:reshape(t:size()) end
+    local function work(u, ...) return u[real](u, ...) end
+    if first == nil then return quietly(t, work) end
+    return quietly(t, work, first, ...)
+  end)
 end
-define('uniform', function(t, low, high) return t:copy_(amp.rand_like(t) * ((high or 1) - (low or 0)) + (low or 0)) end)
-methods.normal = function(t, mean, std) return t:copy_(amp.randn_like(t) * (std or 1) + (mean or 0)) end
+define('maskedFill', function(t, m, v) return quietly(t, function(u) return u:masked_fill_(mask(m), v) end) end)
+define('maskedCopy', function(t, m, source)
+  return quietly(t, function(u) return u:copy_(amp.masked_scatter(u:detach(), mask(m), source)) end)
+end)
+define('uniform', function(t, low, high)
+  low = low or 0
+  return quietly(t, function(u) return u:copy_(amp.rand_like(u:detach()) * ((high or 1) - low) + low) end)
+end)
+methods.normal = function(t, mean, std)
+  return quietly(t, function(u) return u:copy_(amp.randn_like(u:detach()) * (std or 1) + (mean or 0)) end)
+end
 
 -- -- What is written otherwise -----------------------------------------------------------------------------
 

@@ -23,13 +23,37 @@ function M.of_type(name)
   return kind and dtypes[kind], kind and 'cuda'
 end
 
+--- torch.LongStorage{2, 3} or torch.LongStorage(n): sizes, a list.
+local Storage = {__name = 'torch.LongStorage'}
+Storage.__index = {
+  size = function(s) return #s end, totable = function(s) return {unpack(s)} end,
+  fill = function(s, v)
+    for i = 1, #s do s[i] = v end
+    return s
+  end,
+}
+function M.LongStorage(list)
+  local out = {}
+  if type(list) == 'number' then
+    for i = 1, list do out[i] = 0 end
+  else
+    for i, v in ipairs(list or {}) do out[i] = v end
+  end
+  return setmetatable(out, Storage)
+end
+
 --- 'torch.FloatTensor' of a tensor, the class's name of a module, Lua's type of all else.
 function M.type(v)
   if amp.is_tensor(v) then
     local gpu = v.device ~= 'cpu'
     return ('torch.%s%sTensor'):format(gpu and 'Cuda' or '', gpu and v.dtype == 'float32' and '' or kinds[v.dtype])
   end
-  if type(v) == 'table' and v.is_module then return v.__name end
+  if type(v) == 'table' then
+    local mt = getmetatable(v)
+    if type(mt) == 'table' and mt.is_module then return v.__name end
+    if mt == Storage then return 'torch.LongStorage' end
+    if type(mt) == 'table' and mt.__typename then return mt.__typename end
+  end
   return type(v)
 end
 M.typename = function(v)
@@ -37,11 +61,6 @@ M.typename = function(v)
   return t:find('.', 1, true) and t or nil
 end
 M.isTensor = amp.is_tensor
-
---- torch.LongStorage{2, 3}: sizes, a plain list.
-local Storage = {__name = 'torch.LongStorage'}
-Storage.__index = {size = function(s) return #s end, totable = function(s) return {unpack(s)} end}
-function M.LongStorage(list) return setmetatable({unpack(list or {})}, Storage) end
 
 local size_mt = getmetatable(amp.zeros(1):size())
 
@@ -64,9 +83,19 @@ local function constructor(dtype, device)
   end
 end
 
-M.Tensor = constructor()
-for kind, dtype in pairs(dtypes) do M[kind .. 'Tensor'] = constructor(dtype, 'cpu') end
-M.CudaTensor = constructor('float32', 'cuda')
+M.constructor = constructor
+
+-- torch.FloatTensor: makes tensors, and has their methods (torch.FloatTensor.add).
+local function class(dtype, device)
+  local make = constructor(dtype, device)
+  return setmetatable({}, {__call = function(_, ...) return make(...) end, __index = function(_, name)
+    local t = amp.zeros(1)
+    return t[name]
+  end})
+end
+M.Tensor = class()
+for kind, dtype in pairs(dtypes) do M[kind .. 'Tensor'] = class(dtype, 'cpu') end
+M.CudaTensor = class('float32', 'cuda')
 
 --- torch.setdefaulttensortype('torch.FloatTensor'): floats only.
 function M.setdefaulttensortype(name)
@@ -79,7 +108,51 @@ function M.getdefaulttensortype() return ('torch.%sTensor'):format(kinds[amp.get
 
 -- -- Functions -------------------------------------------------------------------------------------------
 
-function M.manualSeed(n) amp.manual_seed(n) end
+function M.manualSeed(n) amp.manual_seed(n < 0 and math.ceil(n) or math.floor(n)) end
+function M.seed()
+  local n = os.time()
+  M.manualSeed(n)
+  return n
+end
+
+-- Single random numbers: torch.random([a,] b), torch.uniform([a,] b), torch.normal([mean,] [std]) and their kind.
+local function draw(f) return amp.no_grad(f):item() end
+function M.random(a, b)
+  if b == nil then a, b = 1, a or 2 ^ 31 end
+  return draw(function() return amp.randint(a, b + 1, 1, {dtype = 'int64', device = 'cpu'}) end)
+end
+function M.uniform(a, b)
+  a, b = a or 0, b or 1
+  return draw(function() return amp.rand(1, {dtype = 'float64', device = 'cpu'}) end) * (b - a) + a
+end
+function M.normal(mean, std)
+  return draw(function() return amp.randn(1, {dtype = 'float64', device = 'cpu'}) end) * (std or 1) + (mean or 0)
+end
+function M.bernoulli(p) return M.uniform() < (p or 0.5) and 1 or 0 end
+function M.exponential(lambda) return -math.log(1 - M.uniform()) / (lambda or 1) end
+function M.cauchy(median, sigma) return (median or 0) + (sigma or 1) * math.tan(math.pi * (M.uniform() - 0.5)) end
+function M.logNormal(mean, std) -- of the result, as in Torch7
+  local v, m = (std or 2) ^ 2, mean or 1
+  local s2 = math.log(1 + v / (m * m))
+  return math.exp(M.normal(math.log(m) - s2 / 2, math.sqrt(s2)))
+end
+function M.geometric(p) return math.floor(math.log(1 - M.uniform()) / math.log(p)) + 1 end
+
+-- Classes, as torch.class declares them.
+local classes = require 'amp.torch7.class'
+M.class, M.getmetatable, M.factory = classes.class, classes.getmetatable, classes.factory
+function M.isTypeOf(v, name)
+  if amp.is_tensor(v) then return M.type(v) == name or name == 'torch.Tensor' end
+  if type(v) == 'table' and v.is_module then
+    local at = getmetatable(v).class
+    while at do
+      if at.__name == name or at == name then return true end
+      at = at.super
+    end
+    return false
+  end
+  return classes.isTypeOf(v, name)
+end
 M.setnumthreads, M.getnumthreads = amp.set_num_threads, amp.get_num_threads
 
 --- torch.range(first, last, [step]): the last one included.

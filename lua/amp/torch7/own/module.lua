@@ -1,0 +1,557 @@
+--- nn.Module on Torch7's own tensors, and the layers made from the definitions in torch7/layers.
+--
+-- forward records what a definition computes from leaves that share the memory of the input and of the parameters; backward asks
+-- amp's autograd for the gradients. The record of a module is kept outside it, so that neither copies nor files hold it.
+local amp = require 'amp'
+local core = require 'amp.torch7.own.core'
+local classes = require 'amp.torch7.class'
+local definitions = require 'amp.torch7.layers'
+local raise = require('amp.error').throw
+local is_tensor, amp_of, wrap, wrap_all = core.is_tensor, core.amp_of, core.wrap, core.wrap_all
+local is_amp = amp.is_tensor
+local C = require('amp.ffi').C
+local function version(h) return tonumber(C.amp_tensor_version(h)) end
+
+return function(nn, torch)
+  local Module = classes.class('nn.Module', nil, nn)
+  local records = setmetatable({}, {__mode = 'k'})
+
+  function Module:__init()
+    self.gradInput = torch.Tensor()
+    self.output = torch.Tensor()
+    self._type = self.output:type()
+  end
+  function Module:updateOutput() return self.output end
+  function Module:forward(input) return self:updateOutput(input) end
+  function Module:updateGradInput() return self.gradInput end
+  function Module:accGradParameters() end
+  function Module:backward(input, gradOutput, scale)
+    scale = scale or 1
+    self:updateGradInput(input, gradOutput)
+    self:accGradParameters(input, gradOutput, scale)
+    return self.gradInput
+  end
+  function Module:backwardUpdate(input, gradOutput, lr)
+    self:updateGradInput(input, gradOutput)
+    self:accUpdateGradParameters(input, gradOutput, lr)
+    return self.gradInput
+  end
+  function Module:accUpdateGradParameters(input, gradOutput, lr)
+    if self.shared then return self:sharedAccUpdateGradParameters(input, gradOutput, lr) end
+    return self:defaultAccUpdateGradParameters(input, gradOutput, lr)
+  end
+  -- The parameters stand where their gradients are added to.
+  function Module:defaultAccUpdateGradParameters(input, gradOutput, lr)
+    local gradWeight, gradBias = self.gradWeight, self.gradBias
+    self.gradWeight, self.gradBias = self.weight, self.bias
+    self:accGradParameters(input, gradOutput, -lr)
+    self.gradWeight, self.gradBias = gradWeight, gradBias
+  end
+  function Module:sharedAccUpdateGradParameters(input, gradOutput, lr)
+    if not self:parameters() then return end
+    self:zeroGradParameters()
+    self:accGradParameters(input, gradOutput, 1)
+    self:updateParameters(lr)
+  end
+  function Module:parameters()
+    if self.weight and self.bias then return {self.weight, self.bias}, {self.gradWeight, self.gradBias} end
+    if self.weight then return {self.weight}, {self.gradWeight} end
+    if self.bias then return {self.bias}, {self.gradBias} end
+  end
+  function Module:zeroGradParameters()
+    local _, grads = self:parameters()
+    for _, g in ipairs(grads or {}) do g:zero() end
+  end
+  function Module:updateParameters(rate)
+    local params, grads = self:parameters()
+    for i, p in ipairs(params or {}) do p:add(-rate, grads[i]) end
+  end
+  function Module:training() self.train = true end
+  function Module:evaluate() self.train = false end
+  function Module:reset() end
+  function Module:share(other, ...)
+    for _, name in ipairs {...} do
+      if self[name] ~= nil then
+        self[name]:set(other[name])
+        self.shared, other.shared = true, true
+      end
+    end
+    return self
+  end
+  function Module:clearState() return nn.utils.clear(self, 'output', 'gradInput') end
+  function Module:__call__(input, gradOutput)
+    self:forward(input)
+    if gradOutput == nil then return self.output end
+    self:backward(input, gradOutput)
+    return self.output, self.gradInput
+  end
+  function Module:__tostring__() return torch.type(self) end
+  function Module:apply(f)
+    f(self)
+    for _, m in ipairs(self.modules or {}) do m:apply(f) end
+  end
+  function Module:replace(f)
+    local out = f(self)
+    for i, m in ipairs(self.modules or {}) do self.modules[i] = m:replace(f) end
+    return out
+  end
+  --- Modules of a class, and the containers that hold them.
+  function Module:findModules(name, container)
+    local found, holders = {}, {}
+    if torch.typename(self) == name then found[1], holders[1] = self, container or self end
+    for _, m in ipairs(type(self.modules) == 'table' and self.modules or {}) do
+      local f, h = m:findModules(name, self)
+      for i = 1, #f do found[#found + 1], holders[#holders + 1] = f[i], h[i] end
+    end
+    return found, holders
+  end
+  function Module:listModules()
+    local list = {self}
+    for _, m in ipairs(self.modules or {}) do
+      for _, x in ipairs(m:listModules()) do list[#list + 1] = x end
+    end
+    return list
+  end
+
+  -- -- Files: a module is a table of its fields -------------------------------------------------------
+
+  function Module:write(file)
+    local fields = {}
+    for k, v in pairs(self) do fields[k] = v end
+    file:writeObject(fields)
+  end
+  function Module:read(file)
+    for k, v in pairs(file:readObject()) do self[k] = v end
+  end
+
+  -- -- Copies and types --------------------------------------------------------------------------------
+
+  -- Copies of storages, so that tensors that shared one share its copy.
+  local function copy_tensor(u, bases, convert)
+    local h = amp_of(u)
+    if h.ptr_.numel == 0 then return wrap(convert(h)) end
+    local key = core.address(h)
+    local base = bases[key]
+    if not base then
+      local whole = h:as_strided({core.storage_size(h)}, {1}, 0)
+      base = {convert(whole), whole} -- the first must not go while its address stands for it
+      bases[key] = base
+    end
+    return wrap(base[1]:as_strided(h:size(), h:stride(), tonumber(h.ptr_.offset)))
+  end
+  local function deep_copy(v, seen, bases, left_out)
+    if is_tensor(v) then
+      seen[v] = seen[v] or copy_tensor(v, bases, function(h) return h:clone() end)
+      return seen[v]
+    end
+    if core.is_storage(v) then
+      seen[v] = seen[v] or core.construct_storage(getmetatable(v).__type, v:totable())
+      return seen[v]
+    end
+    if type(v) ~= 'table' then return v end
+    if seen[v] then return seen[v] end
+    local out = {}
+    seen[v] = out
+    local module = torch.isTypeOf(v, 'nn.Module')
+    for k, x in pairs(v) do
+      if module and left_out[k] and is_tensor(x) then out[k] = x.new()
+      else out[deep_copy(k, seen, bases, left_out)] = deep_copy(x, seen, bases, left_out) end
+    end
+    return setmetatable(out, getmetatable(v))
+  end
+  --- A copy of the module; parameters named are shared with it: net:clone('weight', 'bias').
+  function Module:clone(...)
+    local left_out = {}
+    for _, name in ipairs {...} do left_out[name] = true end
+    local copy = deep_copy(self, {}, {}, left_out)
+    if select('#', ...) > 0 then copy:share(self, ...) end
+    return copy
+  end
+  function Module:type(name, cache)
+    if name == nil then return self._type end
+    cache = cache or {}
+    for k, v in pairs(self) do self[k] = nn.utils.recursiveType(v, name, cache) end
+    self._type = name
+    return self
+  end
+  for name, to in pairs {float = 'torch.FloatTensor', double = 'torch.DoubleTensor', half = 'torch.HalfTensor', cuda = 'torch.CudaTensor',
+    cudaHalf = 'torch.CudaHalfTensor', cudaDouble = 'torch.CudaDoubleTensor'} do
+    Module[name] = function(self, ...) return self:type(to, ...) end
+  end
+  nn.copy_tensor = copy_tensor
+
+  -- -- One vector of parameters -----------------------------------------------------------------------------
+
+  -- Where the elements of a storage that tensors use go: all as they are, or those that are used, close together.
+  local function place_storage(s)
+    local n = s.base:numel()
+    local mask = amp.zeros({n}, {dtype = 'uint8', device = s.base.device})
+    for _, h in ipairs(s.tensors) do mask:as_strided(h:size(), h:stride(), tonumber(h.ptr_.offset)):fill_(1) end
+    local used = mask:sum():item()
+    if used == n then return s.base, n, function(offset) return offset end end
+    local at = amp.cumsum(mask:long(), {dim = 1})
+    return s.base:masked_select(mask:ne(0)), used, function(offset) return at[offset + 1]:item() - 1 end
+  end
+  --- All tensors of a list as parts of one vector, which is given; what they shared they share in it.
+  function Module.flatten(list)
+    if not list or #list == 0 then return torch.Tensor() end
+    local storages, by_key, kind = {}, {}, torch.type(list[1])
+    for i, u in ipairs(list) do
+      if torch.type(u) ~= kind then raise('torch7.getParameters', 'parameter %d is a %s, the first is a %s', i, torch.type(u), kind) end
+      local h = amp_of(u)
+      local key = core.address(h)
+      local s = by_key[key]
+      if not s then
+        s = {tensors = {}, base = h:as_strided({core.storage_size(h)}, {1}, 0)}
+        by_key[key] = s
+        storages[#storages + 1] = s
+      end
+      s.tensors[#s.tensors + 1] = h
+    end
+    local parts, start = {}, 0
+    for i, s in ipairs(storages) do
+      local n
+      parts[i], n, s.place = place_storage(s)
+      s.start = start
+      start = start + n
+    end
+    local flat = #parts == 1 and parts[1]:clone() or amp.cat(parts, 1)
+    for _, u in ipairs(list) do
+      local h = amp_of(u)
+      local s = by_key[core.address(h)]
+      core.rebind(u, flat:as_strided(h:size(), h:stride(), s.start + s.place(tonumber(h.ptr_.offset))))
+    end
+    return wrap(flat)
+  end
+  function Module:getParameters()
+    local params, grads = self:parameters()
+    local p, g = Module.flatten(params), Module.flatten(grads)
+    if p:nElement() ~= g:nElement() then
+      raise('torch7.getParameters', '%d parameters and %d gradients: share both', p:nElement(), g:nElement())
+    end
+    return p, g
+  end
+
+  -- -- Records of what was computed ---------------------------------------------------------------------------
+
+  -- Leaves that share memory with a tree of tensors.
+  local function leaves_of(v, list, plain, holders)
+    if is_tensor(v) then
+      local t = amp_of(v):detach()
+      if holders then holders[t:id()] = v end
+      if not plain and t:is_floating_point() then
+        t.requires_grad = true
+        list[#list + 1] = t
+      end
+      return t
+    end
+    if type(v) ~= 'table' then return v end
+    local out = {}
+    for k, x in pairs(v) do out[k] = leaves_of(x, list, plain, holders) end
+    return out
+  end
+  -- What came out; an input that came out as it was is the same tensor.
+  local function detached(v, holders)
+    if is_amp(v) then return holders[v:id()] or wrap(v:detach()) end
+    if type(v) ~= 'table' then return v end
+    local out = {}
+    for k, x in pairs(v) do out[k] = detached(x, holders) end
+    return out
+  end
+  -- Versions of the memory in a tree, in a row.
+  local function versions(v, out)
+    if is_tensor(v) then
+      out[#out + 1] = version(amp_of(v))
+    elseif type(v) == 'table' and getmetatable(v) == nil then
+      for _, x in pairs(v) do versions(x, out) end
+    end
+    return out
+  end
+  local function same_tree(a, b)
+    if rawequal(a, b) then return type(a) ~= 'table' or getmetatable(a) ~= nil or true end
+    if is_tensor(a) and is_tensor(b) then
+      local x, y = amp_of(a), amp_of(b)
+      return x:id() == y:id() or torch.type(a) == torch.type(b) and a:isSetTo(b)
+    end
+    if type(a) ~= 'table' or type(b) ~= 'table' then return a == b end
+    for k, v in pairs(a) do
+      if not same_tree(v, b[k]) then return false end
+    end
+    for k in pairs(b) do
+      if a[k] == nil then return false end
+    end
+    return true
+  end
+  local function unchanged(self, r, input)
+    if not same_tree(r.input, input) then return false end
+    local now = versions(input, {})
+    for _, name in ipairs(r.names) do
+      if self[name] ~= nil then now[#now + 1] = version(amp_of(self[name])) end
+    end
+    versions(self.output, now)
+    if #now ~= #r.versions then return false end
+    for i = 1, #now do
+      if now[i] ~= r.versions[i] then return false end
+    end
+    return true
+  end
+  local none = {}
+  local function record(self, spec, input, ctx)
+    local r = {input = input, ctx = ctx, x_leaves = {}, p_leaves = {}, names = spec.param_names or none}
+    if type(input) == 'table' and getmetatable(input) == nil then -- what is in the table now
+      local shallow = {}
+      for k, v in pairs(input) do shallow[k] = v end
+      r.input = shallow
+    end
+    r.holders = {}
+    local x = leaves_of(input, r.x_leaves, spec.no_input_grad, r.holders)
+    local p = {amp_of = core.unwrap}
+    for _, name in ipairs(r.names) do
+      local u = self[name]
+      if is_tensor(u) then
+        local t = amp_of(u):detach()
+        t.requires_grad = true
+        p[name] = t
+        r.p_leaves[name] = t
+      end
+    end
+    for _, name in ipairs(spec.buffer_names or none) do
+      local u = self[name]
+      if is_tensor(u) then p[name] = amp_of(u) end
+    end
+    r.x = x
+    r.out = amp.enable_grad(spec.compute, self, x, p, ctx)
+    return r
+  end
+  -- Leaves out of compute's fields what is amp's: it stays with the record.
+  local function keep(self, r)
+    r.versions = versions(r.input, {})
+    for _, name in ipairs(r.names) do
+      if self[name] ~= nil then r.versions[#r.versions + 1] = version(amp_of(self[name])) end
+    end
+    versions(self.output, r.versions)
+    records[self] = r
+  end
+
+  -- Gradients of a record's outputs in some leaves.
+  local function pull(r, gradOutput, leaves)
+    local outs, grads = {}, {}
+    local function go(o, g)
+      if is_amp(o) then
+        if g ~= nil and o.requires_grad then
+          g = amp_of(g)
+          if g.ptr_.numel ~= o.ptr_.numel then
+            raise('torch7.backward', 'a gradient of %s for an output of %s', core.show(core.sizes(g)), core.show(core.sizes(o)))
+          end
+          if g:size() ~= o:size() then g = g:reshape(o:size()) end
+          if g.dtype ~= o.dtype then g = g:to(o.dtype) end
+          outs[#outs + 1], grads[#grads + 1] = o, g
+        end
+      elseif type(o) == 'table' then
+        for k, v in pairs(o) do go(v, g and g[k]) end
+      end
+    end
+    go(r.out, gradOutput)
+    if #outs == 0 or #leaves == 0 then return {} end
+    return amp.grad(outs, leaves, {grad_outputs = grads, retain_graph = true, allow_unused = true})
+  end
+  -- A tree of gradients like the input's.
+  local function refill(v, x, by_id)
+    if is_tensor(v) then
+      local g = by_id[x:id()]
+      if g then return wrap(g) end
+      return wrap(amp.zeros_like(x:detach()))
+    end
+    if type(v) ~= 'table' then return nil end
+    local out = {}
+    for k, y in pairs(v) do out[k] = refill(y, x[k], by_id) end
+    return out
+  end
+
+  local function record_for(self, spec, input)
+    local r = records[self]
+    if r and unchanged(self, r, input) then return r end
+    local ctx = r and r.ctx or {train = self.train ~= false}
+    ctx.again = r ~= nil
+    r = record(self, spec, input, ctx)
+    keep(self, r)
+    return r
+  end
+  local function add_gradients(self, r, grads, first, scale)
+    local i = first
+    for _, name in ipairs(r.names) do
+      if r.p_leaves[name] then
+        local g, to = grads[i], self['grad' .. name:sub(1, 1):upper() .. name:sub(2)]
+        i = i + 1
+        if g and to then amp_of(to):add_(g:size() == amp_of(to):size() and g or g:reshape(amp_of(to):size()), {alpha = scale}) end
+      end
+    end
+  end
+  local function param_leaves(r, list)
+    for _, name in ipairs(r.names) do
+      if r.p_leaves[name] then list[#list + 1] = r.p_leaves[name] end
+    end
+    return list
+  end
+  local function set_grad_input(self, r, input, grads)
+    if not self.gradInput then return end -- a script that needs none sets it to nil
+    local by_id = {}
+    for i, leaf in ipairs(r.x_leaves) do by_id[leaf:id()] = grads[i] end
+    self.gradInput = refill(input, r.x, by_id)
+  end
+
+  --- A class of layers from a definition.
+  local function from_definition(name, spec)
+    local L, parent = classes.class('nn.' .. name, 'nn.Module', nn)
+    L.__name = spec.name
+    function L:__init(...)
+      parent.__init(self)
+      definitions.check_count(spec, select('#', ...))
+      if spec.random or spec.buffers then self.train = true end
+      spec.init(self, ...)
+      if type(self.size) == 'table' then self.size = core.long_storage(self.size) end
+      for _, p in ipairs(spec.params and spec.params(self) or none) do
+        self[p[1]] = torch.Tensor(unpack(p, 2))
+        self['grad' .. p[1]:sub(1, 1):upper() .. p[1]:sub(2)] = torch.Tensor(unpack(p, 2)):zero()
+      end
+      for _, b in ipairs(spec.buffers and spec.buffers(self) or none) do self[b[1]] = torch.zeros(unpack(b, 2)) end
+      if spec.params or spec.buffers then self:reset() end
+    end
+    function L:reset(stdv)
+      if spec.after_reset and not spec.stdv then return spec.after_reset(self, stdv) end
+      local s = stdv and stdv * math.sqrt(3) or spec.stdv(self)
+      for _, n in ipairs(spec.param_names or none) do
+        if is_tensor(self[n]) then self[n]:uniform(-s, s) end
+      end
+      if spec.after_reset then spec.after_reset(self, stdv) end
+    end
+    if not (spec.params or spec.buffers) then L.reset = nil end
+    function L:new_tensor(rows) return torch.Tensor(rows) end
+    function L:updateOutput(input)
+      if spec.before then spec.before(self, amp_of(input), amp_of(self.weight)) end
+      local r = record(self, spec, input, {train = self.train ~= false})
+      self.output = detached(r.out, r.holders)
+      keep(self, r)
+      return self.output
+    end
+    function L:updateGradInput(input, gradOutput)
+      local r = record_for(self, spec, input)
+      if self.gradInput then set_grad_input(self, r, input, pull(r, gradOutput, r.x_leaves)) end
+      return self.gradInput
+    end
+    if spec.params then
+      function L:accGradParameters(input, gradOutput, scale)
+        local r = record_for(self, spec, input)
+        add_gradients(self, r, pull(r, gradOutput, param_leaves(r, {})), 1, scale or 1)
+      end
+      function L:backward(input, gradOutput, scale) -- both at once
+        local r = record_for(self, spec, input)
+        local list = self.gradInput and {unpack(r.x_leaves)} or {}
+        local n = #list
+        local grads = pull(r, gradOutput, param_leaves(r, list))
+        set_grad_input(self, r, input, grads)
+        add_gradients(self, r, grads, n + 1, scale or 1)
+        return self.gradInput
+      end
+      function L:parameters()
+        local list, grads = {}, {}
+        for _, n in ipairs(spec.param_names) do
+          if is_tensor(self[n]) then
+            list[#list + 1] = self[n]
+            grads[#grads + 1] = self['grad' .. n:sub(1, 1):upper() .. n:sub(2)]
+          end
+        end
+        if #list > 0 then return list, grads end
+      end
+    end
+    if spec.after_fields then
+      function L:read(file)
+        Module.read(self, file)
+        spec.after_fields(self)
+      end
+    end
+    function L:__tostring__()
+      if spec.repr then return ('%s(%s)'):format(torch.type(self), spec.repr(self)) end
+      return torch.type(self)
+    end
+    for k, f in pairs(spec.methods or none) do L[k] = f end
+    for k, v in pairs(spec.fields or none) do L[k] = v end
+  end
+  for name, spec in pairs(definitions.layers) do from_definition(name, spec) end
+  nn.records = records
+
+  -- -- Criteria ----------------------------------------------------------------------------------------------------
+
+  local Criterion = classes.class('nn.Criterion', nil, nn)
+  function Criterion:__init()
+    self.gradInput, self.output = torch.Tensor(), 0
+  end
+  function Criterion:updateOutput() end
+  function Criterion:forward(input, target) return self:updateOutput(input, target) end
+  function Criterion:backward(input, target) return self:updateGradInput(input, target) end
+  function Criterion:updateGradInput() end
+  Criterion.clone, Criterion.write, Criterion.read = Module.clone, Module.write, Module.read
+  function Criterion:type(name, cache)
+    if name == nil then return self._type or torch.getdefaulttensortype() end
+    cache = cache or {}
+    for k, v in pairs(self) do self[k] = nn.utils.recursiveType(v, name, cache) end
+    self._type = name
+    return self
+  end
+  for _, name in ipairs {'float', 'double', 'half', 'cuda'} do Criterion[name] = Module[name] end
+  function Criterion:clearState() return nn.utils.clear(self, 'gradInput') end
+  function Criterion:__call__(input, target)
+    self.output = self:forward(input, target)
+    self.gradInput = self:backward(input, target)
+    return self.output, self.gradInput
+  end
+  function Criterion:__tostring__() return torch.type(self) end
+
+  local function loss_record(self, spec, input, target)
+    local r = {input = input, target = target, x_leaves = {}}
+    if type(input) == 'table' then
+      r.input = {}
+      for k, v in pairs(input) do r.input[k] = v end
+    end
+    local p = {}
+    for _, name in ipairs(spec.tensors or none) do p[name] = core.unwrap(self[name]) end
+    r.x = leaves_of(input, r.x_leaves)
+    r.out = amp.enable_grad(spec.compute, self, r.x, core.unwrap_all(target), p)
+    r.versions = versions(target, versions(r.input, {}))
+    r.average = self.sizeAverage
+    records[self] = r
+    return r
+  end
+  local function loss_class(name, spec)
+    local C, parent = classes.class('nn.' .. name, 'nn.Criterion', nn)
+    C.__name = spec.name
+    function C:__init(...)
+      parent.__init(self)
+      definitions.check_count(spec, select('#', ...))
+      spec.init(self, ...)
+    end
+    function C:new_tensor(rows) return torch.Tensor(rows) end
+    function C:updateOutput(input, target)
+      self.output = loss_record(self, spec, input, target).out:item()
+      return self.output
+    end
+    function C:updateGradInput(input, target)
+      local r = records[self]
+      local fine = r and r.average == self.sizeAverage and same_tree(r.input, input) and same_tree(r.target, target)
+      if fine then
+        local now = versions(target, versions(input, {}))
+        for i = 1, #now do fine = fine and now[i] == r.versions[i] end
+      end
+      if not fine then r = loss_record(self, spec, input, target) end
+      local by_id = {}
+      if r.out.requires_grad then
+        local grads = amp.grad({r.out}, r.x_leaves, {retain_graph = true, allow_unused = true})
+        for i, leaf in ipairs(r.x_leaves) do by_id[leaf:id()] = grads[i] end
+      end
+      self.gradInput = refill(input, r.x, by_id)
+      return self.gradInput
+    end
+  end
+  for name, spec in pairs(definitions.losses) do loss_class(name, spec) end
+  nn.deep_copy, nn.wrap_all = deep_copy, wrap_all
+end
