@@ -75,7 +75,7 @@ return function(torch)
   for _, name in ipairs {'quiet', 'pedantic', 'autoSpacing', 'noAutoSpacing', 'littleEndianEncoding', 'nativeEndianEncoding', 'noBuffer'} do
     File[name] = function(self) return self end
   end
-  function File:bigEndianEncoding() raise('torch7.File', 'big-endian files are not known') end
+  function File.bigEndianEncoding() raise('torch7.File', 'big-endian files are not known') end
   function File:longSize(n)
     self.long_size = n == 0 and 8 or n
     return self
@@ -87,7 +87,7 @@ return function(torch)
   function File:hasError() return self.failed == true end
   function File:clearError() self.failed = nil end
   function File:isOpened() return not self.closed end
-  function File:isReadable() return true end
+  function File.isReadable() return true end
   function File:isWritable() return self.writes end
   -- What was written becomes what is read.
   local function flush(self)
@@ -346,7 +346,7 @@ return function(torch)
   -- A GPU's classes have the layout of the others.
   local function class_named(registry, name)
     local t = registry[name]
-    if t and t.device == 'cuda' then t = registry[(name:gsub('Cuda(%u?%l*)', function(k) return (k == '' or k == 'Tensor' or k == 'Storage') and 'Float' .. k or k end, 1))] end
+    if t and t.device == 'cuda' then t = registry['torch.' .. t.kind .. name:match '(%u%l+)$'] end
     return t
   end
 
@@ -376,8 +376,8 @@ return function(torch)
       self.known[index] = out
       local n = self:readInt()
       for _ = 1, n do
-        local k, v = self:readObject(depth), nil
-        v = self:readObject(depth)
+        local k = self:readObject(depth)
+        local v = self:readObject(depth)
         if k ~= nil and k == k then out[k] = v end
       end
       return out

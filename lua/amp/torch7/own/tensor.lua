@@ -185,7 +185,6 @@ function core.construct(t, first, ...)
   end
   if type(first) == 'table' then
     if next(first) == nil then return wrap(amp.empty({0}, o)) end
-    local plain = first
     local function numbers(v)
       if is_tensor(v) then return v:totable() end
       if type(v) ~= 'table' then return v end
@@ -193,8 +192,7 @@ function core.construct(t, first, ...)
       for i, x in ipairs(v) do out[i] = numbers(x) end
       return out
     end
-    plain = numbers(first)
-    return wrap(amp.tensor(plain, {dtype = 'float64'}):to(t.dtype):to(t.device))
+    return wrap(amp.tensor(numbers(first), {dtype = 'float64'}):to(t.dtype):to(t.device))
   end
   local s = size_arguments(first, ...)
   local n = 1
