@@ -107,7 +107,8 @@ describe('a layer of torch7.nn', function()
     H.close(p[1].grad, { s = { 1, 2 }, v = { 0, 0 } })
   end)
   it('refuses arguments that it does not know', function()
-    for name, args in pairs { ReLU6 = { true, 1 }, Tanh = { 1 }, SpatialConvolution = { 1, 1, 1, 1, 1, 1, 0, 0, 1 }, Sqrt = { 5 }, Dropout = { 1 }, CSubTable = { true },
+    for name, args in pairs { ReLU6 = { true, 1 }, Tanh = { 1 }, SpatialConvolution = { 1, 1, 1, 1, 1, 1, 0, 0, 1 },
+      Sqrt = { 5 }, Dropout = { 1 }, CSubTable = { true },
       SpatialMaxPooling = { 2, 2, 2, 2, 0, 0, 1 }, ClassNLLCriterion = { nil, true, 1, 2 }, MSECriterion = { 'x' }, LeakyReLU = { 'x' }, HardTanh = { 1, -1 },
       SpatialBatchNormalization = { 2, nil, nil, 1 }, Concat = { 1, 2 }, SpatialUpSamplingNearest = { 1.5 }, View = { -1, -1 }, Bilinear = { 1, 2 } } do
       local ok, e = pcall(function() return nn[name](unpack(args, 1, table.maxn(args))) end)

@@ -10,13 +10,15 @@ local function near(a, b, tol) assert.is_true(math.abs(a - b) < (tol or 1e-9), (
 describe("a module of nn on Torch7's tensors", function()
   it('has the gradients that differences give', function()
     for name, c in pairs {
-      Linear = { nn.Linear(4, 3), { 2, 4 } }, LinearOne = { nn.Linear(4, 3), { 4 } }, Tanh = { nn.Tanh(), { 3, 4 } }, SoftMax = { nn.SoftMax(), { 3, 4 } },
+      Linear = { nn.Linear(4, 3), { 2, 4 } }, LinearOne = { nn.Linear(4, 3), { 4 } }, Tanh = { nn.Tanh(), { 3, 4 } },
+      SoftMax = { nn.SoftMax(), { 3, 4 } },
       SpatialConvolution = { nn.SpatialConvolution(2, 3, 3, 2, 2, 1, 1, 0), { 2, 2, 4, 5 } }, ConvOne = { nn.SpatialConvolution(2, 3, 3, 3), { 2, 4, 5 } },
       SpatialFullConvolution = { nn.SpatialFullConvolution(2, 3, 3, 3, 2, 2), { 1, 2, 3, 3 } }, LRN = { nn.SpatialCrossMapLRN(3, 0.1), { 4, 3, 3 } },
       BatchNormalization = { nn.BatchNormalization(3), { 4, 3 } }, SpatialMaxPooling = { nn.SpatialMaxPooling(2, 2), { 1, 2, 4, 4 } },
       TemporalConvolution = { nn.TemporalConvolution(3, 2, 2), { 5, 3 } }, CMul = { nn.CMul(1, 3), { 2, 3 } }, Euclidean = { nn.Euclidean(3, 2), { 2, 3 } },
       PReLU = { nn.PReLU(2), { 3, 2 } }, Normalize = { nn.Normalize(2), { 3, 4 } }, Bottle = { nn.Bottle(nn.Linear(3, 2)), { 2, 2, 3 } },
-      Concat = { nn.Concat(2):add(nn.Linear(3, 2)):add(nn.Linear(3, 1)), { 2, 3 } }, Parallel = { nn.Parallel(1, 1):add(nn.Tanh()):add(nn.Linear(3, 2)), { 2, 3 } },
+      Concat = { nn.Concat(2):add(nn.Linear(3, 2)):add(nn.Linear(3, 1)), { 2, 3 } },
+      Parallel = { nn.Parallel(1, 1):add(nn.Tanh()):add(nn.Linear(3, 2)), { 2, 3 } },
       DepthConcat = { nn.DepthConcat(1):add(nn.SpatialConvolution(1, 1, 3, 3)):add(nn.SpatialConvolution(1, 2, 1, 1)), { 1, 4, 4 } },
       WeightNorm = { nn.WeightNorm(nn.Linear(4, 3)), { 2, 4 } }, Maxout = { nn.Maxout(3, 2, 2), { 2, 3 } },
       LayerNormalization = { nn.LayerNormalization(4), { 2, 4 } }, View = { nn.View(-1):setNumInputDims(2), { 2, 2, 3 } },
@@ -144,6 +146,24 @@ describe("a module of nn on Torch7's tensors", function()
     near(nn.Jacobian.testJacobian(net, torch.Tensor(2, 3)), 0, 1e-5)
     assert.is_true((net:clone():forward(torch.ones(1, 3)) - net:forward(torch.ones(1, 3))):abs():max() == 0)
   end)
+  it('leaves what was taken from a result alone', function()
+    local m, x = nn.Linear(3, 2), torch.ones(4, 3)
+    local taken = {}
+    local out = m:forward(x)
+    taken[1], taken[2], taken[3] = out:squeeze(2), out:narrow(1, 1, 4), out:view(8)
+    taken[4] = torch.repeatTensor(out, 1, 1)
+    local first = out:clone()
+    m:backward(x, out)
+    local grad = m.gradInput:expand(4, 3)
+    for _ = 1, 3 do
+      m:forward(x * 2)
+      m:backward(x * 2, out)
+    end
+    for i = 1, 4 do near((taken[i] - first:viewAs(taken[i])):abs():max(), 0) end
+    assert.equal(12, grad:nElement())
+    near(grad:sum(), grad:sum())
+    is(m.output, out:totable()) -- the result itself is the tensor of the last call
+  end)
   it('draws once a forward pass', function()
     local m, x = nn.Dropout(0.5), torch.ones(100)
     local y = m:forward(x):clone()
@@ -164,7 +184,8 @@ describe("a module of nn on Torch7's tensors", function()
     local criterion = nn.ClassNLLCriterion()
     local p, g = net:getParameters()
     local x, y = torch.randn(12, 4), torch.range(0, 11):fmod(3):add(1)
-    for name, config in pairs { sgd = { learningRate = 0.5, momentum = 0.9, dampening = 0 }, adam = { learningRate = 0.05 }, lbfgs = { maxIter = 10 }, rmsprop = { learningRate = 0.01 } } do
+    for name, config in pairs { sgd = { learningRate = 0.5, momentum = 0.9, dampening = 0 }, adam = { learningRate = 0.05 },
+      lbfgs = { maxIter = 10 }, rmsprop = { learningRate = 0.01 } } do
       net:reset()
       local first, last
       for _ = 1, 30 do

@@ -49,7 +49,8 @@ describe('torch7.optim', function()
   end)
   it('knows its options', function()
     local f = function() return 0, torch.ones(1) end
-    for name, key in pairs { sgd = 'learningrate', adam = 'momentum', adagrad = 'epsilon', rmsprop = 'learningRateDecay', adadelta = 'learningRate', adamax = 'rho',
+    for name, key in pairs { sgd = 'learningrate', adam = 'momentum', adagrad = 'epsilon', rmsprop = 'learningRateDecay', adadelta = 'learningRate',
+      adamax = 'rho',
       asgd = 'learningRate', rprop = 'learningRate', nag = 'nesterov', cg = 'learningRate', lbfgs = 'momentum' } do
       H.fails_here(function() optim[name](f, torch.ones(1), { [key] = 1 }) end, name, key)
     end
