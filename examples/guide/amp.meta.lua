@@ -7635,10 +7635,10 @@ function amp.autocast.with(state, fn, ...) end
 
 ---A function that runs fn in a region each time it is called.
 ---@param fn function
----@param given any
----@param more any
+---@param options? table those of amp.autocast, {dtype, enabled = true, device, cache_enabled = true, verbose}; in either order with fn
+---@param more any after a device in front, as in ('cuda', fn, options): the last of the three
 ---@return function # 
-function amp.autocast.wrap(fn, given, more) end
+function amp.autocast.wrap(fn, options, more) end
 
 ---Backward from several roots, into the leaves.
 ---@param list table|amp.Tensor roots
