@@ -360,7 +360,7 @@ describe('help', function()
     set('Own', rawget(_G, 'Own'))
     set('of_self', rawget(_G, 'of_self'))
     for name, first in pairs {
-      ['tr:step'] = 'tr:step(batch_size)', ['gm:record'] = 'gm:record(fn, ...)', ['net:parameters'] = 'net:parameters()',
+      ['tr:step'] = 'tr:step(batch_size, o)', ['gm:record'] = 'gm:record(fn, ...)', ['net:parameters'] = 'net:parameters()',
       ['net:forward'] = 'net:forward(x)', ['net.forward'] = 'net:forward(x)', ['opt:step'] = 'opt:step(closure)',
       ['sc:unscale_'] = 'sc:unscale_(opt)', ['Module:parameters'] = 'amp.nn.Module:parameters()', ['Tensor:backward'] = 't:backward(gradient, o)',
       ['t:chunk'] = 't:chunk(n, dim)', ['x:backward'] = 'x:backward(gradient, o)', ['list[1]:chunk'] = 'list[1]:chunk(n, dim)',
