@@ -450,6 +450,8 @@ int amp_function(amp_state *S, amp_tensor *const *in, int nin, amp_tensor *const
     memcpy(s->size, t->size, sizeof(int64_t) * t->ndim);
     if (i < nin && amp__is_float(t->dtype) && (rc = amp__node_edge(n, i, in[i])) < 0) break;
   }
+  for (int i = 0; i < nout && rc == 0; i++) /* what tying takes, before any result is tied */
+    if (out[i] && amp__is_float(out[i]->dtype) && amp__ag(out[i]) == NULL) rc = S->err.code;
   for (int i = 0; i < nout && rc == 0; i++)
     if (out[i] && amp__is_float(out[i]->dtype)) rc = amp__tie(out[i], n, i);
   if (rc == 0) {
