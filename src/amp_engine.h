@@ -64,8 +64,22 @@ typedef struct engine {
 static inline bool amp__engine_accumulates(const engine *e) { return (e->flags & AMP_B_ACCUMULATE) != 0; }
 
 /* amp_engine_map.c */
-entry *amp__engine_find(engine *e, const void *key);
-entry *amp__engine_get(engine *e, void *key, bool is_leaf); /* The key is counted while it is in the map. NULL: error */
+entry *amp__engine_new(engine *e, void *key, bool is_leaf); /* for a key that is not in the map; it is counted while it is. NULL: error */
+static inline size_t amp__engine_hash(const void *p) { return ((uintptr_t)p >> 4) * UINT64_C(0x9e3779b97f4a7c15) >> 20; }
+
+static inline entry *amp__engine_find(engine *e, const void *key)
+{
+  if (e->cap == 0) return NULL;
+  for (size_t h = amp__engine_hash(key) & (size_t)(e->cap - 1); e->map[h].key; h = (h + 1) & (size_t)(e->cap - 1))
+    if (e->map[h].key == key) return &e->map[h];
+  return NULL;
+}
+
+static inline entry *amp__engine_get(engine *e, void *key, bool is_leaf)
+{
+  entry *x = amp__engine_find(e, key);
+  return x ? x : amp__engine_new(e, key, is_leaf);
+}
 int amp__engine_push(engine *e, amp_node *n);
 amp_node *amp__engine_pop(engine *e);
 int amp__engine_mark(engine *e, amp_node *root);            /* which nodes from root on lead to a target */
@@ -75,8 +89,18 @@ int amp__engine_send(engine *e, const amp_edge *to, amp_tensor **g, bool may_kee
 int amp__engine_into_leaf(engine *e, amp_tensor *leaf, amp_tensor **g, bool may_keep); /* a leaf's share, complete or not */
 int amp__engine_send_part(engine *e);                       /* e->part, to input 0 of e->node */
 int amp__engine_flush(engine *e, bool all);                 /* products put off; all: else only those that hold much */
-int amp__engine_room(engine *e, int n);                      /* for n items more */
-int amp__engine_add_item(engine *e, int edge, amp_tensor *t); /* counts t */
+int amp__engine_more_room(engine *e, int n);
+static inline int amp__engine_room(engine *e, int n) { return e->nitem + n <= e->capitem ? 0 : amp__engine_more_room(e, n); } /* for n items more */
+
+static inline int amp__engine_add_item(engine *e, int edge, amp_tensor *t) /* counts t */
+{
+  int rc = amp__engine_room(e, 1);
+  if (rc < 0) return rc;
+  amp__retain(t);
+  e->items[e->nitem++] = (item){ .t = t, .edge = edge };
+  return 0;
+}
+
 int amp__engine_deliver(engine *e);                         /* from e->phase on, parts, products and items */
 void amp__engine_drop_items(engine *e);
 

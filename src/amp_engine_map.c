@@ -7,8 +7,6 @@
 
 /* -- Map and heap --------------------------------------------------------------- */
 
-static size_t hash(const void *p) { return ((uintptr_t)p >> 4) * UINT64_C(0x9e3779b97f4a7c15) >> 20; }
-
 static bool grow(engine *e)
 {
   int cap = e->cap ? e->cap * 2 : 64;
@@ -16,7 +14,7 @@ static bool grow(engine *e)
   if (map == NULL) { amp__nomem((size_t)cap * sizeof *map); return false; }
   for (int i = 0; i < e->cap; i++) {
     if (e->map[i].key == NULL) continue;
-    size_t h = hash(e->map[i].key) & (size_t)(cap - 1);
+    size_t h = amp__engine_hash(e->map[i].key) & (size_t)(cap - 1);
     while (map[h].key) h = (h + 1) & (size_t)(cap - 1);
     map[h] = e->map[i];
   }
@@ -26,22 +24,12 @@ static bool grow(engine *e)
   return true;
 }
 
-entry *amp__engine_find(engine *e, const void *key)
+entry *amp__engine_new(engine *e, void *key, bool is_leaf)
 {
-  if (e->cap == 0) return NULL;
-  for (size_t h = hash(key) & (size_t)(e->cap - 1); e->map[h].key; h = (h + 1) & (size_t)(e->cap - 1))
-    if (e->map[h].key == key) return &e->map[h];
-  return NULL;
-}
-
-entry *amp__engine_get(engine *e, void *key, bool is_leaf)
-{
-  entry *x = amp__engine_find(e, key);
-  if (x) return x;
   if (e->count * 2 >= e->cap && !grow(e)) return NULL;
-  size_t h = hash(key) & (size_t)(e->cap - 1);
+  size_t h = amp__engine_hash(key) & (size_t)(e->cap - 1);
   while (e->map[h].key) h = (h + 1) & (size_t)(e->cap - 1);
-  x = &e->map[h];
+  entry *x = &e->map[h];
   x->key = key;
   x->is_leaf = is_leaf;
   x->target = -1;

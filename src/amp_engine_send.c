@@ -188,24 +188,14 @@ int amp__engine_send_part(engine *e)
 
 /* -- What a node sends --------------------------------------------------------------- */
 
-int amp__engine_room(engine *e, int n)
+int amp__engine_more_room(engine *e, int n)
 {
   int cap = e->capitem ? e->capitem : 16;
   while (cap < e->nitem + n) cap *= 2;
-  if (cap == e->capitem) return 0;
   item *p = realloc(e->items, sizeof *p * (size_t)cap);
   if (p == NULL) return amp__nomem(sizeof *p * (size_t)cap);
   e->items = p;
   e->capitem = cap;
-  return 0;
-}
-
-int amp__engine_add_item(engine *e, int edge, amp_tensor *t)
-{
-  int rc = amp__engine_room(e, 1);
-  if (rc < 0) return rc;
-  amp__retain(t);
-  e->items[e->nitem++] = (item){ .t = t, .edge = edge };
   return 0;
 }
 
