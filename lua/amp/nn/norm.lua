@@ -8,6 +8,7 @@ local core = require 'amp.ffi'
 local ops = require 'amp.ops'
 local release, ref_t = core.C.amp_release, core.ref_t
 local as_built = require('amp.policies').as_built
+local lasting = require('amp.scope').lasting
 local util = require 'amp.util'
 local istype = require('ffi').istype
 
@@ -107,7 +108,7 @@ local function by_batch(self, x, op)
   check_dims(self, x, 2)
   local mean, var = self.running_mean, self.running_var
   local move = self.training and mean and momentum(self) or 0
-  one = one or amp.ones({}, {dtype = 'int64', device = 'cpu'})
+  one = one or lasting(amp.ones, {}, {dtype = 'int64', device = 'cpu'})
   local y = op(x, mean, var, self.weight, self.bias, self.training or not mean, move, self.eps)
   if self.training and mean then self.num_batches_tracked:add_(one) end -- after: what fails counts no batch
   return y
