@@ -396,3 +396,15 @@ describe('forward_add of a LayerNorm', function()
     H.fails(function() nn.LayerNorm(4):forward_add(x, x) end, '4x3', '4')
   end)
 end)
+
+describe('a batch norm', function()
+  it('counts in scopes, the first one too', function()
+    local out, status = H.child [[
+      local bn = amp.nn.BatchNorm1d(2)
+      for _ = 1, 3 do amp.scope(function() return bn(amp.ones(3, 2)) end) end
+      print(bn.num_batches_tracked:item())
+    ]]
+    assert.equal(0, status, out)
+    assert.equal('3\n', out)
+  end)
+end)

@@ -423,7 +423,8 @@ AMP_API int64_t amp_dead_next(amp_state *S);
 AMP_API amp_engine *amp_backward_begin(amp_state *S, amp_tensor *const *root, amp_tensor *const *grad, int nroot,
                                        amp_tensor *const *input, int ninput, int flags);
 /* 0: done. 1: see e->request, answer with amp_backward_supply, and run again. <0: error; only amp_backward_end may
-** follow. */
+** follow, and some leaves have got their gradients. With AMP_B_COLLECT a lack of memory is a request first,
+** AMP_R_MEMORY: free some and run again, and the step that failed is taken once more. */
 AMP_API int amp_backward_run(amp_state *S, amp_engine *e);
 /* While a request is open: gradient i (from 0, of e->n) that came to it, an own handle; empty: none came. */
 AMP_API int amp_backward_arg(amp_state *S, amp_ref *out, amp_engine *e, int i);

@@ -98,6 +98,12 @@ static int merge(amp_tensor *leaf, amp_grad *held)
   if (!more) return 0;
   int before = amp_backward_origin(amp__S, origin), rc = amp__grad_accumulate(leaf, more, false);
   amp_backward_origin(amp__S, before);
+  if (rc < 0) { /* as before: this may be tried again */
+    *held = ag->grad;
+    ag->grad = (amp_grad){0};
+    ag->grad.value = more;
+    amp__grad_from(&ag->grad, origin);
+  }
   return rc;
 }
 

@@ -38,6 +38,7 @@ int amp__later(amp_bwd *b, int nparts, amp_tensor *const *part, int n, const amp
 /* The gradient that the leaf behind input i has so far, borrowed, if a derivative may add its own to it in place, which then
 ** counts as given; else NULL. Nothing else must fail between the call and that. */
 amp_tensor *amp__grad_to_add(amp_bwd *b, int i);
+void amp__grad_not_added(amp_bwd *b, int i); /* adding failed */
 
 static inline bool amp__is_number(const amp_tensor *t) { return (t->flags & AMP_T_NUMBER) != 0; }
 static inline void amp__sl_dim(amp_sl *s, int dim) { amp__sl_i(s, dim < 0 ? dim : dim + 1); }

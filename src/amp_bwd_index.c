@@ -239,12 +239,18 @@ int amp__bwd_embedding(amp_bwd *b) {
   amp_tensor *in[3] = { NULL, amp__xview(index, 1, &n), amp__xview(G(b), 2, rows) }, *sum;
   if (b->a[0].i != AMP_NONE) in[2] = amp__xmask_not(amp__xunsqueeze(XN(eq, in[1], (double)(b->a[0].i + 1)), 1), in[2]);
   OR_FAIL(in[1] && in[2]);
-  if ((sum = amp__grad_to_add(b, 1)) != NULL && sum->dtype == in[2]->dtype) in[0] = sum; /* a table that is a product's weight, too */
+  if ((sum = amp__grad_to_add(b, 1)) != NULL && sum->dtype != in[2]->dtype) {
+    amp__grad_not_added(b, 1);
+    sum = NULL;
+  }
+  if (sum) in[0] = sum; /* a table that is a product's weight, too */
   else OR_FAIL(in[0] = amp__xzeros(b, 1));
   if (b->create_graph) return GIN(b, 1, amp__xdim(AMP_OP_index_add, 0, 3, in));
   amp_sl s = amp__sl();
   amp__sl_dim(&s, 0);
   amp__sl_f(&s, 1);
   int rc = amp__dispatch(AMP_OP_index_add, AMP_INPLACE, in, 3, NULL, s.v);
-  return rc < 0 || in[0] == sum ? rc : GIN(b, 1, in[0]);
+  if (in[0] != sum) return rc < 0 ? rc : GIN(b, 1, in[0]);
+  if (rc < 0) amp__grad_not_added(b, 1);
+  return rc;
 }

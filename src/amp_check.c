@@ -110,8 +110,7 @@ static amp_tensor *cell_mul(amp_tensor *a, amp_tensor *b)
   return amp__dispatch(AMP_OP_mul, 0, in, 2, out, NULL) ? NULL : out[0];
 }
 
-/* factor * c as a cell. */
-static amp_tensor *times(amp__product *m, amp_tensor *factor, amp_tensor *c)
+amp_tensor *amp__factor_times(amp__product *m, amp_tensor *factor, amp_tensor *c)
 {
   if (!factor) { amp__retain(c); return c; }
   if (m->a != factor || m->c != c) {
@@ -132,7 +131,7 @@ void amp__product_end(amp__product *m)
 
 int amp__grad_pend(amp_grad *g, amp_tensor *c, amp__product *m)
 {
-  amp_tensor *f = times(m, g->factor, c);
+  amp_tensor *f = amp__factor_times(m, g->factor, c);
   if (!f) return amp__S->err.code;
   amp__free(g->factor);
   g->factor = f;
@@ -171,21 +170,25 @@ static bool done_before(const amp_scaler *s, const amp_tensor *v)
   return false;
 }
 
-/* v was multiplied and has its new version; views of the same storage that were done before stay done. */
-static int note_done(amp_scaler *s, amp_tensor *v, uint32_t before)
+/* Before anything is multiplied: what was must be noted. */
+static int room_for_done(amp_scaler *s)
 {
-  if (s->ndone == s->capdone) {
-    int cap = s->capdone ? 2 * s->capdone : 8;
-    struct amp__done *more = realloc(s->done, sizeof *more * (size_t)cap);
-    if (!more) return amp__nomem(sizeof *more * (size_t)cap);
-    s->done = more;
-    s->capdone = cap;
-  }
+  if (s->ndone < s->capdone) return 0;
+  int cap = s->capdone ? 2 * s->capdone : 8;
+  struct amp__done *more = realloc(s->done, sizeof *more * (size_t)cap);
+  if (!more) return amp__nomem(sizeof *more * (size_t)cap);
+  s->done = more;
+  s->capdone = cap;
+  return 0;
+}
+
+/* v was multiplied and has its new version; views of the same storage that were done before stay done. */
+static void note_done(amp_scaler *s, amp_tensor *v, uint32_t before)
+{
   for (int i = 0; i < s->ndone; i++)
     if (s->done[i].t->storage == v->storage && s->done[i].version == before) s->done[i].version = amp__version(v);
   amp__retain(v);
   s->done[s->ndone++] = (struct amp__done){v, amp__version(v)};
-  return 0;
 }
 
 static int by_storage(const void *a, const void *b)
@@ -314,7 +317,8 @@ static int check_one(amp_check *k, amp_tensor *leaf, bool unscale, amp__product 
   amp__touch(v);
   amp__touch(inv);
   amp__touch(k->place[i].found);
-  int rc = 0;
+  int rc = now ? room_for_done(k->s) : 0;
+  if (rc) return rc;
   if (q && !now && (v->flags & AMP_T_DENSE) && amp__devices[v->device].check_many) {
     if (q->n && (q->place != i || q->n == BATCH)) rc = flush(q);
     q->k = k;
@@ -330,7 +334,7 @@ static int check_one(amp_check *k, amp_tensor *leaf, bool unscale, amp__product 
   if (now) {
     uint32_t before = amp__version(v);
     amp__bump(v);
-    if ((rc = note_done(k->s, v, before))) return rc;
+    note_done(k->s, v, before);
   }
   set_check(g, k);
   amp__grad_from(g, origin);

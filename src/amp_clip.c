@@ -39,28 +39,38 @@ static amp_tensor *norm_part(const amp_grad *g, double p)
   return t;
 }
 
-/* Multiply one gradient by the coefficient cell c; a check that was right stays so. */
-static int clip_one(amp_tensor *leaf, amp_tensor *c, amp__product *m)
+/* What clipping a gradient takes, made before any gradient changes: clipping may be tried again. */
+typedef struct plan { amp_tensor *c, *factor, *bin; } plan; /* c: borrowed, NULL: no gradient */
+
+static int prepare(plan *q, const amp_grad *g, amp_tensor *c, amp__product *m)
 {
-  amp_grad *g = &leaf->ag->grad;
-  if (!amp__grad_at_once(g)) return amp__grad_pend(g, c, m);
+  q->c = c;
+  if (!amp__grad_at_once(g)) q->factor = amp__factor_times(m, g->factor, c);
+  else if (g->value->dtype != AMP_FLOAT64 && g->value->device != AMP_CPU) q->bin = amp__cell(AMP_FLOAT32, g->value->device, g->value->device_index, 0);
+  else return 0;
+  return q->factor || q->bin ? 0 : amp__S->err.code;
+}
+
+/* Multiply one gradient by the coefficient; a check that was right stays so. */
+static int clip_one(amp_grad *g, plan *q)
+{
+  if (q->factor) {
+    amp__free(g->factor);
+    g->factor = q->factor;
+    q->factor = NULL;
+    return 0;
+  }
   bool valid = amp__check_valid(g);
   int rc, origin = amp__grad_origin(g);
   if (g->value->dtype == AMP_FLOAT64) {
-    amp_tensor *in[2] = {g->value, c};
+    amp_tensor *in[2] = {g->value, q->c};
     rc = amp__dispatch(AMP_OP_mul, AMP_INPLACE, in, 2, NULL, NULL);
   } else {
-    float ignored = 0, *f = &ignored;
-    amp_tensor *bin = NULL;
-    if (g->value->device != AMP_CPU) {
-      if (!(bin = amp__cell(AMP_FLOAT32, g->value->device, g->value->device_index, 0))) return amp__S->err.code;
-      f = AMP_DATA(float, bin);
-    }
+    float ignored = 0, *f = q->bin ? AMP_DATA(float, q->bin) : &ignored;
     amp__touch(g->value);
-    amp__touch(c);
-    rc = amp__devices[g->value->device].check_scale(g->value, AMP_DATA(float, c), f);
+    amp__touch(q->c);
+    rc = amp__devices[g->value->device].check_scale(g->value, AMP_DATA(float, q->c), f);
     amp__bump(g->value);
-    amp__free(bin);
   }
   if (valid && !rc) g->version = amp__version(g->value);
   if (!rc) amp__grad_from(g, origin);
@@ -182,33 +192,54 @@ static bool done_before(const shared *s, amp_grad *g)
   return false;
 }
 
-/* Multiply every gradient by the coefficient in pl[0], copied to the devices that need it. */
-static int clip_all(amp_tensor *const *leaf, int n, place *pl, int *npl, amp__product *m)
+static bool others_hold(const amp_grad *g)
+{
+  const amp_tensor *v = g->value;
+  return amp__grad_at_once(g) && (v->refs > 1 || atomic_load_explicit(&v->storage->refs, memory_order_relaxed) > 1);
+}
+
+/* The coefficient in pl[0], on v's device */
+static amp_tensor *coefficient_there(place *pl, int *npl, const amp_tensor *v)
+{
+  int j = 0;
+  while (j < *npl && !(pl[j].c32->device == v->device && pl[j].c32->device_index == v->device_index)) j++;
+  if (j == *npl) {
+    if (j == AMP_MAX_PLACES) { amp__fail(AMP_E_UNSUPPORTED, "gradients on more than %d devices", AMP_MAX_PLACES); return NULL; }
+    pl[j].c32 = amp__cell_copy(pl[0].c32, v->device, v->device_index);
+    pl[j].c64 = pl[j].c32 ? amp__cell_copy(pl[0].c64, v->device, v->device_index) : NULL;
+    if (!pl[j].c64) { amp__free(pl[j].c32); return NULL; }
+    (*npl)++;
+  }
+  return v->dtype == AMP_FLOAT64 ? pl[j].c64 : pl[j].c32;
+}
+
+/* What multiplying every gradient by the coefficient takes. */
+static int prepare_all(plan *q, shared *s, amp_tensor *const *leaf, int n, place *pl, int *npl, amp__product *m)
 {
   int rc = amp__grads_part(leaf, n);
-  shared s = {0};
   for (int i = 0; i < n && !rc; i++) {
     amp_grad *g = amp__grad_of(leaf[i]);
     if (!g) continue;
-    amp_tensor *v = g->value;
-    if (amp__grad_at_once(g) && (v->refs > 1 || atomic_load_explicit(&v->storage->refs, memory_order_relaxed) > 1)) {
-      if (!s.done && !(s.done = malloc(sizeof *s.done * (size_t)n))) { rc = amp__nomem(sizeof *s.done * (size_t)n); break; }
-      if (done_before(&s, g)) continue;
-      s.done[s.n].v = v;
-      s.done[s.n++].before = amp__version(v);
-    }
-    int j = 0;
-    while (j < *npl && !(pl[j].c32->device == v->device && pl[j].c32->device_index == v->device_index)) j++;
-    if (j == *npl) {
-      if (j == AMP_MAX_PLACES) { rc = amp__fail(AMP_E_UNSUPPORTED, "gradients on more than %d devices", AMP_MAX_PLACES); break; }
-      pl[j].c32 = amp__cell_copy(pl[0].c32, v->device, v->device_index);
-      pl[j].c64 = pl[j].c32 ? amp__cell_copy(pl[0].c64, v->device, v->device_index) : NULL;
-      if (!pl[j].c64) { amp__free(pl[j].c32); rc = amp__S->err.code; break; }
-      (*npl)++;
-    }
-    rc = clip_one(leaf[i], v->dtype == AMP_FLOAT64 ? pl[j].c64 : pl[j].c32, m);
+    if (others_hold(g) && !s->done && !(s->done = malloc(sizeof *s->done * (size_t)n))) return amp__nomem(sizeof *s->done * (size_t)n);
+    amp_tensor *c = coefficient_there(pl, npl, g->value);
+    rc = c ? prepare(&q[i], g, c, m) : amp__S->err.code;
   }
-  free(s.done);
+  return rc;
+}
+
+static int clip_all(plan *q, shared *s, amp_tensor *const *leaf, int n)
+{
+  int rc = 0;
+  for (int i = 0; i < n && !rc; i++) {
+    amp_grad *g = amp__grad_of(leaf[i]);
+    if (!g) continue;
+    if (others_hold(g)) {
+      if (done_before(s, g)) continue;
+      s->done[s->n].v = g->value;
+      s->done[s->n++].before = amp__version(g->value);
+    }
+    rc = clip_one(g, &q[i]);
+  }
   return rc;
 }
 
@@ -220,18 +251,26 @@ static int clip(amp_state *S, amp_ref *norm, amp_tensor *const *leaf, int n, dou
   amp_tensor *total = NULL;
   place pl[AMP_MAX_PLACES] = {{0}};
   amp__product m = {0};
+  shared s = {0};
+  plan *q = NULL;
+  bool clips = false;
   int npl = 0, mark = amp__pool_mark(), rc = total_norm(leaf, n, p, &total);
   if (rc) goto out;
   if (max_norm >= 0) {
     if ((rc = coefficient(total, max_norm, &pl[0].c32, &pl[0].c64))) { amp__free(pl[0].c32); amp__free(pl[0].c64); goto out; }
     npl = 1;
-    bool clips = total->device != AMP_CPU || *AMP_DATA(double, pl[0].c64) != 1;
-    if (clips && (rc = clip_all(leaf, n, pl, &npl, &m))) goto out;
+    clips = total->device != AMP_CPU || *AMP_DATA(double, pl[0].c64) != 1;
+    if (clips && !(q = calloc((size_t)(n ? n : 1), sizeof *q))) { rc = amp__nomem(sizeof *q * (size_t)n); goto out; }
+    if (clips && (rc = prepare_all(q, &s, leaf, n, pl, &npl, &m))) goto out;
   }
   if (total->device == AMP_CPU) norm->t = amp__cell(AMP_FLOAT32, AMP_CPU, 0, *AMP_DATA(double, total));
   else norm->t = amp__keep(amp__xcast(total, AMP_FLOAT32));
   if (!norm->t) rc = S->err.code;
+  else if (clips && (rc = clip_all(q, &s, leaf, n))) { amp__free(norm->t); norm->t = NULL; }
 out:
+  for (int i = 0; i < n && q; i++) { amp__free(q[i].factor); amp__free(q[i].bin); }
+  free(q);
+  free(s.done);
   for (int i = 0; i < npl; i++) { amp__free(pl[i].c32); amp__free(pl[i].c64); }
   amp__free(total);
   amp__product_end(&m);

@@ -509,7 +509,7 @@ bool amp__node_spent(const amp_node *n, uint32_t came);
 amp_tensor *amp__saved_get(amp_node *n, int i, bool with_history); /* with version check; i < nin inputs, then outputs */
 
 /* Leaf gradients */
-int amp__grad_accumulate(amp_tensor *leaf, amp_tensor *g, bool may_keep); /* g any float dtype; takes g's count */
+int amp__grad_accumulate(amp_tensor *leaf, amp_tensor *g, bool may_keep); /* g any float dtype; takes g's count where it gives 0 */
 void amp__dead_open(amp_state *S);   /* a list for ids of S's functions and hooks that are gone */
 void amp__dead_close(amp_state *S);
 int amp__grad_materialize(amp_tensor *leaf); /* value float32 (leaf's dtype), factor none */

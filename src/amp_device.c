@@ -15,6 +15,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <unistd.h>
 #include "amp_linalg.h"
 #include "cpu/cpu_isa.h"
@@ -114,6 +115,17 @@ static const char *folder(int which, char *dir, size_t n)
   return dir;
 }
 
+/* What plug-ins stand on is C++ that throws, crashes or ends the process where memory lacks while it is being loaded, in the
+** loader's frames, where nothing can be caught: so there must be room for all of that first. */
+static bool room_to_load(void)
+{
+  const size_t n = (size_t)128 << 20;
+  void *p = mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (p == MAP_FAILED) return false;
+  munmap(p, n);
+  return true;
+}
+
 /* Every message stands in p->info. */
 static void load(plugin *p)
 {
@@ -132,6 +144,10 @@ static void load(plugin *p)
   }
   if (!there) {
     snprintf(p->info, sizeof p->info, "its plug-in libamp_%s.so is not in %.400s", p->name, dir);
+    return;
+  }
+  if (!room_to_load()) {
+    snprintf(p->info, sizeof p->info, "not loaded: it takes up to 128 MiB of address space, which are not there (ulimit -v)");
     return;
   }
   void *lib = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);

@@ -185,17 +185,18 @@ static bool may_own(const amp_tensor *leaf, const amp_tensor *v)
          && (v->flags & AMP_T_DENSE) && !(v->storage->flags & (AMP_S_EXPOSED | AMP_S_FOREIGN)) && same_layout(leaf, v);
 }
 
-/* Add v (counted, any float dtype, the leaf's shape) to the leaf's gradient. may_keep: 16 bits may stay. */
+/* Add v (counted, any float dtype, the leaf's shape) to the leaf's gradient, and take it; what fails leaves v and the gradient's value
+** as they are. may_keep: 16 bits may stay. */
 int amp__grad_accumulate(amp_tensor *leaf, amp_tensor *v, bool may_keep)
 {
   amp_ag *ag = amp__ag(leaf);
   int rc = 0;
-  if (ag == NULL) { amp__free(v); return amp__S->err.code; }
+  if (ag == NULL) return amp__S->err.code;
   amp_grad *g = &ag->grad;
   if (amp_unlikely(amp__capturing)) amp__capture_gradient(leaf, false);
   if (amp__grad_dropped(leaf, false) || g->given) amp__grad_clear(leaf);
   int origin = amp__grad_origin(g) | amp__S->priv->origin;
-  if (g->value && (rc = amp__grad_drop_there(leaf)) < 0) { amp__free(v); return rc; }
+  if (g->value && (rc = amp__grad_drop_there(leaf)) < 0) return rc;
   if (amp__S->grad_mode) { /* create_graph: the gradient has history itself, in the leaf's dtype */
     int mark = amp__pool_mark();
     amp_tensor *sum = v->dtype == leaf->dtype ? v : amp__xcast(v, leaf->dtype);
@@ -211,7 +212,7 @@ int amp__grad_accumulate(amp_tensor *leaf, amp_tensor *v, bool may_keep)
       amp__grad_from(g, origin);
     }
     amp__pool_release(mark);
-    amp__free(v);
+    if (rc == 0) amp__free(v);
     return rc;
   }
   quiet q = quiet_begin();
@@ -237,8 +238,10 @@ int amp__grad_accumulate(amp_tensor *leaf, amp_tensor *v, bool may_keep)
     } else rc = inplace2(AMP_OP_add, g->value, v);
     forget_check(g);
   }
-  if (g->value) amp__grad_from(g, origin);
-  amp__free(v);
+  if (g->value && rc == 0) {
+    amp__grad_from(g, origin);
+    amp__free(v);
+  }
   quiet_end(q);
   return rc;
 }
@@ -255,6 +258,8 @@ amp_tensor *amp__grad_to_add(amp_bwd *b, int i)
   g->made++; /* of the version that it has when the caller has added */
   return g->value;
 }
+
+void amp__grad_not_added(amp_bwd *b, int i) { b->node->edge[i].leaf->ag->grad.made--; }
 
 int amp_grad_defined(const amp_ref *a)
 {
@@ -445,6 +450,8 @@ int amp_function(amp_state *S, amp_tensor *const *in, int nin, amp_tensor *const
     memcpy(s->size, t->size, sizeof(int64_t) * t->ndim);
     if (i < nin && amp__is_float(t->dtype) && (rc = amp__node_edge(n, i, in[i])) < 0) break;
   }
+  for (int i = 0; i < nout && rc == 0; i++) /* what tying takes, before any result is tied */
+    if (out[i] && amp__is_float(out[i]->dtype) && amp__ag(out[i]) == NULL) rc = S->err.code;
   for (int i = 0; i < nout && rc == 0; i++)
     if (out[i] && amp__is_float(out[i]->dtype)) rc = amp__tie(out[i], n, i);
   if (rc == 0) {

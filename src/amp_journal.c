@@ -19,6 +19,7 @@
 
 typedef struct entry {
   amp_storage *s;          /* counted */
+  amp_tensor *bytes;       /* all of them: to write them back takes no memory */
   amp_tensor *was, *now;   /* its bytes before the function; before amp_journal_back, NULL: it is not back */
   uint32_t version, version_now;
 } entry;
@@ -47,6 +48,7 @@ void amp_journal_free(amp_journal *j)
   for (int i = 0; i < j->n; i++) {
     amp__free(j->list[i].was);
     amp__free(j->list[i].now);
+    amp__free(j->list[i].bytes);
     amp__storage_free(j->list[i].s);
   }
   free(j->list);
@@ -80,13 +82,6 @@ static amp_tensor *bytes_of(amp_storage *s)
   return amp__tensor_of(s, AMP_UINT8, 1, &n, NULL, 0);
 }
 
-static amp_tensor *copy_of(amp_storage *s)
-{
-  amp_tensor *view = bytes_of(s), *copy = view ? amp__raw_clone(view) : NULL;
-  amp__free(view);
-  return copy;
-}
-
 static int note_in(amp_journal *j, amp_storage *s)
 {
   if ((int32_t)(s->born - j->epoch) >= 0) return 0;
@@ -98,10 +93,10 @@ static int note_in(amp_journal *j, amp_storage *s)
     j->list = more;
     j->cap = cap;
   }
-  amp_tensor *was = copy_of(s);
-  if (was == NULL) return amp__S->err.code;
+  amp_tensor *bytes = bytes_of(s), *was = bytes ? amp__raw_clone(bytes) : NULL;
+  if (was == NULL) { amp__free(bytes); return amp__S->err.code; }
   amp__storage_retain(s);
-  j->list[j->n++] = (entry){ s, was, NULL, s->version, 0 };
+  j->list[j->n++] = (entry){ s, bytes, was, NULL, s->version, 0 };
   return 0;
 }
 
@@ -124,13 +119,10 @@ int amp__journal_call(const amp_call *c, const amp_tensor *given)
   return rc;
 }
 
-static int write_back(amp_storage *s, amp_tensor *from)
+static int write_back(const entry *e, amp_tensor *from)
 {
-  amp_tensor *in[2] = { bytes_of(s), from };
-  if (in[0] == NULL) return amp__S->err.code;
-  int rc = amp__dispatch(AMP_OP_copy, AMP_INPLACE, in, 2, NULL, NULL);
-  amp__free(in[0]);
-  return rc;
+  amp_tensor *in[2] = { e->bytes, from };
+  return amp__dispatch(AMP_OP_copy, AMP_INPLACE, in, 2, NULL, NULL);
 }
 
 /* Versions are set by hand, so that what the function saves in its second run fits; a captured step counts bumps and keeps its own. */
@@ -148,7 +140,10 @@ int amp_journal_forth(amp_state *S, amp_journal *j)
   for (int i = 0; i < j->n; i++) {
     entry *e = &j->list[i];
     if (e->now == NULL) continue;
-    if ((rc = write_back(e->s, e->now)) < 0) last = rc;
+    if ((rc = write_back(e, e->now)) < 0) {
+      last = rc;
+      if (rc == AMP_E_MEMORY) continue; /* it can be tried again */
+    }
     set_version(S, e->s, e->version_now);
     amp__free(e->now);
     e->now = NULL;
@@ -164,7 +159,7 @@ int amp_journal_back(amp_state *S, amp_journal *j)
   int rc = 0;
   for (int i = 0; i < j->n && rc == 0; i++) { /* what can lack memory comes first */
     entry *e = &j->list[i];
-    if (e->now == NULL && (e->now = copy_of(e->s)) == NULL) rc = S->err.code;
+    if (e->now == NULL && (e->now = amp__raw_clone(e->bytes)) == NULL) rc = S->err.code;
     e->version_now = e->s->version;
   }
   if (rc < 0) {
@@ -174,7 +169,7 @@ int amp_journal_back(amp_state *S, amp_journal *j)
   int32_t grad_mode = S->grad_mode, autocast_on = S->autocast_on;
   S->grad_mode = S->autocast_on = 0;
   for (int i = 0; i < j->n && rc == 0; i++) {
-    rc = write_back(j->list[i].s, j->list[i].was);
+    rc = write_back(&j->list[i], j->list[i].was);
     set_version(S, j->list[i].s, j->list[i].version);
   }
   S->grad_mode = grad_mode;

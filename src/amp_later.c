@@ -25,6 +25,7 @@ struct amp_later {
   amp_tensor *leaf[WANTS];       /* counted */
   amp_tensor **part[PARTS];      /* [n] each, counted */
   uint32_t *version[PARTS];      /* of the operands when they came */
+  amp_tensor *made[WANTS];       /* sums that are not given yet, counted; no operands are there then */
   size_t bytes;
 };
 
@@ -42,7 +43,7 @@ void amp__later_free(amp_later *l)
     amp_later *next = l->next;
     empty(l);
     for (int p = 0; p < PARTS; p++) { free(l->part[p]); free(l->version[p]); }
-    for (int i = 0; i < l->nwant; i++) amp__free(l->leaf[i]);
+    for (int i = 0; i < l->nwant; i++) { amp__free(l->leaf[i]); amp__free(l->made[i]); }
     free(l);
     l = next;
   }
@@ -60,7 +61,8 @@ static amp_tensor *joined(amp_later *l, int p)
   return l->n == 1 ? l->part[p][0] : amp__xdim(AMP_OP_cat, 0, l->n, l->part[p]);
 }
 
-static int finish(amp_later *l, amp_later_fn give, void *to)
+/* From operands to sums. A failure leaves the operands. */
+static int make(amp_later *l)
 {
   amp_tensor *whole[PARTS] = { NULL }, *made[WANTS] = { NULL };
   int rc = 0, mark = amp__pool_mark(), zero = 0;
@@ -72,22 +74,33 @@ static int finish(amp_later *l, amp_later_fn give, void *to)
     if (!made[i]) made[i] = l->want[i].right < 0 ? amp__xsum(a, 1, &zero, false) : X2(matmul, amp__xtranspose(a, 0, 1), whole[l->want[i].right]);
     if (!made[i]) rc = amp__err();
   }
-  empty(l); /* what is held goes before the gradients come */
-  for (int i = 0; i < l->nwant; i++) if (made[i]) amp__retain(made[i]);
-  amp__pool_release(mark);
-  for (int i = 0; i < l->nwant; i++) {
-    if (!made[i]) continue;
-    if (rc == 0) rc = give(to, l->leaf[i], made[i]);
-    else amp__free(made[i]);
+  if (rc == 0) {
+    empty(l); /* what is held goes before the gradients come */
+    for (int i = 0; i < l->nwant; i++) l->made[i] = amp__keep(made[i]);
   }
+  amp__pool_release(mark);
   return rc;
+}
+
+static int finish(amp_later *l, amp_later_fn give, void *to)
+{
+  int rc = l->n ? make(l) : 0;
+  for (int i = 0; i < l->nwant && rc == 0; i++)
+    if (l->made[i] && (rc = give(to, l->leaf[i], l->made[i])) == 0) l->made[i] = NULL;
+  return rc;
+}
+
+static bool half_given(const amp_later *l)
+{
+  for (int i = 0; i < l->nwant; i++) if (l->made[i]) return true;
+  return false;
 }
 
 int amp__later_flush(amp_later *l, bool all, amp_later_fn give, void *to)
 {
   int rc = 0;
   for (; l && rc == 0; l = l->next)
-    if (l->n && (all || l->n >= MOST || l->bytes > HELD)) rc = finish(l, give, to);
+    if (half_given(l) || (l->n && (all || l->n >= MOST || l->bytes > HELD))) rc = finish(l, give, to);
   return rc;
 }
 

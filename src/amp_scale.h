@@ -60,6 +60,7 @@ bool amp__same_place(const amp_tensor *a, const amp_tensor *b); /* the same elem
 int amp__grads_part(amp_tensor *const *leaf, int n);
 /* Leave *c pending on g. m keeps the last product of two factors: most gradients share theirs. */
 typedef struct amp__product { amp_tensor *a, *c, *ac; } amp__product;
+amp_tensor *amp__factor_times(amp__product *m, amp_tensor *factor, amp_tensor *c); /* factor * c as a cell, counted */
 int amp__grad_pend(amp_grad *g, amp_tensor *c, amp__product *m);
 void amp__product_end(amp__product *m);
 void amp__scaler_forget(amp_scaler *s); /* the iteration is over: nothing is unscaled (amp_check.c) */

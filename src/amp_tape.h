@@ -26,7 +26,7 @@ const char *amp__node_name(const amp_node *n);
 uint8_t amp__node_origin(const amp_node *n, uint8_t came); /* enum amp_origin of what n sends on (amp_grad.c) */
 void amp__dead_push(int64_t id);   /* an id whose node or leaf is gone (amp_grad.c) */
 typedef struct amp_later amp_later; /* products put off to the end of a backward (amp_later.c) */
-typedef int (*amp_later_fn)(void *to, amp_tensor *leaf, amp_tensor *g); /* takes g */
+typedef int (*amp_later_fn)(void *to, amp_tensor *leaf, amp_tensor *g); /* takes g where it gives 0 */
 amp_tensor *amp__rnn_beside(amp_node *n, const amp_tensor *first, const amp_tensor *g); /* amp_bwd_rnn.c; for the engine */
 int amp__later_flush(amp_later *l, bool all, amp_later_fn give, void *to); /* all: else only those that hold much */
 void amp__later_free(amp_later *l);

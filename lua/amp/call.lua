@@ -194,6 +194,18 @@ function M.make(op, f, ...)
   return o
 end
 
+--- An object of f(S, ...), a library function that gives a pointer.
+function M.object(op, f, ...)
+  M.here()
+  local p = f(S, ...)
+  if p == nil and S.err.code == MEMORY then
+    collectgarbage()
+    p = f(S, ...)
+  end
+  if p == nil then err.raise(op) end
+  return p
+end
+
 --- What may make a failed call work: after a failed allocation collect, in another coroutine set the state for it. True
 -- if that was done.
 function M.again(rc)

@@ -43,14 +43,12 @@ local journaled = region.kind(nothing, function(rec) C.amp_journal_open(S, rec.j
 
 -- The second run is over, or failed: what it changed is as it was.
 local restored = region.kind(nothing, nothing, nil, nothing, function(rec, failed)
-  if C.amp_journal_forth(S, rec.journal) < 0 and not failed then err.raise 'checkpoint' end
+  local rc = C.amp_journal_forth(S, rec.journal)
+  if rc < 0 and call.again(rc) then rc = C.amp_journal_forth(S, rec.journal) end
+  if rc < 0 and not failed then err.raise 'checkpoint' end
 end)
 
-local function journal_of()
-  local j = C.amp_journal_new(S)
-  if j == nil then err.raise 'checkpoint' end
-  return ffi.gc(j, C.amp_journal_free)
-end
+local function journal_of() return ffi.gc(call.object('checkpoint', C.amp_journal_new), C.amp_journal_free) end
 
 local function leaf_of(t)
   local x = func.detached(t)

@@ -158,6 +158,9 @@ function M.begin(op, roots, grads, inputs, flags, results)
     for i = 1, #inputs do input[i - 1] = inputs[i].ptr_ end
   end
   local e = C.amp_backward_begin(S, root, grad, n, input, inputs and #inputs or 0, flags + COLLECT)
+  if e == nil and call.again(S.err.code) then
+    e = C.amp_backward_begin(S, root, grad, n, input, inputs and #inputs or 0, flags + COLLECT)
+  end
   if e == nil then err.raise(op) end
   return drive(e, flags, results)
 end

@@ -125,7 +125,7 @@ tie = function(record, out)
   for i = 1, nin do in_[i - 1] = inputs[i].ptr_ end
   for i = 1, nout do if out[i] then out_[i - 1] = out[i].ptr_ end end
   local id = ffi.new 'int64_t[1]'
-  call.check(C.amp_function(S, in_, nin, out_, nout, id), 'Function')
+  call.try('Function', C.amp_function, S, in_, nin, out_, nout, id)
   id = tonumber(id[0])
   if id ~= 0 then closures[id] = record end
   return id ~= 0

@@ -205,7 +205,7 @@ return function(M)
   function methods.set_data(t, u)
     self_check(t, 'set_data')
     self_check(u, 'set_data')
-    call.check(C.amp_set_data(S, t, u), 'set_data')
+    call.try('set_data', C.amp_set_data, S, t, u)
     return t
   end
 

@@ -95,7 +95,7 @@ local function reader(t, size, edge, places)
     ffi.copy(data, from, 8 * n)
   else
     data = ffi.new('double[?]', math.max(n, 1))
-    call.check(C.amp_read(S, t, data, n), 'tostring')
+    call.try('tostring', C.amp_read, S, t, data, n)
   end
   return function(index)
     local p = 0

@@ -40,12 +40,12 @@ local numbers = ffi.new 'double[1]'
 local integers = ffi.new 'int64_t[2]'
 
 local function read(self)
-  call.check(C.amp_scaler_get(S, self._handle, numbers, integers, integers + 1), 'GradScaler')
+  call.try('GradScaler', C.amp_scaler_get, S, self._handle, numbers, integers, integers + 1)
   return numbers[0], tonumber(integers[0]), tonumber(integers[1])
 end
 
 local function read_scale(self)
-  call.check(C.amp_scaler_get(S, self._handle, numbers, nil, nil), 'GradScaler')
+  call.try('GradScaler', C.amp_scaler_get, S, self._handle, numbers, nil, nil)
   return numbers[0]
 end
 
@@ -72,7 +72,7 @@ local function put(self, op, name, v)
   end
   settings.check(op, 'init_scale', v, name)
   settings.check_within(op, self._o, v, name)
-  call.check(C.amp_scaler_put(S, self._handle, v, -1, -1), op)
+  call.try(op, C.amp_scaler_put, S, self._handle, v, -1, -1)
   return self
 end
 
@@ -128,9 +128,7 @@ end
 -- -- Checks of an iteration ----------------------------------------------------------------------
 
 local function new_check(self)
-  local k = C.amp_check_new(S, self._handle)
-  if k == nil then err.raise 'GradScaler' end
-  return ffi.gc(k, C.amp_check_free)
+  return ffi.gc(call.object('GradScaler', C.amp_check_new, self._handle), C.amp_check_free)
 end
 
 -- The optimizer's parameters as the library takes them.
@@ -251,9 +249,7 @@ local function beside(self, op, list, f)
     end
   end
   if n == 0 then return f() end
-  local aside = C.amp_aside_new(S, buffer, n)
-  if aside == nil then err.raise(op) end
-  ffi.gc(aside, C.amp_aside_free)
+  local aside = ffi.gc(call.object(op, C.amp_aside_new, buffer, n), C.amp_aside_free)
   call.try(op, C.amp_aside_swap, S, aside)
   local ok, e = pcall(f)
   if not ok then
@@ -551,8 +547,7 @@ local mt = {
 -- @usage local scaler = amp.GradScaler{growth_interval = 500}
 local function new(o, more)
   o = settings.read(o, more)
-  local handle = C.amp_scaler_new(S, settings.pack(o))
-  if handle == nil then err.raise 'GradScaler' end
+  local handle = call.object('GradScaler', C.amp_scaler_new, settings.pack(o))
   local self = {
     _o = o, _handle = ffi.gc(handle, C.amp_scaler_free), _last = setmetatable({}, { __mode = 'k' }), _last_checks = {},
     _pending = {}, _skipped = 0, _skipped_total = 0,

@@ -18,7 +18,7 @@ return function(Scaler, I)
       for k, old in pairs(self._o) do o[k] = old end
       o[name] = v
       settings.check_bounds(op, o)
-      call.check(C.amp_scaler_set(S, self._handle, settings.pack(o)), op)
+      call.try(op, C.amp_scaler_set, S, self._handle, settings.pack(o))
       self._o = o
       return self
     end
@@ -72,8 +72,8 @@ return function(Scaler, I)
         err.throw_code('value', op, '%s must be an integer of at least 0, got %s', name, util.show(v))
       end
     end
-    call.check(C.amp_scaler_set(S, self._handle, settings.pack(o)), op)
-    call.check(C.amp_scaler_put(S, self._handle, dict.scale, tracker, left), op)
+    call.try(op, C.amp_scaler_set, S, self._handle, settings.pack(o))
+    call.try(op, C.amp_scaler_put, S, self._handle, dict.scale, tracker, left)
     self._o = o
     self._skipped, self._skipped_total = dict.skipped or 0, dict.skipped_total or 0
     self._pending, self._last_checks, self._last_list, self._culprit = {}, {}, nil, nil

@@ -254,23 +254,23 @@ function setters.data(t, u)
   alive(t, 'data')
   if not istype(ref_t, u) then err.throw('data', 'must be a tensor, got %s', util.show(u)) end
   alive(u, 'data')
-  call.check(C.amp_set_data(S, t, u), 'data')
+  call.try('data', C.amp_set_data, S, t, u)
 end
 
 function setters.requires_grad(t, on)
   alive(t, 'requires_grad')
   call.here()
   if type(on) ~= 'boolean' then err.throw('requires_grad', 'must be true or false, got %s', util.show(on)) end
-  call.check(C.amp_requires_grad(S, t, on and 1 or 0), 'requires_grad')
+  call.try('requires_grad', C.amp_requires_grad, S, t, on and 1 or 0)
 end
 
 function setters.grad(t, g)
   alive(t, 'grad')
   call.here()
   if type(g) == 'nil' then
-    call.check(C.amp_grad_set(S, t, nil), 'grad')
+    call.try('grad', C.amp_grad_set, S, t, nil)
   elseif istype(ref_t, g) then
-    call.check(C.amp_grad_set(S, t, g), 'grad')
+    call.try('grad', C.amp_grad_set, S, t, g)
   else
     err.throw('grad', 'must be a tensor or nil, got %s', util.show(g))
   end

@@ -128,9 +128,10 @@ static cublasStatus_t launch(const plan *p, const job *j, const cublasLtMatmulAl
   bool wide = p->k.dtype == AMP_FLOAT64;
   amp_tensor *own = NULL; /* products of a captured step, or of several streams, may run side by side */
   if ((amp__cuda_here()->branches || amp__cuda_number(p->k.device)) && need && !(own = amp__cuda_scratch(need))) return CUBLAS_STATUS_ALLOC_FAILED;
-  if (j->bias) lt.MatmulDescSetAttribute(p->op, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &j->bias, sizeof j->bias);
-  if (j->aux) lt.MatmulDescSetAttribute(p->op, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &j->aux, sizeof j->aux);
-  cublasStatus_t s = lt.Matmul(handle[p->k.device], p->op, wide ? (void *)&one2 : (void *)&one, j->x, p->x, j->y, p->y, wide ? (void *)&zero2 : (void *)&zero,
+  cublasStatus_t s = CUBLAS_STATUS_SUCCESS; /* a plan still has its last job's pointers */
+  if (j->bias) s = lt.MatmulDescSetAttribute(p->op, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &j->bias, sizeof j->bias);
+  if (j->aux && ok(s)) s = lt.MatmulDescSetAttribute(p->op, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &j->aux, sizeof j->aux);
+  if (ok(s)) s = lt.Matmul(handle[p->k.device], p->op, wide ? (void *)&one2 : (void *)&one, j->x, p->x, j->y, p->y, wide ? (void *)&zero2 : (void *)&zero,
                    j->d, p->d, j->d, p->d, algo, amp__data(own ? own : workspace[p->k.device]), own ? need : WORKSPACE, amp__cuda_stream());
   amp__free(own);
   return s;

@@ -21,8 +21,7 @@ local M = {}
 
 local function new_aside(buffer, n)
   if n == 0 then return nil end
-  local k = C.amp_aside_new(S, buffer, n)
-  if k == nil then err.raise 'scale_loss' end
+  local k = call.object('scale_loss', C.amp_aside_new, buffer, n)
   return ffi.gc(k, C.amp_aside_free)
 end
 

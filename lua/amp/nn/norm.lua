@@ -8,6 +8,7 @@ local core = require 'amp.ffi'
 local ops = require 'amp.ops'
 local release, ref_t = core.C.amp_release, core.ref_t
 local as_built = require('amp.policies').as_built
+local lasting = require('amp.scope').lasting
 local util = require 'amp.util'
 local istype = require('ffi').istype
 
@@ -101,12 +102,15 @@ function BatchNorm:init(...)
   make(self, {eps = 1e-5, momentum = 0.1, affine = true, track_running_stats = true, bias = true}, ...)
 end
 
+local one -- for all counters: to count a batch takes no memory, so it can't fail when the statistics have moved
+
 local function by_batch(self, x, op)
   check_dims(self, x, 2)
   local mean, var = self.running_mean, self.running_var
   local move = self.training and mean and momentum(self) or 0
+  one = one or lasting(amp.ones, {}, {dtype = 'int64', device = 'cpu'})
   local y = op(x, mean, var, self.weight, self.bias, self.training or not mean, move, self.eps)
-  if self.training and mean then self.num_batches_tracked:add_(1) end -- after: what fails counts no batch
+  if self.training and mean then self.num_batches_tracked:add_(one) end -- after: what fails counts no batch
   return y
 end
 

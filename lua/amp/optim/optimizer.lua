@@ -92,8 +92,7 @@ function Optimizer:add_param_group(group)
   local n = #list
   local buffer = buffer_t(n)
   for i = 1, n do buffer[i - 1] = list[i].ptr_ end
-  local index = C.amp_optim_add_group(S, self._handle, buffer, n)
-  if index < 0 then err.raise(class.op) end
+  local index = call.try(class.op, C.amp_optim_add_group, S, self._handle, buffer, n)
   index = index + 1
   for i = 1, n do self._ids[tonumber(list[i].ptr_.id)], self._ids[tonumber(given[i].ptr_.id)] = index, index end
   self._sizes[index] = n
@@ -200,7 +199,7 @@ function Optimizer:state_dict()
   local op = self.class.op .. '.state_dict'
   local out = { state = {}, param_groups = {} }
   local kind, at = self.class.kind, 0
-  call.check(C.amp_optim_look(S, self._handle, 1), op) -- on a device this is the only wait
+  call.try(op, C.amp_optim_look, S, self._handle, 1) -- on a device this is the only wait
   for gi, g in ipairs(self.param_groups) do
     local copy = { params = {} }
     for k, v in pairs(g) do
@@ -277,7 +276,7 @@ function Optimizer:load_state_dict(dict)
   local op = self.class.op .. '.load_state_dict'
   check_state(self, op, dict)
   local kind = self.class.kind
-  call.check(C.amp_optim_look(S, self._handle, 1), op)
+  call.try(op, C.amp_optim_look, S, self._handle, 1)
   for gi, g in ipairs(self.param_groups) do
     local saved = dict.param_groups[gi]
     for k, v in pairs(saved) do
@@ -371,8 +370,7 @@ function M.class(class)
     if self.name ~= nil and type(self.name) ~= 'string' then err.throw(class.op, 'name must be a string, got %s', util.show(self.name)) end
     self.defaults = groups.read(class, options, class.defaults, { name = true })
     groups.check(class, self.defaults, '')
-    local handle = C.amp_optim_new(S, class.kind)
-    if handle == nil then err.raise(class.op) end
+    local handle = call.object(class.op, C.amp_optim_new, class.kind)
     self._handle = ffi.gc(handle, C.amp_optim_free)
     setmetatable(self, mt)
     local grouped = type(params) == 'table' and type(params[1]) == 'table' and params[1].params ~= nil

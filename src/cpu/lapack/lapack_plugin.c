@@ -37,6 +37,8 @@ static int (*core_threads)(int64_t work);
 
 static size_t bytes_of(int type) { return type == AMP_FLOAT64 ? 8 : 4; }
 static bool too_large(int64_t m, int64_t n) { return m > INT_MAX || n > INT_MAX; }
+/* LAPACK counts a workspace of so many numbers in 32 bits, and what overflows there is written beyond. */
+static bool overflows(double numbers) { return numbers > INT_MAX - 64; }
 static int at_least_1(int64_t n) { return n > 1 ? (int)n : 1; } /* leading dimensions */
 
 /* A size that LAPACK gives as a float, which may have been rounded down */
@@ -104,7 +106,7 @@ static int lu_inverse(int type, int64_t n, void *a, const int32_t *piv) {
 out:
   free(work);
   free(p);
-  return rc;
+  return info < 0 ? own->lu_inverse(type, n, a, piv) : rc; /* refused before a was touched */
 }
 
 static int cholesky(int type, int64_t n, void *a) {
@@ -139,10 +141,14 @@ static int qr(int type, int64_t m, int64_t n, int64_t nq, void *a, void *q) {
   void *tau = work + (size_t)lwork * bytes_of(type);
   threads_for(4.0 * (double)m * (double)n * (double)r);
   CALL(type, geqrf, &rows, &cols, a, &ld, tau, work, &lwork, &info);
+  if (info < 0) {
+    free(work);
+    return own->qr(type, m, n, nq, a, q);
+  }
   memcpy(q, a, (size_t)(m * (r < nq ? r : nq)) * bytes_of(type)); /* the reflections */
   CALL(type, orgqr, &rows, &out, &k, q, &ld, tau, work, &lwork, &info);
   free(work);
-  return 0;
+  return info < 0 ? AMP_E_INTERNAL : 0;
 }
 
 /* divide and conquer gives up (or runs on) where it meets NaN: look first */
@@ -159,7 +165,7 @@ static int svd(int type, int64_t m, int64_t n, int64_t nu, int64_t nv, void *a, 
   int rows = (int)m, cols = (int)n, ld = at_least_1(m), ldvt = at_least_1(nv), info = 0, lwork = -1;
   const char *job = u == NULL ? "N" : nu == r && nv == r ? "S" : "A";
   double size, none;
-  if (too_large(m, n) || r == 0) return own->svd(type, m, n, nu, nv, a, s, u, vt);
+  if (too_large(m, n) || r == 0 || overflows(8.0 * (double)r * (double)r + 256.0 * (double)(m + n))) return own->svd(type, m, n, nu, nv, a, s, u, vt);
   if (!all_finite(type, m * n, a)) return 1;
   int *iwork = malloc((size_t)(8 * r) * sizeof *iwork);
   if (!iwork) return AMP_E_MEMORY;
@@ -172,13 +178,14 @@ static int svd(int type, int64_t m, int64_t n, int64_t nu, int64_t nv, void *a, 
   }
   free(iwork);
   free(work);
+  if (work && info < 0) return own->svd(type, m, n, nu, nv, a, s, u, vt);
   return work ? info > 0 : AMP_E_MEMORY;
 }
 
 static int eigh(int type, bool vectors, int64_t n, void *a, void *w) {
   int m = (int)n, ld = at_least_1(n), info = 0, lwork = -1, liwork = -1, isize = 1;
   double size;
-  if (too_large(n, n)) return own->eigh(type, vectors, n, a, w);
+  if (too_large(n, n) || overflows(2.0 * (double)n * (double)n + 64.0 * (double)n)) return own->eigh(type, vectors, n, a, w);
   for (int64_t j = 0; j < n; j++) /* what is not read must not hold NaN either, for `all_finite` */
     for (int64_t i = 0; i < j; i++) memset((char *)a + (size_t)(i + j * n) * bytes_of(type), 0, bytes_of(type));
   if (!all_finite(type, n * n, a)) return 1;
@@ -194,6 +201,7 @@ static int eigh(int type, bool vectors, int64_t n, void *a, void *w) {
   bool ok = work && iwork;
   free(work);
   free(iwork);
+  if (ok && info < 0) return own->eigh(type, vectors, n, a, w);
   return ok ? info > 0 : AMP_E_MEMORY;
 }
 
