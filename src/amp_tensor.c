@@ -100,7 +100,7 @@ static amp_tensor *shell(int dtype, int device, int index, int ndim)
   t->device = (uint8_t)device;
   t->device_index = (uint8_t)index;
   t->flags = 0;
-  t->reserved = 0;
+  t->scale_serial = 0;
   t->id = next_id();
   t->offset = 0;
   t->storage = NULL;
