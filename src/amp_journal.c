@@ -53,8 +53,10 @@ void amp_journal_free(amp_journal *j)
   free(j);
 }
 
+/* Opened twice, or shut twice, as after an interrupt in between, it is opened or shut once. */
 void amp_journal_open(amp_state *S, amp_journal *j)
 {
+  for (const amp_journal *k = S->priv->journal; k; k = k->outer) if (k == j) return;
   j->outer = S->priv->journal;
   S->priv->journal = j;
   __atomic_add_fetch(&amp__capturing, 1, __ATOMIC_RELAXED);
@@ -62,7 +64,10 @@ void amp_journal_open(amp_state *S, amp_journal *j)
 
 void amp_journal_shut(amp_state *S, amp_journal *j)
 {
-  S->priv->journal = j->outer;
+  amp_journal **at = &S->priv->journal;
+  while (*at && *at != j) at = &(*at)->outer;
+  if (*at == NULL) return;
+  *at = j->outer;
   j->outer = NULL;
   __atomic_sub_fetch(&amp__capturing, 1, __ATOMIC_RELAXED);
 }
