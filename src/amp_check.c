@@ -354,6 +354,7 @@ static int check_one(amp_check *k, amp_tensor *leaf, bool unscale, amp__product 
     if ((rc = note_done(k->s, v, before))) return rc;
   }
   set_check(g, k);
+  if (origin == AMP_O_UNSCALED) amp__grad_scale_put(g, NULL);
   amp__grad_from(g, origin);
   return 0;
 }
