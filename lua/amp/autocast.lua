@@ -142,23 +142,26 @@ local function is_options(v) return type(v) == 'table' and not is_callable(v) en
 -- @raise an unknown option; what is no function. A device that is absent or a dtype other than these two is a
 -- warning, and the region runs without autocast
 -- @usage local loss = amp.autocast({dtype = 'bfloat16'}, function() return loss_of(net(x), y) end)
-local function run(self, a, b, ...)
+local function run(self, a, ...)
   if type(a) == 'function' or is_callable(a) then
-    if type(b) == 'table' and require('amp.options').meant(a, b, option_names) then return region.run(kind, record(parse('autocast', b)), a, ...) end
-    return region.run(kind, record(by_default), a, b, ...)
+    local b = ...
+    if type(b) == 'table' and require('amp.options').meant(a, b, option_names) then
+      return region.run(kind, record(parse('autocast', b)), a, select(2, ...))
+    end
+    return region.run(kind, record(by_default), a, ...)
   end
   if is_device(a) then
-    if is_options(b) then return run(self, with_device('autocast', a, b), ...) end
-    local c = ...
-    if type(c) == 'table' and require('amp.options').meant(b, c, option_names) then return run(self, with_device('autocast', a, c), b, select(2, ...)) end
-    return run(self, with_device('autocast', a), b, ...)
+    local b, c = ...
+    if is_options(b) then return run(self, with_device('autocast', a, b), select(2, ...)) end
+    if type(c) == 'table' and require('amp.options').meant(b, c, option_names) then return run(self, with_device('autocast', a, c), b, select(3, ...)) end
+    return run(self, with_device('autocast', a), ...)
   end
   if type(a) ~= 'table' then
     err.throw('autocast', 'argument 1 must be a function, or options before it, got %s', util.show(a))
   end
   local asked = parse('autocast', a)
-  need_function('autocast', 2, b)
-  return region.run(kind, record(asked), b, ...)
+  need_function('autocast', 2, (...))
+  return region.run(kind, record(asked), ...)
 end
 
 --- A function that runs fn in a region each time it is called.

@@ -205,14 +205,20 @@ function M.toc(since) return amp.clock() - since end
 
 function M.CmdLine(...) return require 'amp.torch7.cmdline'(...) end
 
---- Files: torch.load reads .t7 and what amp.save wrote; torch.save writes what amp.load reads.
+--- Files: torch.load reads .t7 and what amp.save wrote; torch.save writes what amp.load reads, modules as .t7.
 function M.load(path, ...)
   local f = type(path) == 'string' and io.open(path, 'rb')
   local head = f and f:read(1)
   if f then f:close() end
-  if head and (head:byte() <= 8 or head:match '%d') then return require('amp.torch7.t7').load(path, ...) end
+  if head and (head:byte() <= 8 or head:match '%d') then
+    return require 'amp.torch7.saved'.modules(require('amp.torch7.t7').load(path, ...))
+  end
   return amp.load(path)
 end
-function M.save(path, object) return amp.save(path, object) end
+function M.save(path, object)
+  local saved = require 'amp.torch7.saved'
+  if not saved.holds_module(object) then return amp.save(path, object) end
+  return require('amp.torch7.own.torch').save(path, saved.plain(object))
+end
 
 return setmetatable(M, {__index = function(_, name) return require('amp.lookup').find(name) end})
