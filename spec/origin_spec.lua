@@ -204,7 +204,9 @@ describe('gradients of two scales', function()
   local uses = {
     plain = function(s, p, k) s:scale((p * k):sum()):backward() end,
     read = function(s, p, k) s:scale((p * k):sum()):backward() assert(p.grad) end,
-    halves = function(s, p, k) amp.autocast({ dtype = 'float16' }, function() s:scale((p:reshape(1, 2):matmul(amp.full({ 2, 1 }, k))):sum()):backward() end) end,
+    halves = function(s, p, k)
+      amp.autocast({ dtype = 'float16' }, function() s:scale((p:reshape(1, 2):matmul(amp.full({ 2, 1 }, k))):sum()):backward() end)
+    end,
     dy = function(s, p, k) (p * k):sum():backward(s:scale_tensor()) end,
     number = function(s, p, k) ((p * k):sum() * s.scale_factor):backward() end,
     graph = function(s, p, k) s:scale((p * k):sum()):backward(nil, { create_graph = true }) end,

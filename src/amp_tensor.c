@@ -185,6 +185,7 @@ amp_tensor *amp__tensor_alias(const amp_tensor *t)
   amp_tensor *v = shell(t->dtype, t->device, t->device_index, t->ndim);
   if (v == NULL) return NULL;
   v->flags = t->flags & ~(uint32_t)(AMP_T_REQUIRES_GRAD | AMP_T_HISTORY | AMP_T_WEIGHT);
+  v->scale_serial = t->scale_serial;
   v->numel = t->numel;
   v->offset = t->offset;
   for (int i = 0; i < t->ndim; i++) {
