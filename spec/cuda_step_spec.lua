@@ -352,7 +352,7 @@ for i = 1, 3 do step(randn(p[1]:size(1))) end
 end)
 
 describe('gradients of two scales on a GPU', function()
-  local case = E.cases(it, pending, head .. [[
+  local two = E.cases(it, pending, head .. [[
 local function leaf(...) return amp.tensor({ ... }, { device = 'cuda', requires_grad = true }) end
 local ways = {
   set = function(s) s:update(16) return s end,
@@ -386,7 +386,7 @@ local uses = {
   end,
 }
 ]])
-  case('sum to the right value, and are unscaled each by its own, whoever steps; without a wait', [[
+  two('sum to the right value, and are unscaled each by its own, whoever steps; without a wait', [[
     for way, change in pairs(ways) do
       for use, backward in pairs(uses) do
         for _, last in ipairs { true, false } do
@@ -432,7 +432,7 @@ end
     assert.equal(2 + count(launches 'p[1]:sum():backward(dy) p[1]:sum():backward(dy)'), count(twice), twice)
     assert.is_true(count(twice) <= 2 * count(way) - 1, twice)
   end)
-  case('a captured step that accumulates is that of eager ones, also beside an eager step of the same scaler', [[
+  two('a captured step that accumulates is that of eager ones, also beside an eager step of the same scaler', [[
     local function train(captured)
       local p, q, scaler, other = leaf(1, 2), leaf(1, 2), amp.GradScaler { init_scale = 8, growth_interval = 2 }, amp.GradScaler()
       local opt = optim.SGD({ p }, { lr = 0.5 })

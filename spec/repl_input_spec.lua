@@ -360,12 +360,12 @@ describe('help', function()
     set('Own', rawget(_G, 'Own'))
     set('of_self', rawget(_G, 'of_self'))
     for name, first in pairs {
-      ['tr:step'] = 'tr:step(batch_size)', ['gm:record'] = 'gm:record(fn, ...)', ['net:parameters'] = 'net:parameters()',
+      ['tr:step'] = 'tr:step(batch_size, o)', ['gm:record'] = 'gm:record(fn, ...)', ['net:parameters'] = 'net:parameters()',
       ['net:forward'] = 'net:forward(x)', ['net.forward'] = 'net:forward(x)', ['opt:step'] = 'opt:step(closure)',
       ['sc:unscale_'] = 'sc:unscale_(opt)', ['Module:parameters'] = 'amp.nn.Module:parameters()', ['Tensor:backward'] = 't:backward(gradient, o)',
       ['t:chunk'] = 't:chunk(n, dim)', ['x:backward'] = 'x:backward(gradient, o)', ['list[1]:chunk'] = 'list[1]:chunk(n, dim)',
       ['Own.method'] = 'Own:method(a, b)', ['Own:plain'] = 'Own.plain(a)', ['of_self'] = 'of_self(self)',
-      ['Linear:forward'] = 'amp.nn.Linear:forward(x)', ['amp.autocast.wrap'] = 'amp.autocast.wrap(fn, options)',
+      ['Linear:forward'] = 'amp.nn.Linear:forward(x)', ['amp.autocast.wrap'] = 'amp.autocast.wrap(fn, options, more)',
       ['StepLR:step'] = 'amp.optim.lr_scheduler.StepLR:step(epoch)', ['LBFGS:step'] = 'amp.optim.LBFGS:step(closure)',
     } do
       local text = help.text(name)
@@ -378,7 +378,7 @@ describe('help', function()
     has('GradManager', 'attach', 'record', 'backward', 'functions  group', 'is ')
     has('GradManager:record', 'amp.GradManager:record(fn, ...)', 'Record what fn does')
     has('GradScaler:step', 'amp.GradScaler:step(')
-    has('Trainer:step', 'amp.optim.Trainer:step(batch_size)')
+    has('Trainer:step', 'amp.optim.Trainer:step(batch_size, o)')
     has('LARC:step', 'amp.optim.LARC:step(closure)')
     has('LARC:zero_grad', 'wrapped optimizer')
     has('SGD:step', 'amp.optim.SGD:step(closure)')

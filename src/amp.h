@@ -447,13 +447,17 @@ AMP_API const char *amp_node_name(const amp_ref *a);
 typedef struct amp_journal amp_journal;
 /* A journal, to be opened at once and shut when the function is over or left. NULL: error. */
 AMP_API amp_journal *amp_journal_new(amp_state *S);
+/* Frees a journal that is shut; NULL is harmless. */
 AMP_API void amp_journal_free(amp_journal *j);
+/* From here on the first write of S to a storage that was there before is noted, with the bytes it had. */
 AMP_API void amp_journal_open(amp_state *S, amp_journal *j);
+/* Ends that. A journal may be shut twice. */
 AMP_API void amp_journal_shut(amp_state *S, amp_journal *j);
 /* How many storages were changed. */
 AMP_API int amp_journal_count(const amp_journal *j);
-/* These as they were before the function, for running it again; and as they were before that. */
+/* Storages that were changed get the bytes and versions they had before the function, for running it again. */
 AMP_API int amp_journal_back(amp_state *S, amp_journal *j);
+/* They get those they had before amp_journal_back. */
 AMP_API int amp_journal_forth(amp_state *S, amp_journal *j);
 
 /* -- Autocast ------------------------------------------------------------- */

@@ -4,11 +4,14 @@
 ---@alias amp.dtype 'float64'|'float32'|'float16'|'bfloat16'|'int64'|'int32'|'int16'|'int8'|'uint8'|'bool'
 
 ---@class amp.Tensor
+---@field T any
+---@field data any
 ---@field device string
 ---@field dtype amp.dtype
 ---@field grad amp.Tensor?
 ---@field is_cuda boolean
 ---@field is_leaf boolean
+---@field mT any
 ---@field ndim integer
 ---@field requires_grad boolean
 ---@field shape integer[]
@@ -354,11 +357,11 @@ function Tensor:batch_norm(running_mean, running_var, weight, bias, training, mo
 ---Binary cross entropy of logits, without overflow.
 ---@param target amp.Tensor
 ---@param weight? amp.Tensor
----@param pos_weight? amp.Tensor
 ---@param reduction? 'none'|'mean'|'sum' default 1
----@param options? table or by name: weight, pos_weight, reduction
+---@param pos_weight? amp.Tensor
+---@param options? table or by name: weight, reduction, pos_weight
 ---@return amp.Tensor
-function Tensor:bce_with_logits(target, weight, pos_weight, reduction, options) end
+function Tensor:bce_with_logits(target, weight, reduction, pos_weight, options) end
 
 ---Fill with 1 with probability p, else 0.
 ---@param p? number default 0.5
@@ -727,12 +730,12 @@ function Tensor:cross(other, dim, options) end
 ---Cross entropy of logits and labels (1..C along dimension 2) or probabilities.
 ---@param target amp.Tensor
 ---@param weight? amp.Tensor
----@param reduction? 'none'|'mean'|'sum' default 1
 ---@param ignore_index? integer default -100
+---@param reduction? 'none'|'mean'|'sum' default 1
 ---@param label_smoothing? number default 0
----@param options? table or by name: weight, reduction, ignore_index, label_smoothing
+---@param options? table or by name: weight, ignore_index, reduction, label_smoothing
 ---@return amp.Tensor
-function Tensor:cross_entropy(target, weight, reduction, ignore_index, label_smoothing, options) end
+function Tensor:cross_entropy(target, weight, ignore_index, reduction, label_smoothing, options) end
 
 ---Negative log-likelihood of label sequences under all alignments; log_probs is T x N x C.
 ---@param targets amp.Tensor
@@ -905,13 +908,13 @@ function Tensor:embedding(weight, padding_idx, options) end
 ---Sums, means or maxima of rows of weight by bags of indices; offsets (from 1) say where bags start in a vector.
 ---@param weight amp.Tensor
 ---@param offsets? amp.Tensor
----@param per_sample_weights? amp.Tensor
 ---@param mode? 'sum'|'mean'|'max' default 1
----@param padding_idx? integer
+---@param per_sample_weights? amp.Tensor
 ---@param include_last_offset? boolean default 0
----@param options? table or by name: offsets, per_sample_weights, mode, padding_idx, include_last_offset
+---@param padding_idx? integer
+---@param options? table or by name: offsets, mode, per_sample_weights, include_last_offset, padding_idx
 ---@return amp.Tensor
-function Tensor:embedding_bag(weight, offsets, per_sample_weights, mode, padding_idx, include_last_offset, options) end
+function Tensor:embedding_bag(weight, offsets, mode, per_sample_weights, include_last_offset, padding_idx, options) end
 
 ---Element-wise equality.
 ---@param other amp.Tensor|number
@@ -1341,22 +1344,22 @@ function Tensor:index_fill(dim, index, value, options) end
 function Tensor:index_fill_(dim, index, value, options) end
 
 ---A copy of input with values at index tensors.
----@param values amp.Tensor
 ---@param indices amp.Tensor[]
----@param dims integer|integer[]
+---@param values amp.Tensor
 ---@param accumulate? boolean default 0
----@param options? table or by name: dims, accumulate
+---@param dims integer|integer[]
+---@param options? table or by name: accumulate, dims
 ---@return amp.Tensor
-function Tensor:index_put(values, indices, dims, accumulate, options) end
+function Tensor:index_put(indices, values, accumulate, dims, options) end
 
 ---A copy of input with values at index tensors.
----@param values amp.Tensor
 ---@param indices amp.Tensor[]
----@param dims integer|integer[]
+---@param values amp.Tensor
 ---@param accumulate? boolean default 0
----@param options? table or by name: dims, accumulate
+---@param dims integer|integer[]
+---@param options? table or by name: accumulate, dims
 ---@return amp.Tensor
-function Tensor:index_put_(values, indices, dims, accumulate, options) end
+function Tensor:index_put_(indices, values, accumulate, dims, options) end
 
 ---Elements of a dimension by a vector of indices.
 ---@param dim integer
@@ -1949,13 +1952,13 @@ function Tensor:multi_head_attention(key, value, weights, parts, num_heads, add_
 
 ---max(0, margin - input at the label + input)^p over the other classes; labels from 1.
 ---@param target amp.Tensor
----@param weight? amp.Tensor
 ---@param p? integer default 1
 ---@param margin? number default 1
+---@param weight? amp.Tensor
 ---@param reduction? 'none'|'mean'|'sum' default 1
----@param options? table or by name: weight, p, margin, reduction
+---@param options? table or by name: p, margin, weight, reduction
 ---@return amp.Tensor
-function Tensor:multi_margin_loss(target, weight, p, margin, reduction, options) end
+function Tensor:multi_margin_loss(target, p, margin, weight, reduction, options) end
 
 ---max(0, 1 - input at a label + input at no label), summed; a row's labels (from 1) end at the first 0.
 ---@param target amp.Tensor
@@ -2056,11 +2059,11 @@ function Tensor:neg_() end
 ---Negative of input at each row's label, input being log-probabilities.
 ---@param target amp.Tensor
 ---@param weight? amp.Tensor
----@param reduction? 'none'|'mean'|'sum' default 1
 ---@param ignore_index? integer default -100
----@param options? table or by name: weight, reduction, ignore_index
+---@param reduction? 'none'|'mean'|'sum' default 1
+---@param options? table or by name: weight, ignore_index, reduction
 ---@return amp.Tensor
-function Tensor:nll_loss(target, weight, reduction, ignore_index, options) end
+function Tensor:nll_loss(target, weight, ignore_index, reduction, options) end
 
 ---Indices (from 1) of non-zero elements, one a row.
 ---@return amp.Tensor
@@ -2634,7 +2637,7 @@ function Tensor:square_() end
 ---@return amp.Tensor
 function Tensor:squeeze(dim, options) end
 
----Square root of var.
+---Square root of var, of values whose squares overflow too.
 ---@param dim? integer|integer[]
 ---@param correction? number default 1
 ---@param keepdim? boolean default 0
@@ -2952,6 +2955,8 @@ function Tensor:cpu() end
 function Tensor:cuda(index, given) end
 
 ---Address of the first element (a cdata pointer of the dtype's C type, uint16_t for 16-bit floats).
+---LuaJIT takes some NaNs that are read through such a pointer for values of its own (a table, a function): read by it only what was
+---computed here; `item` and `tolist` give plain NaNs, whatever the bits.
 function Tensor:data_ptr() end
 
 ---The same elements without history.
@@ -3181,7 +3186,7 @@ function Schedule:load_state_dict(s) end
 function Schedule:state_dict() end
 
 ---Go to the next rate (or to that of a given step).
----@param epoch? number
+---@param epoch? number an integer; a fraction of a step for CosineAnnealingWarmRestarts
 ---@return any # self
 function Schedule:step(epoch) end
 
@@ -3807,6 +3812,11 @@ function Class:buffers() end
 ---Direct children, in order: a list.
 function Class:children() end
 
+---A copy of the module with everything in it: parameters and buffers anew, tied ones tied; mode, flags and hooks too.
+---Gradients are not copied.
+---@return any # nn.Module
+function Class:clone() end
+
 ---Evaluation mode.
 function Class:eval() end
 
@@ -3901,7 +3911,7 @@ function Class:add(name, module) end
 ---@param name any
 function Class:get(name) end
 
----Iterate over names and modules, in the order they were added.
+---Iterate over names and modules, in the order they were added. (pairs(dict) has the same ones, in no order.)
 function Class:pairs() end
 
 end
@@ -3912,13 +3922,31 @@ local Class = {}
 
 ---Append a module. Chainable.
 ---@param module any
-function Class:add(module) end
+---@param name? string its name in state dicts, and as a field, instead of its place
+function Class:add(module, name) end
+
+---PyTorch's name for add(module, name).
+---@param name any
+---@param module any
+function Class:add_module(name, module) end
 
 ---Module i, negative from the end.
 ---@param i any
 function Class:get(i) end
 
----Number of modules.
+---Put a module before place i. Chainable.
+---@param i any
+---@param module any
+function Class:insert(i, module) end
+
+---Iterate over places and modules, as ipairs(list).
+function Class:ipairs() end
+
+---Take module i (the last by default) out of the list, and give it.
+---@param i any
+function Class:pop(i) end
+
+---Number of modules, as #list.
 function Class:size() end
 
 end
@@ -3972,13 +4000,31 @@ local Class = {}
 
 ---Append a module. Chainable.
 ---@param module any
-function Class:add(module) end
+---@param name? string its name in state dicts, and as a field, instead of its place
+function Class:add(module, name) end
+
+---PyTorch's name for add(module, name).
+---@param name any
+---@param module any
+function Class:add_module(name, module) end
 
 ---Module i, negative from the end.
 ---@param i any
 function Class:get(i) end
 
----Number of modules.
+---Put a module before place i. Chainable.
+---@param i any
+---@param module any
+function Class:insert(i, module) end
+
+---Iterate over places and modules, as ipairs(list).
+function Class:ipairs() end
+
+---Take module i (the last by default) out of the list, and give it.
+---@param i any
+function Class:pop(i) end
+
+---Number of modules, as #list.
 function Class:size() end
 
 end
@@ -4445,11 +4491,11 @@ function amp.batch_norm(input, running_mean, running_var, weight, bias, training
 ---@param input amp.Tensor
 ---@param target amp.Tensor
 ---@param weight? amp.Tensor
----@param pos_weight? amp.Tensor
 ---@param reduction? 'none'|'mean'|'sum' default 1
----@param options? table or by name: weight, pos_weight, reduction
+---@param pos_weight? amp.Tensor
+---@param options? table or by name: weight, reduction, pos_weight
 ---@return amp.Tensor
-function amp.bce_with_logits(input, target, weight, pos_weight, reduction, options) end
+function amp.bce_with_logits(input, target, weight, reduction, pos_weight, options) end
 
 ---Fill with 1 with probability p, else 0.
 ---@param input amp.Tensor
@@ -4888,12 +4934,12 @@ function amp.cross(input, other, dim, options) end
 ---@param input amp.Tensor
 ---@param target amp.Tensor
 ---@param weight? amp.Tensor
----@param reduction? 'none'|'mean'|'sum' default 1
 ---@param ignore_index? integer default -100
+---@param reduction? 'none'|'mean'|'sum' default 1
 ---@param label_smoothing? number default 0
----@param options? table or by name: weight, reduction, ignore_index, label_smoothing
+---@param options? table or by name: weight, ignore_index, reduction, label_smoothing
 ---@return amp.Tensor
-function amp.cross_entropy(input, target, weight, reduction, ignore_index, label_smoothing, options) end
+function amp.cross_entropy(input, target, weight, ignore_index, reduction, label_smoothing, options) end
 
 ---Negative log-likelihood of label sequences under all alignments; log_probs is T x N x C.
 ---@param log_probs amp.Tensor
@@ -5106,13 +5152,13 @@ function amp.embedding(input, weight, padding_idx, options) end
 ---@param input amp.Tensor
 ---@param weight amp.Tensor
 ---@param offsets? amp.Tensor
----@param per_sample_weights? amp.Tensor
 ---@param mode? 'sum'|'mean'|'max' default 1
----@param padding_idx? integer
+---@param per_sample_weights? amp.Tensor
 ---@param include_last_offset? boolean default 0
----@param options? table or by name: offsets, per_sample_weights, mode, padding_idx, include_last_offset
+---@param padding_idx? integer
+---@param options? table or by name: offsets, mode, per_sample_weights, include_last_offset, padding_idx
 ---@return amp.Tensor
-function amp.embedding_bag(input, weight, offsets, per_sample_weights, mode, padding_idx, include_last_offset, options) end
+function amp.embedding_bag(input, weight, offsets, mode, per_sample_weights, include_last_offset, padding_idx, options) end
 
 ---Element-wise equality.
 ---@param input amp.Tensor|number
@@ -5617,23 +5663,23 @@ function amp.index_fill_(input, dim, index, value, options) end
 
 ---A copy of input with values at index tensors.
 ---@param input amp.Tensor
----@param values amp.Tensor
 ---@param indices amp.Tensor[]
----@param dims integer|integer[]
+---@param values amp.Tensor
 ---@param accumulate? boolean default 0
----@param options? table or by name: dims, accumulate
+---@param dims integer|integer[]
+---@param options? table or by name: accumulate, dims
 ---@return amp.Tensor
-function amp.index_put(input, values, indices, dims, accumulate, options) end
+function amp.index_put(input, indices, values, accumulate, dims, options) end
 
 ---A copy of input with values at index tensors.
 ---@param input amp.Tensor
----@param values amp.Tensor
 ---@param indices amp.Tensor[]
----@param dims integer|integer[]
+---@param values amp.Tensor
 ---@param accumulate? boolean default 0
----@param options? table or by name: dims, accumulate
+---@param dims integer|integer[]
+---@param options? table or by name: accumulate, dims
 ---@return amp.Tensor
-function amp.index_put_(input, values, indices, dims, accumulate, options) end
+function amp.index_put_(input, indices, values, accumulate, dims, options) end
 
 ---Elements of a dimension by a vector of indices.
 ---@param input amp.Tensor
@@ -6315,13 +6361,13 @@ function amp.multi_head_attention(query, key, value, weights, parts, num_heads, 
 ---max(0, margin - input at the label + input)^p over the other classes; labels from 1.
 ---@param input amp.Tensor
 ---@param target amp.Tensor
----@param weight? amp.Tensor
 ---@param p? integer default 1
 ---@param margin? number default 1
+---@param weight? amp.Tensor
 ---@param reduction? 'none'|'mean'|'sum' default 1
----@param options? table or by name: weight, p, margin, reduction
+---@param options? table or by name: p, margin, weight, reduction
 ---@return amp.Tensor
-function amp.multi_margin_loss(input, target, weight, p, margin, reduction, options) end
+function amp.multi_margin_loss(input, target, p, margin, weight, reduction, options) end
 
 ---max(0, 1 - input at a label + input at no label), summed; a row's labels (from 1) end at the first 0.
 ---@param input amp.Tensor
@@ -6437,11 +6483,11 @@ function amp.neg_(input) end
 ---@param input amp.Tensor
 ---@param target amp.Tensor
 ---@param weight? amp.Tensor
----@param reduction? 'none'|'mean'|'sum' default 1
 ---@param ignore_index? integer default -100
----@param options? table or by name: weight, reduction, ignore_index
+---@param reduction? 'none'|'mean'|'sum' default 1
+---@param options? table or by name: weight, ignore_index, reduction
 ---@return amp.Tensor
-function amp.nll_loss(input, target, weight, reduction, ignore_index, options) end
+function amp.nll_loss(input, target, weight, ignore_index, reduction, options) end
 
 ---Indices (from 1) of non-zero elements, one a row.
 ---@param input amp.Tensor
@@ -7114,7 +7160,7 @@ function amp.squeeze(input, dim, options) end
 ---@return amp.Tensor
 function amp.stack(tensors, dim, options) end
 
----Square root of var.
+---Square root of var, of values whose squares overflow too.
 ---@param input amp.Tensor
 ---@param dim? integer|integer[]
 ---@param correction? number default 1
@@ -7455,7 +7501,7 @@ function amp.Function(def) end
 ---recording lasts. backward ends its recording. A manager that records inside another's
 ---recording leaves gradients with history, so the outer one gives second derivatives; its backward ends that history.
 ---@class amp.GradManager.module
----@overload fun(): amp.GradManager
+---@overload fun(...: any): amp.GradManager
 amp.GradManager = {}
 
 ---Managers that record together and do not see each other's backward.
@@ -7475,7 +7521,7 @@ function amp.GradManager.is(v) end
 ---carry their checks, so no step waits. What this file keeps is the protocol: which optimizer
 ---was unscaled or stepped since the last update.
 ---Make a scaler.
----o: {init_scale = 65536, growth_factor = 2, backoff_factor = 0.5, growth_interval = 2000 (0: static), min_scale, max_scale, hysteresis = 1, max_skipped, enabled = true, verbose = false}
+---o: {init_scale = 65536, growth_factor = 2, backoff_factor = 0.5, growth_interval = 2000 (0: static), min_scale, max_scale, hysteresis = 1, max_skipped, enabled = true, verbose = false}; a device before it or in it is checked and has no effect, as a scaler serves every device
 ---@class amp.GradScaler.module
 ---@overload fun(o?: {backoff_factor?: number, enabled?: boolean, growth_factor?: number, growth_interval?: number, hysteresis?: number, init_scale?: number, max_scale?: any, max_skipped?: any, min_scale?: any, verbose?: boolean}): amp.GradScaler
 amp.GradScaler = {}
@@ -7527,13 +7573,13 @@ function amp.arange(...) end
 ---What is cast is decided in the library by the op's class; a region only sets the state's
 ---fields, through amp.region, so it ends as it began whatever happens inside.
 ---Run a function in a region: its ops compute in a 16-bit dtype or in float32, each as its class says.
----options: fn is the first argument without them: dtype ('float16' or 'bfloat16'; not given: float16 on a GPU, bfloat16 on the processor), enabled (true; false: the region is as if there were no autocast), device (such as 'cuda': the only one that the region is for; not given: all), cache_enabled (true: casts of parameters are kept till the outermost region ends), verbose (of the region around this one, else false; true: each cast is printed)
+---options: before or right behind fn; fn is the first argument without them: dtype ('float16' or 'bfloat16'; not given: float16 on a GPU, bfloat16 on the processor), enabled (true; false: the region is as if there were no autocast), device (such as 'cuda': the only one that the region is for; not given: all), cache_enabled (true: casts of weights are kept till the weight changes), verbose (of the region around this one, else false; true: each cast is printed)
 ---@class amp.autocast.module
 ---@overload fun(fn: function, ...: any): any
 ---@overload fun(options: {cache_enabled?: boolean, device?: string, dtype?: amp.dtype, enabled?: boolean, verbose?: boolean}, fn: function, ...: any): any
 amp.autocast = {}
 
----Forget the casts of parameters that are kept till the outermost region ends.
+---Forget the casts of weights, which are kept till the weight changes or goes, or memory is short.
 function amp.autocast.clear_autocast_cache() end
 
 ---host_waits, casts, cached_casts since this Lua state began, plain numbers
@@ -7554,7 +7600,7 @@ function amp.autocast.is_enabled() end
 function amp.autocast.off(fn, ...) end
 
 ---Autocast class of an op: 'lower', 'fp32', 'fp32_unless_dtype', 'promote', 'special', 'banned', 'passthrough'.
----@param op any
+---@param op string amp's name, or one of PyTorch, Apex, MXNet or MegEngine; one that stands for several ops ('Convolution') gives the class that all of them have
 function amp.autocast.policy(op) end
 
 ---The classes as built, of one op or of all.
@@ -7570,14 +7616,14 @@ function amp.autocast.restore(state) end
 function amp.autocast.set_enabled(on) end
 
 ---Give an op another class, in the whole process.
----@param op any
----@param class any
+---@param op string as in amp.policy; each op that the name stands for gets the class
+---@param class string
 function amp.autocast.set_policy(op, class) end
 
 ---Set the state outside of regions, for amp.init and amp.initialize.
 ---@param op any
----@param options any
-function amp.autocast.set_program(op, options) end
+---@param given any
+function amp.autocast.set_program(op, given) end
 
 ---The autocast state as a value, for `with`.
 function amp.autocast.snapshot() end
@@ -7590,12 +7636,13 @@ function amp.autocast.with(state, fn, ...) end
 ---A function that runs fn in a region each time it is called.
 ---@param fn function
 ---@param options? table those of amp.autocast, {dtype, enabled = true, device, cache_enabled = true, verbose}; in either order with fn
+---@param more any after a device in front, as in ('cuda', fn, options): the last of the three
 ---@return function # 
-function amp.autocast.wrap(fn, options) end
+function amp.autocast.wrap(fn, options, more) end
 
 ---Backward from several roots, into the leaves.
 ---@param list table|amp.Tensor roots
----@param o? table {grad_tensors = list, retain_graph, create_graph, inputs = only these leaves}
+---@param o? table gradients of the roots, or {grad_tensors = list, retain_graph, create_graph, inputs = only these leaves}
 function amp.backward(list, o) end
 
 ---1 with the probability that stands at each place, else 0.
@@ -7627,6 +7674,7 @@ function amp.chain_matmul(first, ...) end
 ---fn(...), whose inner values backward computes again instead of keeping them.
 ---Tensors with a history that fn uses go in as arguments (also in tables); weights need not.
 ---@param fn function
+---@param ... any its arguments; PyTorch's {use_reentrant, preserve_rng_state} among them, last, have no effect
 ---@return any # fn's results
 function amp.checkpoint(fn, ...) end
 
@@ -7636,7 +7684,7 @@ function amp.checkpoint(fn, ...) end
 ---@param dim any
 function amp.chunk(t, n, dim) end
 
----Forget the casts of parameters that are kept till the outermost region ends.
+---Forget the casts of weights, which are kept till the weight changes or goes, or memory is short.
 function amp.clear_autocast_cache() end
 
 ---Wall time in seconds, from an arbitrary start; never runs backward.
@@ -7740,26 +7788,28 @@ function amp.cuda.tf32(value) end
 function amp.cuda.version_of(name) end
 
 ---Wrap a Function's backward, whose forward is wrapped by custom_fwd.
----@param fn any
-function amp.custom_bwd(fn) end
+---@param fn function
+---@param given? table {device}, PyTorch's device_type: checked, without effect
+function amp.custom_bwd(fn, given) end
 
 ---Wrap a Function's forward. With cast_inputs, inside a region float tensors come cast and
 ---both directions run with autocast off; without, backward runs in the forward's state.
 ---@param fn function
----@param options? table {cast_inputs = dtype}
-function amp.custom_fwd(fn, options) end
+---@param given any
+function amp.custom_fwd(fn, given) end
 
 amp.data = {}
 
 ---DataLoader: a dataset as batches, shuffled, resumable.
 ---
 ---An epoch draws its order once, from amp's generator, when it begins (`iter`); batches are gathered as they are needed, `prefetch` of them ahead.
----The order and the place in it are the loader's state, so a run that stopped
+---The order, the place in it and the key of its random numbers are the loader's state, so a run that stopped
 ---in the middle of an epoch goes on with exactly the batches that were left. With `workers`, processes gather
 ---batches while the caller trains (data/workers.lua); the order of batches and their contents are the same.
+---What a dataset or transform draws at random is a function of the epoch's key and of the place in the epoch (data/draws.lua).
 ---Make a loader.
 ---@param dataset table with size() and batch(indices) or get(i)
----@param options? {batch_size?: number, device?: string, drop_last?: boolean, pin_memory?: boolean, prefetch?: number, shuffle?: boolean, transform?: any, workers?: number} batch_size (1), shuffle (false), drop_last (false: the last batch may be smaller), workers (0: processes that gather batches; datasets of tensors and text, whose batches are cheap, are not given to any), prefetch (0: batches gathered ahead; with workers at least two for each), transform (function of a batch's tensors that gives those to hand out, run in the caller's process), pin_memory (false: batches lie in ordinary memory; pinned, a GPU copies them while the program goes on; without a GPU it has no effect), device (where batches are handed out, such as 'cuda': the next one is copied there while the step computes; a transform gets them there)
+---@param options? {batch_size?: number, device?: string, drop_last?: boolean, pin_memory?: boolean, prefetch?: number, shuffle?: boolean, timeout?: number, transform?: any, workers?: number} batch_size (1), shuffle (false), drop_last (false: the last batch may be smaller), workers (0: processes that gather batches; datasets of tensors and text, whose batches are cheap, are not given to any), prefetch (0: batches gathered ahead; with workers at least two for each), timeout (0: seconds that a worker's batch is waited for, then an error; 0 waits for ever), transform (function of a batch's tensors that gives those to hand out, run in the caller's process), pin_memory (false: batches lie in ordinary memory; pinned, a GPU copies them while the program goes on; without a GPU it has no effect), device (where batches are handed out, such as 'cuda': the next one is copied there while the step computes; a transform gets them there)
 ---@return amp.data.DataLoader
 function amp.data.DataLoader(dataset, options) end
 
@@ -7772,7 +7822,7 @@ function amp.data.DataLoader(dataset, options) end
 ---Images are read when they are asked for (data/image.lua); folders in a class's folder belong to it.
 ---Make a dataset of images, each folder in `root` being a class.
 ---@param root string
----@param given? {channels?: number, size?: any, transform?: any} channels (3), size ({height, width} or one number: images are brought to it; needed for batches of images of unequal sizes), transform (function of an image that gives what is used instead)
+---@param given? {channels?: number, max_bytes?: any, size?: any, transform?: any} channels (3), size ({height, width} or one number: images are brought to it; needed for batches of images of unequal sizes), transform (function of an image that gives what is used instead), max_bytes (of an image, as of read_image)
 ---@return amp.data.ImageFolder
 function amp.data.ImageFolder(root, given) end
 
@@ -7792,7 +7842,7 @@ function amp.data.TensorDataset(...) end
 ---  print(set.vocabulary:decode(x[1]))
 ---Make a dataset of windows of a text: example i is `length` tokens, and the same moved on by one, to be foretold.
 ---@param path string|table of a file, or {text = 'the text itself'}
----@param given? {length?: number, level?: string, stride?: any, vocabulary?: any} level ('char'), length (64), stride (length: windows one behind the other), vocabulary (made of the text with min_count, max_size, specials)
+---@param given? {length?: number, level?: string, max_bytes?: any, stride?: any, vocabulary?: any} level ('char'), length (64), stride (length: windows one behind the other), vocabulary (made of the text with min_count, max_size, specials), max_bytes (the longest text that is read; any length where it isn't given)
 ---@return amp.data.TextDataset
 function amp.data.TextDataset(path, given) end
 
@@ -7812,17 +7862,19 @@ function amp.data.Vocabulary(text, given) end
 
 ---Read an idx file.
 ---@param path string plain or gzip
+---@param given? table max_bytes (the most that the tensor may take; 100 times the file's size and at least 256 MiB where it isn't given)
 ---@return amp.Tensor # of the file's shape and type (uint8 int8 int16 int32 float32 float64), on the CPU
-function amp.data.idx(path) end
+function amp.data.idx(path, given) end
 
 ---Read MNIST's files.
 ---@param dir string folder with train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-images-idx3-ubyte and t10k-labels-idx1-ubyte, each plain or with .gz
+---@param given? table max_bytes, as of amp.data.idx
 ---@return table # {train =, test =}: datasets of images, float32 N x 1 x 28 x 28 from 0 to 1, and labels, int64 N from 1 to 10 (digit + 1)
-function amp.data.mnist(dir) end
+function amp.data.mnist(dir, given) end
 
 ---Read an image.
 ---@param path string
----@param given? table channels: 1 (gray), 3 (RGB) or 4 (with alpha); as the file has them
+---@param given? table channels: 1 (gray), 3 (RGB) or 4 (with alpha), as the file has them; max_bytes: the most that the pixels may take, 100 times the file's size and at least 256 MiB where it isn't given
 ---@return amp.Tensor # uint8, channels x height x width, on the CPU
 function amp.data.read_image(path, given) end
 
@@ -7877,6 +7929,12 @@ function amp.enable_grad(fn, ...) end
 ---@return boolean # 
 function amp.equal(t, u) end
 
+---What an error is to those who catch it: 'object' (the default) or 'string', for hosts that take
+---an error's text with lua_tostring, which gives nothing for an object.
+---@param kind? string nil: only ask
+---@return string # the kind in force before
+function amp.errors(kind) end
+
 ---eye(n), eye(n, m)
 ---@param n any
 ---@param m any
@@ -7884,7 +7942,7 @@ function amp.equal(t, u) end
 function amp.eye(n, m, o) end
 
 ---fn in float32: half inputs are cast up, and autocast is off inside.
----@param fn any
+---@param fn function
 function amp.float_function(fn) end
 
 ---A tensor over foreign memory; nothing is copied. A cdata array is kept alive by it; what a
@@ -7931,15 +7989,16 @@ function amp.get_default_dtype() end
 function amp.get_num_threads() end
 
 ---Seed and position of the generator, as plain data for a checkpoint.
----@return table # {seed, offset}, numbers
+---@return table # {seed, offset}, numbers; and epochs, where loaders began any
 function amp.get_rng_state() end
 
 ---Gradients of outputs in inputs, as a list; leaves keep their `grad`.
 ---@param outputs table|amp.Tensor
 ---@param inputs table|amp.Tensor
 ---@param o? table {grad_outputs, create_graph, retain_graph, allow_unused}
+---@param more any
 ---@return table # one gradient per input (nil where unused and allowed)
-function amp.grad(outputs, inputs, o) end
+function amp.grad(outputs, inputs, o, more) end
 
 ---Are fn's gradients those of central differences?
 ---@param fn function of the inputs, giving a tensor or several
@@ -7955,11 +8014,11 @@ function amp.gradcheck(fn, inputs, options) end
 function amp.gradgradcheck(fn, inputs, options) end
 
 ---fn with its float tensors cast to the region's low dtype; outside a region fn itself.
----@param fn any
+---@param fn function
 function amp.half_function(fn) end
 
 ---Turn autocast on for the whole program; what amp.init or amp.initialize set before is undone.
----@param given? table {enabled = true, enable_caching = true, verbose = false, loss_scale = 'dynamic', allow_banned = false, target_dtype (default: each device's), target_precision_ops, fp32_ops (lists of op names), conditional_fp32_ops (list of {op, attribute, {values}}: float32 where the attribute has one of the values, else untouched)}
+---@param given? table|string|boolean a target_dtype, or enabled, or {enabled = true, enable_caching = true, verbose = false, loss_scale = 'dynamic', allow_banned = false, target_dtype (default: each device's), target_precision_ops, fp32_ops (lists of op names, amp's or other systems', each of which takes the place of the default list of its kind), conditional_fp32_ops (list of {op, attribute, {values}}: float32 where the attribute has one of the values, else untouched)}
 ---@return any # a handle
 function amp.init(given) end
 
@@ -7971,7 +8030,7 @@ function amp.init_trainer(trainer) end
 ---Make models and optimizers ready for an opt_level.
 ---@param models any a module or a list
 ---@param optimizers any an optimizer, a list, or nil (models alone may be followed by the options at once)
----@param given? table {enabled = true, opt_level = 'O1', cast_model_type, keep_batchnorm_fp32, master_weights, loss_scale, cast_model_outputs, num_losses = 1, verbosity = 1, min_loss_scale, max_loss_scale = 2^24, keep_fp32}
+---@param given? table|string an opt_level, or {enabled = true, opt_level = 'O1', cast_model_type, keep_batchnorm_fp32, master_weights, loss_scale, cast_model_outputs, num_losses = 1, verbosity = 1, min_loss_scale, max_loss_scale = 2^24, keep_fp32}
 ---@return any # models and optimizers, in the shape they were given in
 function amp.initialize(models, optimizers, given) end
 
@@ -7994,26 +8053,33 @@ function amp.io.load(...) end
 
 ---Read an npy file.
 ---@param path string
+---@param given? table max_bytes (the most that the tensor may take; 100 times the file's size and at least 256 MiB where it isn't given)
 ---@return amp.Tensor # on the CPU
-function amp.io.load_npy(path) end
+function amp.io.load_npy(path, given) end
 
 ---Read an npz file.
+---What in it is no array that amp has (text, complex numbers, Python objects, a file that is no npy) is left out: asking for it by its
+---name is an error that says why.
 ---@param path string
+---@param given? table max_bytes (the most that the tensors may take; 100 times the file's size and at least 256 MiB where it isn't given)
 ---@return table # name -> tensor, on the CPU
-function amp.io.load_npz(path) end
+function amp.io.load_npz(path, given) end
 
 amp.io.safetensors = {}
 
 ---Read a whole file.
+---A tensor of a dtype that amp has not is left out: asking for it by its name is an error that says so.
 ---@param path string
+---@param given? table max_bytes (the most that the tensors may take; 100 times the file's size and at least 256 MiB where it isn't given)
 ---@return table # name -> tensor, on the CPU
 ---@return table # metadata, strings by name
-function amp.io.safetensors.load(path) end
+function amp.io.safetensors.load(path, given) end
 
 ---Open a file without reading its tensors.
 ---@param path string
+---@param given? table max_bytes, the most that all tensors got may take
 ---@return any # an object with names(), get(name), metadata and close()
-function amp.io.safetensors.open(path) end
+function amp.io.safetensors.open(path, given) end
 
 ---Write tensors to a file, which is replaced whole or not at all.
 ---@param path string
@@ -8047,6 +8113,10 @@ function amp.is_grad_enabled() end
 ---Whether a value is a tensor.
 ---@param v any
 function amp.is_tensor(v) end
+
+---The error object that amp raised last, with its fields; nil before the first.
+---@return any # ?amp.Error
+function amp.last_error() end
 
 ---linspace(first, last, steps): both ends included
 ---@param first any
@@ -8123,12 +8193,12 @@ function amp.meshgrid(...) end
 amp.metric = {}
 
 ---Make a metric: `update` takes a batch, `value` gives the mean since the last `reset`.
----@param given any
-function amp.metric.Accuracy(given) end
+---@param given? string|table a name for printing, or options
+function amp.metric.Accuracy(given, ...) end
 
 ---Make a metric: `update` takes a batch, `value` gives the mean since the last `reset`.
----@param given any
-function amp.metric.Loss(given) end
+---@param given? string|table a name for printing, or options
+function amp.metric.Loss(given, ...) end
 
 ---Product of several matrices, multiplied in the order that takes the fewest operations.
 ---The first and the last may be vectors.
@@ -8261,7 +8331,7 @@ function amp.nn.BCEWithLogitsLoss(options) end
 
 ---Normalisation of channels: BatchNorm1d/2d/3d, SyncBatchNorm, InstanceNorm (any rank), InstanceNorm1d/2d/3d.
 ---Those over the last dimensions or groups of channels are in nn/layernorm.lua.
----nn.BatchNorm2d(num_features, {eps = 1e-5, momentum = 0.1, affine = true, track_running_stats = true})
+---nn.BatchNorm2d(num_features, {eps = 1e-5, momentum = 0.1, affine = true, track_running_stats = true, bias = true})
 ---In training each channel is normalised by the batch's mean and variance, which
 ---also move the running ones by `momentum`; in evaluation by the running ones.
 ---With momentum = false the running ones are averages of all batches so far.
@@ -8270,12 +8340,13 @@ function amp.nn.BCEWithLogitsLoss(options) end
 ---@param momentum? number
 ---@param affine? boolean
 ---@param track_running_stats? boolean
+---@param bias? boolean
 ---@return amp.nn.BatchNorm1d
-function amp.nn.BatchNorm1d(num_features, eps, momentum, affine, track_running_stats) end
+function amp.nn.BatchNorm1d(num_features, eps, momentum, affine, track_running_stats, bias) end
 
 ---Normalisation of channels: BatchNorm1d/2d/3d, SyncBatchNorm, InstanceNorm (any rank), InstanceNorm1d/2d/3d.
 ---Those over the last dimensions or groups of channels are in nn/layernorm.lua.
----nn.BatchNorm2d(num_features, {eps = 1e-5, momentum = 0.1, affine = true, track_running_stats = true})
+---nn.BatchNorm2d(num_features, {eps = 1e-5, momentum = 0.1, affine = true, track_running_stats = true, bias = true})
 ---In training each channel is normalised by the batch's mean and variance, which
 ---also move the running ones by `momentum`; in evaluation by the running ones.
 ---With momentum = false the running ones are averages of all batches so far.
@@ -8284,12 +8355,13 @@ function amp.nn.BatchNorm1d(num_features, eps, momentum, affine, track_running_s
 ---@param momentum? number
 ---@param affine? boolean
 ---@param track_running_stats? boolean
+---@param bias? boolean
 ---@return amp.nn.BatchNorm2d
-function amp.nn.BatchNorm2d(num_features, eps, momentum, affine, track_running_stats) end
+function amp.nn.BatchNorm2d(num_features, eps, momentum, affine, track_running_stats, bias) end
 
 ---Normalisation of channels: BatchNorm1d/2d/3d, SyncBatchNorm, InstanceNorm (any rank), InstanceNorm1d/2d/3d.
 ---Those over the last dimensions or groups of channels are in nn/layernorm.lua.
----nn.BatchNorm2d(num_features, {eps = 1e-5, momentum = 0.1, affine = true, track_running_stats = true})
+---nn.BatchNorm2d(num_features, {eps = 1e-5, momentum = 0.1, affine = true, track_running_stats = true, bias = true})
 ---In training each channel is normalised by the batch's mean and variance, which
 ---also move the running ones by `momentum`; in evaluation by the running ones.
 ---With momentum = false the running ones are averages of all batches so far.
@@ -8298,8 +8370,9 @@ function amp.nn.BatchNorm2d(num_features, eps, momentum, affine, track_running_s
 ---@param momentum? number
 ---@param affine? boolean
 ---@param track_running_stats? boolean
+---@param bias? boolean
 ---@return amp.nn.BatchNorm3d
-function amp.nn.BatchNorm3d(num_features, eps, momentum, affine, track_running_stats) end
+function amp.nn.BatchNorm3d(num_features, eps, momentum, affine, track_running_stats, bias) end
 
 ---nn.Bilinear: y[k] = x1^T W[k] x2 + b[k].
 ---Make a layer.
@@ -8312,8 +8385,9 @@ function amp.nn.Bilinear(in1_features, in2_features, out_features, bias) end
 
 ---Activations as modules: each calls the function of its name.
 ---@param alpha? number
+---@param inplace? boolean
 ---@return amp.nn.Module
-function amp.nn.CELU(alpha) end
+function amp.nn.CELU(alpha, inplace) end
 
 ---Losses as modules: each calls the function of its name with its settings. Options go in
 ---one table, under PyTorch's names; all take reduction = 'mean' (default), 'sum' or 'none'.
@@ -8536,8 +8610,9 @@ function amp.nn.Dropout3d(p, inplace) end
 
 ---Activations as modules: each calls the function of its name.
 ---@param alpha? number
+---@param inplace? boolean
 ---@return amp.nn.Module
-function amp.nn.ELU(alpha) end
+function amp.nn.ELU(alpha, inplace) end
 
 ---nn.Embedding and nn.EmbeddingBag: rows of a table by index, one by one or summed by bags.
 ---Make a table, drawn from a normal distribution.
@@ -8625,13 +8700,14 @@ function amp.nn.GRUCell(input_size, hidden_size, bias) end
 function amp.nn.GaussianNLLLoss(options) end
 
 ---Normalisation within a sample: LayerNorm, RMSNorm, GroupNorm, LocalResponseNorm.
----nn.GroupNorm(num_groups, num_channels, {eps = 1e-5, affine = true})
+---nn.GroupNorm(num_groups, num_channels, {eps = 1e-5, affine = true, bias = true})
 ---@param num_groups any
 ---@param num_channels any
 ---@param eps? number
 ---@param affine? boolean
+---@param bias? boolean
 ---@return amp.nn.GroupNorm
-function amp.nn.GroupNorm(num_groups, num_channels, eps, affine) end
+function amp.nn.GroupNorm(num_groups, num_channels, eps, affine, bias) end
 
 ---Activations as modules: each calls the function of its name.
 ---@param lambd? number
@@ -8639,18 +8715,21 @@ function amp.nn.GroupNorm(num_groups, num_channels, eps, affine) end
 function amp.nn.Hardshrink(lambd) end
 
 ---Activations as modules: each calls the function of its name.
+---@param inplace? boolean
 ---@return amp.nn.Module
-function amp.nn.Hardsigmoid() end
+function amp.nn.Hardsigmoid(inplace) end
 
 ---Activations as modules: each calls the function of its name.
+---@param inplace? boolean
 ---@return amp.nn.Module
-function amp.nn.Hardswish() end
+function amp.nn.Hardswish(inplace) end
 
 ---Activations as modules: each calls the function of its name.
 ---@param min_val? number
 ---@param max_val? number
+---@param inplace? boolean
 ---@return amp.nn.Module
-function amp.nn.Hardtanh(min_val, max_val) end
+function amp.nn.Hardtanh(min_val, max_val, inplace) end
 
 ---Losses as modules: each calls the function of its name with its settings. Options go in
 ---one table, under PyTorch's names; all take reduction = 'mean' (default), 'sum' or 'none'.
@@ -8674,10 +8753,11 @@ function amp.nn.HuberLoss(options) end
 ---  local net = Net(128)
 ---
 ---An instance keeps every field in one table behind it (its own raw keys begin
----with a dot, as no field's name does), so each assignment is seen: a module or a tensor that requires grad is registered under the field's
----name, in order. Tensors keep their identity through to(), half() and loading,
----so optimizers and other holders stay valid. How an error names the modules it
----passed is in nn/where.lua; walking the tree and state dicts are in nn/tree.lua.
+---with a dot, as no field's name does), so each assignment is seen: a module or a tensor that requires grad is registered
+---under the field's name, in order. Containers (nn/list.lua, nn/moduledict.lua) keep their parts in themselves, where
+---ipairs, pairs and # look, and these raw keys in a metatable of their own: `inside` gives the table that has them.
+---Tensors keep their identity through to(), half() and loading, so optimizers and other holders stay valid. How an error
+---names the modules it passed is in nn/where.lua; walking the tree and state dicts are in nn/tree.lua.
 ---@return amp.nn.Identity
 function amp.nn.Identity() end
 
@@ -8692,8 +8772,9 @@ function amp.nn.Identity() end
 ---@param momentum? number
 ---@param affine? boolean
 ---@param track_running_stats? boolean
+---@param bias? boolean
 ---@return amp.nn.InstanceNorm
-function amp.nn.InstanceNorm(num_features, eps, momentum, affine, track_running_stats) end
+function amp.nn.InstanceNorm(num_features, eps, momentum, affine, track_running_stats, bias) end
 
 ---Normalisation of channels: BatchNorm1d/2d/3d, SyncBatchNorm, InstanceNorm (any rank), InstanceNorm1d/2d/3d.
 ---Those over the last dimensions or groups of channels are in nn/layernorm.lua.
@@ -8706,8 +8787,9 @@ function amp.nn.InstanceNorm(num_features, eps, momentum, affine, track_running_
 ---@param momentum? number
 ---@param affine? boolean
 ---@param track_running_stats? boolean
+---@param bias? boolean
 ---@return amp.nn.InstanceNorm1d
-function amp.nn.InstanceNorm1d(num_features, eps, momentum, affine, track_running_stats) end
+function amp.nn.InstanceNorm1d(num_features, eps, momentum, affine, track_running_stats, bias) end
 
 ---Normalisation of channels: BatchNorm1d/2d/3d, SyncBatchNorm, InstanceNorm (any rank), InstanceNorm1d/2d/3d.
 ---Those over the last dimensions or groups of channels are in nn/layernorm.lua.
@@ -8720,8 +8802,9 @@ function amp.nn.InstanceNorm1d(num_features, eps, momentum, affine, track_runnin
 ---@param momentum? number
 ---@param affine? boolean
 ---@param track_running_stats? boolean
+---@param bias? boolean
 ---@return amp.nn.InstanceNorm2d
-function amp.nn.InstanceNorm2d(num_features, eps, momentum, affine, track_running_stats) end
+function amp.nn.InstanceNorm2d(num_features, eps, momentum, affine, track_running_stats, bias) end
 
 ---Normalisation of channels: BatchNorm1d/2d/3d, SyncBatchNorm, InstanceNorm (any rank), InstanceNorm1d/2d/3d.
 ---Those over the last dimensions or groups of channels are in nn/layernorm.lua.
@@ -8734,8 +8817,9 @@ function amp.nn.InstanceNorm2d(num_features, eps, momentum, affine, track_runnin
 ---@param momentum? number
 ---@param affine? boolean
 ---@param track_running_stats? boolean
+---@param bias? boolean
 ---@return amp.nn.InstanceNorm3d
-function amp.nn.InstanceNorm3d(num_features, eps, momentum, affine, track_running_stats) end
+function amp.nn.InstanceNorm3d(num_features, eps, momentum, affine, track_running_stats, bias) end
 
 ---Losses as modules: each calls the function of its name with its settings. Options go in
 ---one table, under PyTorch's names; all take reduction = 'mean' (default), 'sum' or 'none'.
@@ -8817,8 +8901,9 @@ function amp.nn.LayerNorm(shape) end
 
 ---Activations as modules: each calls the function of its name.
 ---@param negative_slope? number
+---@param inplace? boolean
 ---@return amp.nn.Module
-function amp.nn.LeakyReLU(negative_slope) end
+function amp.nn.LeakyReLU(negative_slope, inplace) end
 
 ---nn.Linear: y = x W^T + b.
 ---Make a layer.
@@ -8930,8 +9015,9 @@ function amp.nn.MaxUnpool2d(kernel_size, stride, padding) end
 function amp.nn.MaxUnpool3d(kernel_size, stride, padding) end
 
 ---Activations as modules: each calls the function of its name.
+---@param inplace? boolean
 ---@return amp.nn.Module
-function amp.nn.Mish() end
+function amp.nn.Mish(inplace) end
 
 ---nn.Module: layers and networks as classes with registered parts.
 ---
@@ -8941,21 +9027,27 @@ function amp.nn.Mish() end
 ---  local net = Net(128)
 ---
 ---An instance keeps every field in one table behind it (its own raw keys begin
----with a dot, as no field's name does), so each assignment is seen: a module or a tensor that requires grad is registered under the field's
----name, in order. Tensors keep their identity through to(), half() and loading,
----so optimizers and other holders stay valid. How an error names the modules it
----passed is in nn/where.lua; walking the tree and state dicts are in nn/tree.lua.
+---with a dot, as no field's name does), so each assignment is seen: a module or a tensor that requires grad is registered
+---under the field's name, in order. Containers (nn/list.lua, nn/moduledict.lua) keep their parts in themselves, where
+---ipairs, pairs and # look, and these raw keys in a metatable of their own: `inside` gives the table that has them.
+---Tensors keep their identity through to(), half() and loading, so optimizers and other holders stay valid. How an error
+---names the modules it passed is in nn/where.lua; walking the tree and state dicts are in nn/tree.lua.
 ---@return amp.nn.Module
 function amp.nn.Module() end
 
 ---nn.ModuleDict: registered modules by name, without a forward of its own.
+---The modules lie in the object itself, so `dict.name`, `dict.name = module`, `dict.name = nil` and `pairs(dict)` of Lua
+---see them and nothing else; `dict:pairs()` goes through them in the order in which they were added.
 ---Make a dictionary.
 ---@param modules? table name -> nn.Module; added in the order of their names
 ---@return amp.nn.ModuleDict
 function amp.nn.ModuleDict(modules) end
 
----nn.Sequential: modules in a row, each fed with what the one before gives.
----Make a sequence.
+---What nn.Sequential and nn.ModuleList are made of: a container of modules by place.
+---The modules lie in the object itself, at 1..n, where `ipairs`, `pairs`, `#`, `table.insert` and
+---`table.remove` of Lua find them; all else, and the raw keys of a module, is kept by its metatable. So nothing
+---that is done to the list can make it and the registration differ: the list is the registration.
+---Make a list.
 ---@return amp.nn.ModuleList
 function amp.nn.ModuleList(...) end
 
@@ -9011,6 +9103,13 @@ function amp.nn.PReLU(num_parameters, init) end
 ---@param keepdim? boolean
 ---@return amp.nn.Module
 function amp.nn.PairwiseDistance(p, eps, keepdim) end
+
+---A tensor that requires grad and is registered by the module that it is assigned to.
+---It shares t's memory and has no history. Any tensor that requires grad is registered; this is PyTorch's word for it.
+---@param t amp.Tensor a float tensor
+---@param requires_grad? boolean|table default true; or {requires_grad}
+---@return amp.Tensor # 
+function amp.nn.Parameter(t, requires_grad) end
 
 ---Layers that change the resolution: Upsample, UpsamplingNearest2d, UpsamplingBilinear2d, PixelShuffle,
 ---PixelUnshuffle, ChannelShuffle.
@@ -9074,8 +9173,9 @@ function amp.nn.RReLU(lower, upper) end
 function amp.nn.ReLU(inplace) end
 
 ---Activations as modules: each calls the function of its name.
+---@param inplace? boolean
 ---@return amp.nn.Module
-function amp.nn.ReLU6() end
+function amp.nn.ReLU6(inplace) end
 
 ---Padding layers: ZeroPad, ConstantPad, ReflectionPad, ReplicationPad, CircularPad in 1, 2 and 3 dimensions.
 ---Data are N x C and 1, 2 or 3 dimensions more, or C and these.
@@ -9114,17 +9214,22 @@ function amp.nn.ReplicationPad2d(padding) end
 function amp.nn.ReplicationPad3d(padding) end
 
 ---Activations as modules: each calls the function of its name.
+---@param inplace? boolean
 ---@return amp.nn.Module
-function amp.nn.SELU() end
+function amp.nn.SELU(inplace) end
 
----nn.Sequential: modules in a row, each fed with what the one before gives.
----Make a sequence.
+---What nn.Sequential and nn.ModuleList are made of: a container of modules by place.
+---The modules lie in the object itself, at 1..n, where `ipairs`, `pairs`, `#`, `table.insert` and
+---`table.remove` of Lua find them; all else, and the raw keys of a module, is kept by its metatable. So nothing
+---that is done to the list can make it and the registration differ: the list is the registration.
+---Make a list.
 ---@return amp.nn.Sequential
 function amp.nn.Sequential(...) end
 
 ---Activations as modules: each calls the function of its name.
+---@param inplace? boolean
 ---@return amp.nn.Module
-function amp.nn.SiLU() end
+function amp.nn.SiLU(inplace) end
 
 ---Activations as modules: each calls the function of its name.
 ---@return amp.nn.Module
@@ -9171,7 +9276,7 @@ function amp.nn.Softsign() end
 
 ---Normalisation of channels: BatchNorm1d/2d/3d, SyncBatchNorm, InstanceNorm (any rank), InstanceNorm1d/2d/3d.
 ---Those over the last dimensions or groups of channels are in nn/layernorm.lua.
----nn.BatchNorm2d(num_features, {eps = 1e-5, momentum = 0.1, affine = true, track_running_stats = true})
+---nn.BatchNorm2d(num_features, {eps = 1e-5, momentum = 0.1, affine = true, track_running_stats = true, bias = true})
 ---In training each channel is normalised by the batch's mean and variance, which
 ---also move the running ones by `momentum`; in evaluation by the running ones.
 ---With momentum = false the running ones are averages of all batches so far.
@@ -9180,8 +9285,9 @@ function amp.nn.Softsign() end
 ---@param momentum? number
 ---@param affine? boolean
 ---@param track_running_stats? boolean
+---@param bias? boolean
 ---@return amp.nn.SyncBatchNorm
-function amp.nn.SyncBatchNorm(num_features, eps, momentum, affine, track_running_stats) end
+function amp.nn.SyncBatchNorm(num_features, eps, momentum, affine, track_running_stats, bias) end
 
 ---Activations as modules: each calls the function of its name.
 ---@return amp.nn.Module
@@ -9194,8 +9300,9 @@ function amp.nn.Tanhshrink() end
 ---Activations as modules: each calls the function of its name.
 ---@param threshold any
 ---@param value any
+---@param inplace? boolean
 ---@return amp.nn.Module
-function amp.nn.Threshold(threshold, value) end
+function amp.nn.Threshold(threshold, value, inplace) end
 
 ---Transformer layers and stacks of them, as in "Attention Is All You Need" and PyTorch.
 ---
@@ -9418,7 +9525,7 @@ amp.nn.utils = {}
 ---Scale gradients so that their total norm is at most max_norm, without waiting for it.
 ---The factor stays pending on 16-bit gradients; the step applies it.
 ---@param params any tensors, as a list
----@param max_norm number
+---@param max_norm number|table or every argument by name, {max_norm, norm_type, error_if_nonfinite}
 ---@param norm_type? number|table p of the norm (2; math.huge: largest), or {norm_type, error_if_nonfinite}
 ---@param more any
 ---@return amp.Tensor # total norm before clipping, a float32 scalar
@@ -10012,7 +10119,7 @@ function amp.plot.line(...) end
 function amp.plot.scatter(...) end
 
 ---Autocast class of an op: 'lower', 'fp32', 'fp32_unless_dtype', 'promote', 'special', 'banned', 'passthrough'.
----@param op any
+---@param op string amp's name, or one of PyTorch, Apex, MXNet or MegEngine; one that stands for several ops ('Convolution') gives the class that all of them have
 function amp.policy(op) end
 
 ---Run fn once and say where its time and memory went.
@@ -10028,7 +10135,7 @@ function amp.profile(fn, given) end
 function amp.progress(total, given) end
 
 ---fn with its float tensors cast to the widest dtype among them.
----@param fn any
+---@param fn function
 function amp.promote_function(fn) end
 
 ---rand(2, 3): uniform in [0, 1)
@@ -10067,19 +10174,25 @@ function amp.randn_like(t, o) end
 function amp.randperm(n, o) end
 
 ---register_half_function(module, 'name'), register_float_function, register_promote_function: in autocast regions the
----function's tensors are cast to 16 bits, to float32, or to the widest dtype among them.
+---function's tensors are cast to 16 bits, to float32, or to the widest dtype among them. An op of amp or amp.nn.functional
+---gets the class 'lower', 'fp32' or 'promote', so that methods, operators and layers which use it follow; of any other
+---table the function in that place is replaced.
 ---@param module any
 ---@param name any
 function amp.register_float_function(module, name) end
 
 ---register_half_function(module, 'name'), register_float_function, register_promote_function: in autocast regions the
----function's tensors are cast to 16 bits, to float32, or to the widest dtype among them.
+---function's tensors are cast to 16 bits, to float32, or to the widest dtype among them. An op of amp or amp.nn.functional
+---gets the class 'lower', 'fp32' or 'promote', so that methods, operators and layers which use it follow; of any other
+---table the function in that place is replaced.
 ---@param module any
 ---@param name any
 function amp.register_half_function(module, name) end
 
 ---register_half_function(module, 'name'), register_float_function, register_promote_function: in autocast regions the
----function's tensors are cast to 16 bits, to float32, or to the widest dtype among them.
+---function's tensors are cast to 16 bits, to float32, or to the widest dtype among them. An op of amp or amp.nn.functional
+---gets the class 'lower', 'fp32' or 'promote', so that methods, operators and layers which use it follow; of any other
+---table the function in that place is replaced.
 ---@param module any
 ---@param name any
 function amp.register_promote_function(module, name) end
@@ -10099,7 +10212,7 @@ function amp.save(...) end
 ---An overflow makes the next step of each of these optimizers do nothing.
 ---@param loss amp.Tensor (with a Trainer: or a list)
 ---@param optimizers any an optimizer or a list, as given to amp.initialize; or a Trainer
----@param o? table {loss_id = 1, model, delay_unscale = false}
+---@param o? table {loss_id = 1, model, delay_unscale = false}, before fn or behind it
 ---@param fn function
 ---@return any # fn's results
 function amp.scale_loss(loss, optimizers, o, fn) end
@@ -10128,8 +10241,8 @@ function amp.set_grad_enabled(on, fn, ...) end
 function amp.set_num_threads(n) end
 
 ---Give an op another class, in the whole process.
----@param op any
----@param class any
+---@param op string as in amp.policy; each op that the name stands for gets the class
+---@param class string
 function amp.set_policy(op, class) end
 
 ---@param state table what get_rng_state gave
@@ -10141,8 +10254,21 @@ function amp.set_rng_state(state) end
 ---@param dim any
 function amp.split(t, size, dim) end
 
+---Cut a batch into one piece a device, and copy each there.
+---@param t amp.Tensor
+---@param devices table list of devices
+---@param o? table {batch_axis = 1 (the dimension that is cut), even_split = true (false: the last piece takes what is left)}
+---@return table # list of tensors
+function amp.split_and_load(t, devices, o) end
+
 ---The losses' scales: {loss_scaler1 = {loss_scale, unskipped}, ...}. Waits for the device.
 function amp.state_dict() end
+
+---Make undefined globals errors, or stop it. Reading one is an error everywhere; assigning one for the first time is an
+---error inside a function (at the outermost level of a file it defines the variable). Comparing a tensor with a number by
+---==, which is never true, is an error as well then.
+---@param switch? boolean default true
+function amp.strict(switch) end
 
 ---A network layer by layer: output shape, parameters, dtype, bytes, multiply-adds, and totals.
 ---@param net any

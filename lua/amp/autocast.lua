@@ -168,19 +168,20 @@ end
 -- @tparam function fn
 -- @tparam ?table options those of amp.autocast, {dtype, enabled = true, device, cache_enabled = true, verbose}; in either
 -- order with fn
+-- @param more after a device in front, as in ('cuda', fn, options): the last of the three
 -- @treturn function
 -- @usage local step = amp.autocast.wrap(function(x, y) return loss_of(net(x), y) end, {dtype = 'float16'})
-function M.wrap(fn, given, more)
+function M.wrap(fn, options, more)
   if is_device(fn) then
-    if is_options(given) then given, more = more, given end
-    fn, given = given, with_device('autocast.wrap', fn, more)
+    if is_options(options) then options, more = more, options end
+    fn, options = options, with_device('autocast.wrap', fn, more)
   end
-  if type(fn) == 'table' and not is_callable(fn) then fn, given = given, fn end
+  if type(fn) == 'table' and not is_callable(fn) then fn, options = options, fn end
   need_function('autocast.wrap', 1, fn)
-  if given ~= nil and type(given) ~= 'table' then
-    err.throw('autocast.wrap', 'options must be a table, got %s', util.show(given))
+  if options ~= nil and type(options) ~= 'table' then
+    err.throw('autocast.wrap', 'options must be a table, got %s', util.show(options))
   end
-  local asked = parse('autocast.wrap', given)
+  local asked = parse('autocast.wrap', options)
   return function(...) return region.run(kind, record(asked), fn, ...) end
 end
 

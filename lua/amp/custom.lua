@@ -155,24 +155,26 @@ local function make(autocast)
     end
   end
 
-  local function wrapper(kind)
-    return function(fn)
-      need_function(kind, fn)
-      return wrappers[kind](fn, kind)
-    end
-  end
-
   --- fn with its float tensors cast to the region's low dtype; outside a region fn itself.
   -- @tparam function fn
-  M.half_function = wrapper 'half_function'
+  function M.half_function(fn)
+    need_function('half_function', fn)
+    return wrappers.half_function(fn, 'half_function')
+  end
 
   --- fn in float32: half inputs are cast up, and autocast is off inside.
   -- @tparam function fn
-  M.float_function = wrapper 'float_function'
+  function M.float_function(fn)
+    need_function('float_function', fn)
+    return wrappers.float_function(fn, 'float_function')
+  end
 
   --- fn with its float tensors cast to the widest dtype among them.
   -- @tparam function fn
-  M.promote_function = wrapper 'promote_function'
+  function M.promote_function(fn)
+    need_function('promote_function', fn)
+    return wrappers.promote_function(fn, 'promote_function')
+  end
 
   -- -- Registered functions ---------------------------------------------------------------------------
 

@@ -110,16 +110,14 @@ local kind = region.kind(function(rec)
   save(rec.outer)
   rec.outer_epochs = epochs.n
   if not words then rec.go_on = random() * 2 ^ 52 end
-  if rec.seed then
-    enter(rec.seed)
-    rec.seed = nil
-  else
-    restore(rec.inner)
-    epochs.n = rec.inner_epochs
-  end
+end, function(rec)
+  if not rec.kept then return enter(rec.seed) end
+  restore(rec.inner)
+  epochs.n = rec.inner_epochs
 end, function(rec)
   save(rec.inner)
-  rec.inner_epochs = epochs.n
+  rec.inner_epochs, rec.kept = epochs.n, true
+end, function(rec)
   restore(rec.outer)
   epochs.n = rec.outer_epochs
   if not words then randomseed(rec.go_on) end
@@ -141,6 +139,7 @@ end
 -- @return fn's results
 function M.run(seed, fn, ...)
   if running() then return region.run(kind, { seed = seed, outer = buffer(), inner = buffer() }, fn, ...) end
+  region.here()
   local at = outer[depth]
   if not at then
     at = buffer()

@@ -82,7 +82,7 @@ function CmdLine:parse(arg)
       positional = positional + 1
       local p = self.arguments[positional]
       if not p then raise('torch7.CmdLine', "an argument too many: '%s'", a) end
-      out[p.name] = a
+      out[bare(p.name)] = a
     end
     i = i + 1
   end

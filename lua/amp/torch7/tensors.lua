@@ -23,8 +23,8 @@ function methods.expandAs(t, u) return t:expand(u:size()) end
 function methods.viewAs(t, u) return t:view(u:size()) end
 function methods.typeAs(t, u) return t:to(u.dtype):to(u.device) end
 
--- x:type() is 'torch.FloatTensor'; x:type 'torch.DoubleTensor' converts, as x:type 'float64' does.
 local plain_type = methods.type
+--- x:type() is 'torch.FloatTensor'; x:type 'torch.DoubleTensor' converts, as x:type 'float64' does.
 function methods.type(t, name)
   local types = require 'amp.torch7.torch'
   if name == nil then return types.type(t) end

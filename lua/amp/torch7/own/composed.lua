@@ -368,7 +368,7 @@ return function(nn, torch)
     local from, to = self.inputShape, self.outputShape
     if from == 'b*' then return h end
     local bare = h:dim() == #from - 1
-    if bare then h = h:unsqueeze(from:find 'b') end
+    if bare then h = h:unsqueeze((from:find 'b')) end
     if h:dim() ~= #from then raise('nn.Convert', "an input of layout '%s' expected, got %s", from, tostring(h:size())) end
     local b = from:find 'b'
     if b ~= 1 then h = h:transpose(1, b) end
@@ -389,7 +389,7 @@ return function(nn, torch)
     else
       raise('nn.Convert', "'%s' cannot be made of '%s'", to, from)
     end
-    return bare and y:squeeze(to:find 'b') or y
+    return bare and y:squeeze((to:find 'b')) or y
   end
   function Convert:updateOutput(input)
     self.output = wrap(converted(self, amp_of(input:type(self._type))):contiguous())

@@ -201,7 +201,6 @@ return function(nn, torch)
   local function release(r)
     let_go(r.out)
     let_go(r.x_leaves)
-    let_go(r.p_leaves)
     let_go(r.x)
   end
   -- A module's result in the tensor that held the last one, which changes, as it always did; the old one's memory goes.
@@ -215,7 +214,8 @@ return function(nn, torch)
   end
   local none = {}
   local function record(self, spec, input, ctx)
-    local r = {input = input, ctx = ctx, x_leaves = {}, p_leaves = {}, names = spec.param_names or none}
+    local old = records[self]
+    local r = {input = input, ctx = ctx, x_leaves = {}, p_leaves = {}, p_ids = {}, names = spec.param_names or none}
     if type(input) == 'table' and getmetatable(input) == nil then -- what is in the table now
       local shallow = {}
       for k, v in pairs(input) do shallow[k] = v end
@@ -227,10 +227,14 @@ return function(nn, torch)
     for _, name in ipairs(r.names) do
       local u = self[name]
       if is_tensor(u) then
-        local t = amp_of(u):detach()
-        t.requires_grad = true
-        p[name] = t
-        r.p_leaves[name] = t
+        local h = amp_of(u)
+        local id = tonumber(h.ptr_.id)
+        local t = old and old.p_ids[name] == id and old.p_leaves[name]
+        if not t then -- a leaf stays as long as its parameter is the same tensor
+          t = h:detach()
+          t.requires_grad = true
+        end
+        p[name], r.p_leaves[name], r.p_ids[name] = t, t, id
       end
     end
     for _, name in ipairs(spec.buffer_names or none) do

@@ -214,6 +214,7 @@ function M.copy(u, v)
   if a.ptr_.numel ~= b.ptr_.numel then fail('copy', 'a tensor of %s into one of %s', show(sizes(b)), show(sizes(a))) end
   if a.ptr_.numel == 0 then return u end
   if a:size() ~= b:size() then b = b:reshape(a:size()) end
+  if b.device ~= a.device then b = b:to(a.device) end
   if not b:is_floating_point() or a:is_floating_point() then a:copy_(b) else a:copy_(b:trunc()) end
   return u
 end
