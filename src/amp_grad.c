@@ -188,6 +188,28 @@ static bool may_own(const amp_tensor *leaf, const amp_tensor *v)
          && (v->flags & AMP_T_DENSE) && !(v->storage->flags & (AMP_S_EXPOSED | AMP_S_FOREIGN)) && same_layout(leaf, v);
 }
 
+/* What amp__grad_accumulate does in create_graph, where the gradient has history itself, in the leaf's dtype. */
+static int accumulate_recorded(amp_tensor *leaf, amp_tensor *v, int origin, amp_tensor *scale)
+{
+  amp_grad *g = &leaf->ag->grad;
+  int rc = 0, mark = amp__pool_mark();
+  amp_tensor *sum = v->dtype == leaf->dtype ? v : amp__xcast(v, leaf->dtype);
+  if (g->value == NULL && sum == v && !may_own(leaf, v)) sum = X1(clone, v); /* others hold it: the gradient is the leaf's own */
+  if (g->value && sum && (rc = amp__grad_materialize(leaf)) == 0) sum = X2(add, g->value, sum);
+  if (rc == 0 && sum == NULL) rc = amp__S->err.code;
+  if (rc == 0) {
+    amp__retain(sum);
+    if (scale) amp__retain(scale);
+    amp__grad_clear(leaf);
+    g->value = sum;
+    g->scale = scale;
+    amp__grad_from(g, origin);
+  }
+  amp__pool_release(mark);
+  amp__free(v);
+  return rc;
+}
+
 /* Add v (counted, any float dtype, the leaf's shape) to the leaf's gradient. may_keep: 16 bits may stay. */
 int amp__grad_accumulate(amp_tensor *leaf, amp_tensor *v, bool may_keep)
 {
@@ -201,26 +223,7 @@ int amp__grad_accumulate(amp_tensor *leaf, amp_tensor *v, bool may_keep)
   if (g->value && (rc = amp__grad_drop_there(leaf)) < 0) { amp__free(v); return rc; }
   if ((amp_unlikely(g->scale != NULL) || amp__S->priv->origin > AMP_O_MIXED) && (rc = amp__grad_meet(leaf, &scale)) < 0) { amp__free(v); return rc; }
   int origin = amp__origin_of_sum(amp__grad_origin(g), amp__S->priv->origin);
-  if (amp__S->grad_mode) { /* create_graph: the gradient has history itself, in the leaf's dtype */
-    int mark = amp__pool_mark();
-    amp_tensor *sum = v->dtype == leaf->dtype ? v : amp__xcast(v, leaf->dtype);
-    if (g->value == NULL && sum == v && !may_own(leaf, v)) sum = X1(clone, v); /* others hold it: the gradient is the leaf's own */
-    if (g->value && sum) {
-      if ((rc = amp__grad_materialize(leaf)) == 0) sum = X2(add, g->value, sum);
-    }
-    if (rc == 0 && sum == NULL) rc = amp__S->err.code;
-    if (rc == 0) {
-      amp__retain(sum);
-      if (scale) amp__retain(scale);
-      amp__grad_clear(leaf);
-      g->value = sum;
-      g->scale = scale;
-      amp__grad_from(g, origin);
-    }
-    amp__pool_release(mark);
-    amp__free(v);
-    return rc;
-  }
+  if (amp__S->grad_mode) return accumulate_recorded(leaf, v, origin, scale);
   quiet q = quiet_begin();
   if (g->value == NULL) {
     bool keep16 = may_keep && amp__is_half(v->dtype) && leaf->dtype == AMP_FLOAT32;
@@ -244,7 +247,10 @@ int amp__grad_accumulate(amp_tensor *leaf, amp_tensor *v, bool may_keep)
     } else rc = inplace2(AMP_OP_add, g->value, v);
     forget_check(g);
   }
-  if (g->value) { amp__grad_from(g, origin); amp__grad_scale_put(g, scale); }
+  if (rc == 0) {
+    amp__grad_from(g, origin);
+    amp__grad_scale_put(g, scale);
+  }
   amp__free(v);
   quiet_end(q);
   return rc;
