@@ -229,7 +229,7 @@ local p = parameters { 16 }
 local opt, s = makers.sgd(p), amp.GradScaler { init_scale = 8 }
 function opt:step()
   p[1].grad:fill_(0)
-  return getmetatable(self).__index.step(self)
+  return optim.SGD.step(self)
 end
 backward(p, s, { { 5, INF } })
 s:step(opt)
@@ -349,4 +349,112 @@ for i = 1, 3 do step(randn(p[1]:size(1))) end
     assert.equal(line(few, 2, true), line(few, 2) + 1, 'few: no check')
     assert.equal(line(many, 2, true), line(many, 2), 'many: a check')
   end)
+end)
+
+describe('gradients of two scales on a GPU', function()
+  local two = E.cases(it, pending, head .. [[
+local function leaf(...) return amp.tensor({ ... }, { device = 'cuda', requires_grad = true }) end
+local ways = {
+  set = function(s) s:update(16) return s end,
+  assigned = function(s) s.scale_factor = 16 return s end,
+  other = function() return amp.GradScaler { init_scale = 16 } end,
+  grown = function(s)
+    local q = leaf(1)
+    s:scale(q:sum()):backward()
+    s:step(optim.SGD({ q }, { lr = 1 })):update()
+    return s
+  end,
+  overflow = function(s)
+    local q = leaf(1)
+    s:scale((q * INF):sum()):backward()
+    s:step(optim.SGD({ q }, { lr = 1 })):update()
+    return s
+  end,
+  same = function(s) return s end,
+}
+local uses = {
+  plain = function(s, p, k) s:scale((p * k):sum()):backward() end,
+  read = function(s, p, k) s:scale((p * k):sum()):backward() assert(p.grad) end,
+  halves = function(s, p, k)
+    amp.autocast({ dtype = 'float16' }, function() s:scale(p:reshape(1, 2):matmul(amp.full({ 2, 1 }, k, { device = 'cuda' })):sum()):backward() end)
+  end,
+  dy = function(s, p, k) (p * k):sum():backward(s:scale_tensor 'cuda') end,
+  number = function(s, p, k) ((p * k):sum() * s.scale_factor):backward() end,
+  manager = function(s, p, k)
+    local gm = amp.GradManager():attach(p)
+    gm:record(function() s:backward(gm, { (p * k):sum() }, { dy = { 1 }, unscale_grad = false }) end)
+  end,
+}
+]])
+  two('sum to the right value, and are unscaled each by its own, whoever steps; without a wait', [[
+    for way, change in pairs(ways) do
+      for use, backward in pairs(uses) do
+        for _, last in ipairs { true, false } do
+          local p, q, first = leaf(1, 2), leaf(1, 2), amp.GradScaler { init_scale = 1024, growth_interval = 1 }
+          backward(first, p, 1)
+          backward(first, q, 1)
+          local second = change(first)
+          backward(second, p, 3)
+          local waits = amp.counters().host_waits
+          local scaler = last and second or first
+          local opt = optim.SGD({ p, q }, { lr = 0.5 })
+          scaler:step(opt):update()
+          local what = way .. ' ' .. use
+          assert(amp.counters().host_waits == waits, what)
+          same('-1 0', table.concat(p:tolist(), ' '), what)
+          same('0.5 1.5', table.concat(q:tolist(), ' '), what)
+          for i = 1, 2 do -- nothing came since: they are not divided again
+            scaler:step(opt):update()
+            same(('%g %g'):format(-1 - 2 * i, -2 * i), table.concat(p:tolist(), ' '), what)
+          end
+        end
+      end
+    end
+  ]])
+  it('of one scale launch nothing more than their backward, check and step', function()
+    if not E.there then return pending 'no emulator' end
+    local function launches(backward)
+      return (traced('local p, scaler = parameters { 8 }, amp.GradScaler()\nlocal opt = makers.sgd(p)\nlocal function back(dy) ' .. backward .. [[ end
+for i = 1, 2 do
+  local dy = scaler:scale_tensor 'cuda'
+  io.stderr:write(i == 2 and 'begin\n' or '')
+  back(dy)
+  scaler:step(opt):update()
+  io.stderr:write(i == 2 and 'end\n' or '')
+  opt:clear_grad()
+end
+]]))
+    end
+    local function count(list) return select(2, list:gsub('[^\n]+', '')) end
+    local way = launches 'scaler:scale(p[1]:sum()):backward()'
+    assert.equal(count(way), 1 + count(launches 'p[1]:sum():backward(dy)'), way) -- the product is one
+    local twice = launches 'scaler:scale(p[1]:sum()):backward() scaler:scale(p[1]:sum()):backward()'
+    assert.equal(2 + count(launches 'p[1]:sum():backward(dy) p[1]:sum():backward(dy)'), count(twice), twice)
+    assert.is_true(count(twice) <= 2 * count(way) - 1, twice)
+  end)
+  two('a captured step that accumulates is that of eager ones, also beside an eager step of the same scaler', [[
+    local function train(captured)
+      local p, q, scaler, other = leaf(1, 2), leaf(1, 2), amp.GradScaler { init_scale = 8, growth_interval = 2 }, amp.GradScaler()
+      local opt = optim.SGD({ p }, { lr = 0.5 })
+      local function step()
+        scaler:scale((p * p):sum()):backward()
+        scaler:scale(p:sum()):backward()
+        scaler:step(opt):update()
+        opt:clear_grad()
+      end
+      local run, seen = captured and amp.capture(step) or step, {}
+      for i = 1, 8 do
+        run()
+        if i == 6 then
+          scaler:scale(q:sum()):backward()
+          run()
+          other:step(optim.SGD({ q }, { lr = 0.5 })):update()
+          seen[#seen + 1] = table.concat(q:tolist(), ' ')
+        end
+        seen[#seen + 1] = table.concat(p:tolist(), ' ') .. ' at ' .. scaler:get_scale()
+      end
+      return table.concat(seen, '; ')
+    end
+    same(train(false), train(true), 'captured')
+  ]])
 end)

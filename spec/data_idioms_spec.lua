@@ -55,6 +55,15 @@ describe('a loader', function()
   end)
 end)
 
+it('loaders and datasets are named in errors of what takes something else', function()
+  local set = tensors(5)
+  local loader, path = data.DataLoader(set, { batch_size = 2 }), H.tmp 'loader.amp'
+  H.fails_here(function() amp.save(path, { loader = loader }) end, "at 'loader'", 'use its state_dict()')
+  H.fails_here(function() amp.save(path, { set = set }) end, "at 'set'", 'a dataset cannot be saved')
+  H.fails_here(function() amp.doctor(loader) end, 'got data.DataLoader (3 batches of 2, 5 examples)')
+  H.fails_here(function() amp.sum(set) end, 'got data.TensorDataset')
+end)
+
 describe('a dataset of amp', function()
   it('has a length and is enumerated by ipairs', function()
     local set = tensors(3)

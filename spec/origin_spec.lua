@@ -105,7 +105,8 @@ describe('a scaler\'s step of a loss that was not scaled', function()
       before = function(s, l) (s:scale_tensor() * l):backward() end,
       number = function(s, l) (l * s.scale_factor):backward() end,
       made = function(s, l) (l * amp.tensor(s:get_scale())):backward() end,
-      large = function(_, l) ((l * 0.125) * 64):backward() end,
+      initial = function(_, l) (l * 8):backward() end,
+      swapped = function(_, l) (8 * l):backward() end,
       dy = function(s, l) l:backward(s:scale_tensor()) end,
       dy_number = function(s, l) l:backward(amp.tensor(s.scale_factor)) end,
       list = function(s, l) amp.backward({ l }, { grad_tensors = { s:scale_tensor() } }) end,
@@ -124,6 +125,230 @@ describe('a scaler\'s step of a loss that was not scaled', function()
     scaler:unscale_(opt):unscale { p }
     scaler:step(opt):update()
     assert.same({ 0.5, 1.5 }, p:tolist())
+  end)
+end)
+
+describe('a loss times a number', function()
+  local function step(f)
+    local p, scaler = leaf(1, 2), amp.GradScaler()
+    f(p:sum(), scaler):backward()
+    scaler:step(sgd(p)):update()
+    return p
+  end
+  it('that is no scale of any scaler counts as not scaled, however large it is', function()
+    for _, n in ipairs { 100, 65535, 65537, 3 * 65536, 1e9, -65536, 0.5, 1 } do
+      refused('is that of a loss that was not scaled', step, function(l) return l * n end)
+    end
+    refused('is that of a loss that was not scaled', step, function(l) return (l * 100) * 50 end)
+    amp.GradScaler { init_scale = 1 }
+    refused('is that of a loss that was not scaled', step, function(l) return l * 1 end)
+  end)
+  it('that is the scale is unscaled by that number, be the scale another one by now', function()
+    assert.same({ 0.5, 1.5 }, step(function(l) return l * 65536 end):tolist())
+    assert.same({ 0.5, 1.5 }, step(function(l, s)
+      local k = s.scale_factor
+      s.scale_factor = 1024
+      return l * k
+    end):tolist())
+    local p, scaler = leaf(1, 2), amp.GradScaler { init_scale = 32 }
+    for _ = 1, 2 do
+      (p:sum() * 0.5 * 32):backward()
+      scaler:update(scaler.scale_factor / 2)
+    end
+    scaler:step(sgd(p)):update()
+    assert.same({ 0.5, 1.5 }, p:tolist())
+  end)
+  it('is taken by a step without a scaler: it is the user\'s own', function()
+    local p = leaf(1, 2)
+    amp.GradScaler { init_scale = 2 };
+    (p:sum() * 2):backward()
+    sgd(p):step()
+    assert.same({ 0, 1 }, p:tolist())
+  end)
+  it('after the gradients were unscaled is an error', function()
+    local p, scaler = leaf(1, 2), amp.GradScaler()
+    local opt = sgd(p)
+    scaler:scale(p:sum()):backward()
+    scaler:unscale_(opt);
+    (p:sum() * 65536):backward()
+    refused('after it was unscaled', scaler.step, scaler, opt)
+  end)
+  it('of infinity is skipped as an overflow', function()
+    local p, scaler = leaf(1, 2), amp.GradScaler();
+    (p:sum() * INF):backward()
+    scaler:step(sgd(p)):update()
+    assert.same({ 1, 2 }, p:tolist())
+    assert.equal(32768, scaler.scale_factor)
+  end)
+end)
+
+describe('gradients of two scales', function()
+  local ways = {
+    set = function(s) s:update(16) return s end,
+    assigned = function(s) s.scale_factor = 16 return s end,
+    loaded = function(s) s:load_state_dict(amp.GradScaler { init_scale = 16 }:state_dict()) return s end,
+    other = function() return amp.GradScaler { init_scale = 16 } end,
+    grown = function(s)
+      local q = leaf(1)
+      s:scale(q:sum()):backward()
+      s:step(sgd(q)):update()
+      return s
+    end,
+    overflow = function(s)
+      local q = leaf(1)
+      s:scale((q * INF):sum()):backward()
+      s:step(sgd(q)):update()
+      return s
+    end,
+  }
+  local uses = {
+    plain = function(s, p, k) s:scale((p * k):sum()):backward() end,
+    read = function(s, p, k) s:scale((p * k):sum()):backward() assert(p.grad) end,
+    halves = function(s, p, k)
+      amp.autocast({ dtype = 'float16' }, function() s:scale((p:reshape(1, 2):matmul(amp.full({ 2, 1 }, k))):sum()):backward() end)
+    end,
+    dy = function(s, p, k) (p * k):sum():backward(s:scale_tensor()) end,
+    number = function(s, p, k) ((p * k):sum() * s.scale_factor):backward() end,
+    graph = function(s, p, k) s:scale((p * k):sum()):backward(nil, { create_graph = true }) end,
+    manager = function(s, p, k)
+      local gm = amp.GradManager():attach(p)
+      gm:record(function() s:backward(gm, { (p * k):sum() }, { dy = { 1 }, unscale_grad = false }) end)
+    end,
+  }
+  it('sum to the right value, whoever steps', function()
+    for way, change in pairs(ways) do
+      for use, backward in pairs(uses) do
+        for _, last in ipairs { true, false } do
+          local p, first = leaf(1, 2), amp.GradScaler { init_scale = 1024, growth_interval = 1 }
+          backward(first, p, 1)
+          local second = change(first)
+          backward(second, p, 3)
+          local scaler = last and second or first
+          scaler:step(sgd(p)):update()
+          assert.same({ 1 - 0.5 * 4, 2 - 0.5 * 4 }, p:tolist(), way .. ' ' .. use)
+        end
+      end
+    end
+  end)
+  it('are unscaled each by its own where the scale changed, or another scaler steps', function()
+    for way, change in pairs(ways) do
+      for use, backward in pairs(uses) do
+        local p, q, first = leaf(1, 2), leaf(1, 2), amp.GradScaler { init_scale = 1024, growth_interval = 1 }
+        backward(first, p, 1)
+        local second = change(first)
+        backward(second, q, 1)
+        second:step(sgd(p, q)):update()
+        assert.same({ 0.5, 1.5 }, p:tolist(), way .. ' ' .. use)
+        assert.same({ 0.5, 1.5 }, q:tolist(), way .. ' ' .. use)
+      end
+    end
+  end)
+  it('sum to the right value under amp.unscale of a list, clipping, user\'s optimizers and those that unscale by themselves', function()
+    local p, q, scaler = leaf(1, 2), leaf(1, 2), amp.GradScaler { init_scale = 8 }
+    local function backward()
+      scaler:scale(p:sum()):backward()
+      scaler:update(32)
+      scaler:scale(p:sum() + q:sum()):backward()
+    end
+    backward()
+    scaler:unscale { p, q }
+    assert.same({ { 2, 2 }, { 1, 1 } }, { p.grad:tolist(), q.grad:tolist() })
+    p.grad, q.grad = nil, nil
+    scaler:update()
+    backward()
+    local seen
+    local own = { param_groups = { { params = { p, q } } }, step = function() seen = { p.grad:tolist(), q.grad:tolist() } end }
+    scaler:step(own):update()
+    assert.same({ { 2, 2 }, { 1, 1 } }, seen)
+    p.grad, q.grad = nil, nil
+    backward()
+    own.step_supports_amp_scaling = true
+    own.step = function(self)
+      local k = self.grad_scale:item()
+      seen = { (p.grad / k):tolist(), q.grad and (q.grad / k):tolist() }
+    end
+    scaler:step(own):update()
+    assert.same({ { 2, 2 }, { 1, 1 } }, seen)
+    p.grad, q.grad = nil, nil
+    scaler:scale(p:sum()):backward()
+    scaler:update(2)
+    scaler:step(own)
+    assert.same({ 1, 1 }, seen[1])
+  end)
+  it('keep an overflow', function()
+    local p, scaler = leaf(1, 2), amp.GradScaler { init_scale = 8 }
+    scaler:scale((p * INF):sum()):backward()
+    scaler:update(16)
+    scaler:scale(p:sum()):backward()
+    scaler:step(sgd(p)):update()
+    assert.same({ 1, 2 }, p:tolist())
+    assert.equal(8, scaler.scale_factor)
+  end)
+  it('in one backward are told apart, and are an error where they met before the parameter', function()
+    local p, a, b = leaf(1, 2), amp.GradScaler { init_scale = 8 }, amp.GradScaler { init_scale = 16 }
+    local loss = (p * 1):sum()
+    refused('losses with different scales meet in one backward: call backward for each', function() (a:scale(loss) + b:scale(loss)):backward() end)
+    p.grad = nil;
+    (a:scale(p:sum()) + b:scale(p:sum())):backward()
+    b:step(sgd(p)):update()
+    assert.same({ 0, 1 }, p:tolist())
+    p = leaf(1, 2)
+    local q = leaf(1, 2)
+    amp.backward { a:scale(p:sum()), b:scale(q:sum()) }
+    a:step(sgd(p, q))
+    assert.same({ { 0.5, 1.5 }, { 0.5, 1.5 } }, { p:tolist(), q:tolist() })
+  end)
+  it('of masters at O2 are those of the last block', function()
+    local net = nn.Linear(2, 1, { bias = false })
+    local opt = sgd(net.weight)
+    amp.initialize(net, opt, { opt_level = 'O2', verbosity = 0, num_losses = 2, max_loss_scale = 1024 })
+    local before = amp.master_params(opt)[1]:tolist()[1]
+    amp.scale_loss(net(amp.ones(1, 2)):sum(), opt, { loss_id = 1 }, function(s) s:backward() end)
+    amp.scale_loss(net(amp.ones(1, 2)):sum(), opt, { loss_id = 2 }, function(s) s:backward() end)
+    opt:step()
+    for i = 1, 2 do assert.near(before[i] - 1, amp.master_params(opt)[1]:tolist()[1][i], 1e-5) end
+    amp.deactivate()
+  end)
+end)
+
+describe('gradients that were unscaled in an iteration before', function()
+  it('step as they are where nothing came since: they are not divided again', function()
+    for name, first in pairs {
+      step = function() end,
+      unscale_ = function(s, o) s:unscale_(o) end,
+      clip = function(s, o, p) s:unscale_(o) nn.utils.clip_grad_norm_({ p }, 100) end,
+      list = function(s, _, p) s:unscale { p } end,
+      penalty = function(s, o, p) s:unscale_(o) p:sum():backward() end,
+      read = function(s, o, p) s:unscale_(o) assert(p.grad) end,
+    } do
+      local p, scaler = leaf(1, 2), amp.GradScaler()
+      local opt = sgd(p)
+      scaler:scale(p:sum()):backward()
+      first(scaler, opt, p)
+      local g = name == 'penalty' and 2 or 1
+      for i = 1, 3 do
+        scaler:step(opt):update()
+        assert.same({ 1 - 0.5 * g * i, 2 - 0.5 * g * i }, p:tolist(), name)
+        if i == 2 then scaler:unscale_(opt) end
+      end
+    end
+  end)
+  it('and got a plain gradient since step as that sum', function()
+    local p, scaler = leaf(1, 2), amp.GradScaler()
+    local opt = sgd(p)
+    scaler:scale(p:sum()):backward()
+    scaler:step(opt):update()
+    p:sum():backward()
+    scaler:step(opt):update()
+    assert.same({ -0.5, 0.5 }, p:tolist())
+  end)
+  it('are refused by an optimizer that unscales by itself', function()
+    local p, scaler = leaf(1, 2), amp.GradScaler()
+    local own = { name = 'mine', step_supports_amp_scaling = true, param_groups = { { params = { p } } }, step = function() end }
+    scaler:scale(p:sum()):backward()
+    scaler:unscale { p }
+    scaler:update()
+    refused("parameter 1 %(float32 2%) of optimizer 'mine' was unscaled in an earlier step.*clear gradients", scaler.step, scaler, own)
   end)
 end)
 

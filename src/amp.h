@@ -101,7 +101,7 @@ typedef struct amp_tensor {
   int32_t refs;
   uint8_t dtype, ndim, device, device_index; /* device_index from 0 */
   uint32_t flags;      /* enum amp_tensor_flag */
-  uint32_t reserved;
+  uint32_t scale_serial; /* AMP_T_SCALE: which scale it is, 0: it is not told */
   int64_t id;          /* unique in the process, never reused */
   int64_t numel;
   int64_t offset;
@@ -375,7 +375,8 @@ enum amp_origin {
   AMP_O_PLAIN = 1,        /* backwards of losses without a scale */
   AMP_O_SCALED = 2,       /* backwards of scaled losses */
   AMP_O_UNSCALED = 4,     /* what a scaler has unscaled */
-  AMP_O_MIXED = 8         /* scaled and others in one sum; only amp_grads_origin says it */
+  AMP_O_MIXED = 8,        /* scaled and others in one sum; only amp_grads_origin says it */
+  AMP_O_HAND = 16         /* backwards of losses times a number that a scaler's scale is or was: any step takes it */
 };
 enum amp_request_kind { AMP_R_NONE, AMP_R_FUNCTION, AMP_R_HOOK, AMP_R_MEMORY /* give some back, then run again */ };
 
@@ -406,6 +407,8 @@ AMP_API int amp_grads_origin(amp_tensor *const *leaf, int n, int mask, int *at);
 AMP_API void amp_grad_origin_put(const amp_ref *a, int origin);
 /* Gradients that the caller begins backwards with are of this origin from now on; what they were before. */
 AMP_API int amp_backward_origin(amp_state *S, int origin);
+/* The same, where they carry a scaler's scale, that of this tensor (amp_scaler_scale_tensor). */
+AMP_API int amp_backward_scale(amp_state *S, const amp_ref *scale);
 /* 1: there is a gradient. Does not wait: 1 also where only the device knows that an overflow hides it. */
 AMP_API int amp_grad_defined(const amp_ref *a);
 /* The id under which the caller keeps hooks of a's gradient; backward then stops with AMP_R_HOOK and that id. <0:

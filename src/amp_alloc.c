@@ -20,6 +20,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include "amp_classes.h"
 #include "amp_late.h"
 #include "amp_tape.h"
 
@@ -34,10 +35,8 @@ enum {
   OBJ_KEEP = 16384, OBJ_MOVE = 1024,      /* of a class in a thread; moved at once */
   OBJ_SLAB = 64 << 10,                    /* bytes carved into objects at once */
   SMALL_CLASSES = 73, SMALL_MAX = 32768,  /* blocks a thread keeps */
-  CLASSES = 1 + 42 * 8,                   /* up to 256 TiB */
-  HUGE_PAGE = 2 << 20, HUGE_MIN = 1 << 20,
-  CHUNK = 32 << 20, CHUNK_AFTER = 1 << 20, CHUNK_MAX = 8 << 20,
-  INDICES = 16, BATCH = 64 << 10, TROUGH_MIN = 32 << 20, FALLOW_MAX = 2 << 20, FALLOW = 16, OLDEST_MAX = 4 << 20  /* of captured steps */
+  HUGE_MIN = 1 << 20, CHUNK = 32 << 20, CHUNK_AFTER = 1 << 20,
+  INDICES = 16, BATCH = 64 << 10, TROUGH_MIN = 32 << 20, FALLOW_MAX = 2 << 20, FALLOW = 16 /* of captured steps */
 };
 #define BLOCK_MAX ((size_t)1 << 47)
 #define PACE_DEFAULT ((int64_t)4 << 20)
@@ -443,36 +442,7 @@ void amp__obj_free(void *p, size_t bytes)
   count(c, -size, size, 0);
 }
 
-/* -- Block classes --------------------------------------------------------------------- */
-/* Class 0 is 64 bytes; then 8 steps for each doubling. */
-
-static int class_of(size_t n)
-{
-  if (n <= 64) return 0;
-  int e = 63 - __builtin_clzll(n - 1);
-  return 1 + (e - 6) * 8 + (int)((n - 1 - ((size_t)1 << e)) >> (e - 3));
-}
-
-static size_t class_bytes(int cls)
-{
-  if (cls == 0) return 64;
-  int e = 6 + (cls - 1) / 8, k = (cls - 1) % 8;
-  return ((size_t)1 << e) + ((size_t)(k + 1) << (e - 3));
-}
-
-static size_t capacity_of(int device, size_t n, int *cls)
-{
-  *cls = class_of(n);
-  size_t capacity = class_bytes(*cls);
-  if (device != AMP_CPU && capacity > OLDEST_MAX) { /* a GPU's memory is scarce: 64 steps for each doubling, in the lists of the classes */
-    size_t step = n > (size_t)64 * HUGE_PAGE ? HUGE_PAGE : (size_t)1 << (57 - __builtin_clzll(n - 1));
-    capacity = (n + step - 1) & ~(step - 1);
-  } else if (capacity > CHUNK_MAX) { /* whole pages are enough: a class would waste up to an eighth */
-    capacity = (n + HUGE_PAGE - 1) & ~((size_t)HUGE_PAGE - 1);
-    *cls = class_of(capacity);
-  }
-  return capacity;
-}
+/* -- Blocks from and to the system ---------------------------------------------------------- */
 
 /* Memory for a piece from the device or the system. */
 static bool raw_alloc(piece *p, int device, int index, size_t n)

@@ -39,6 +39,7 @@ static void drop(amp_grad *g)
 {
   amp__free(g->value);
   amp__free(g->factor);
+  amp__free(g->scale);
   if (g->check) amp_check_free(g->check);
   *g = (amp_grad){0};
 }
@@ -83,27 +84,31 @@ static int merge(amp_tensor *leaf, amp_grad *held)
 {
   amp_ag *ag = amp__ag(leaf);
   if (!ag) return amp__S->err.code;
-  amp_tensor *more = NULL;
+  amp_tensor *more = NULL, *scale = NULL;
   int origin = 0;
   if (ag->grad.value) {
     int rc = amp__grad_materialize(leaf);
     if (rc) return rc;
     more = ag->grad.value;
     origin = amp__grad_origin(&ag->grad);
+    if ((scale = amp__grad_scale(&ag->grad)) != NULL) amp__retain(scale);
     amp__retain(more);
     amp__grad_clear(leaf);
   }
   ag->grad = *held;
   *held = (amp_grad){0};
   if (!more) return 0;
-  int before = amp_backward_origin(amp__S, origin), rc = amp__grad_accumulate(leaf, more, false);
+  amp__scales_enter();
+  int before = amp_backward_origin(amp__S, origin | (scale ? amp__scale_bit(scale) : 0)), rc = amp__grad_accumulate(leaf, more, false);
   amp_backward_origin(amp__S, before);
+  amp__scales_leave();
   if (rc < 0) { /* as before: this may be tried again */
     *held = ag->grad;
     ag->grad = (amp_grad){0};
     ag->grad.value = more;
+    ag->grad.scale = scale;
     amp__grad_from(&ag->grad, origin);
-  }
+  } else amp__free(scale);
   return rc;
 }
 

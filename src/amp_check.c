@@ -55,6 +55,7 @@ void amp_check_free(amp_check *k)
   if (!k || atomic_fetch_sub(&k->refs, 1) != 1) return;
   drop_late(k);
   for (int i = 0; i < k->nplace; i++) { amp__free(k->place[i].inv); amp__free(k->place[i].found); }
+  amp__free(k->other); amp__free(k->other_inv);
   amp_scaler_free(k->s);
   free(k);
 }
@@ -75,6 +76,7 @@ static int check_place(amp_check *k, int device, int index)
   int i = k->nplace++;
   k->place[i].device = (uint8_t)device; k->place[i].index = (uint8_t)index;
   k->place[i].inv = snap;
+  k->place[i].serial = amp__scaler_serial(k->s, device);
   k->place[i].found = found;
   return i;
 }
@@ -299,18 +301,37 @@ int amp__check_settle(amp_check *k)
   return rc;
 }
 
+/* 1 over the scale that g carries, borrowed: the check's own, or that of a loss that was scaled in another iteration or by another scaler. */
+static amp_tensor *inverse_of(amp_check *k, int place, const amp_grad *g)
+{
+  amp_tensor *scale = amp__grad_scale(g), *inv = k->place[place].inv;
+  if (!scale || amp__scale_is(scale, k->place[place].serial)) return inv;
+  if (scale->device == AMP_CPU && inv->device == AMP_CPU && (float)(1.0 / amp__element(scale, 0)) == *AMP_DATA(float, inv)) return inv;
+  if (k->other && amp__same_scale(k->other, scale) && k->other_inv->device == inv->device && k->other_inv->device_index == inv->device_index) return k->other_inv;
+  amp_tensor *q = amp__scale_inverse(scale, inv);
+  if (!q) return NULL;
+  amp__retain(scale);
+  amp__free(k->other); amp__free(k->other_inv);
+  k->other = scale;
+  k->other_inv = q;
+  return q;
+}
+
 /* q NULL: at once */
 static int check_one(amp_check *k, amp_tensor *leaf, bool unscale, amp__product *m, batch *q)
 {
   amp_grad *g = &leaf->ag->grad;
   amp_tensor *v = g->value;
   if (g->check == k && g->version == amp__version(v)) return 0;
-  int origin = unscale ? AMP_O_UNSCALED : amp__grad_origin(g);
+  int origin = amp__grad_origin(g);
+  if ((origin & AMP_O_UNSCALED) && !(origin & (AMP_O_SCALED | AMP_O_HAND))) unscale = false; /* in an iteration before, and nothing came since */
+  else if (unscale) origin = AMP_O_UNSCALED;
   if (g->check && g->check->s == k->s && g->check->epoch == k->epoch && !g->check->raw)
     unscale = false; /* it is unscaled; under another check of this iteration, or changed since */
   int i = check_place(k, v->device, v->device_index);
   if (i < 0) return i;
-  amp_tensor *inv = k->place[i].inv;
+  amp_tensor *inv = inverse_of(k, i, g);
+  if (!inv) return amp__S->err.code;
   bool now = unscale && amp__grad_at_once(g);
   if (now && done_before(k->s, v)) now = unscale = false;
   if (amp_unlikely(amp__capturing)) { amp__capture_note(v); amp__capture_note(inv); amp__capture_note(k->place[i].found); }
@@ -337,6 +358,7 @@ static int check_one(amp_check *k, amp_tensor *leaf, bool unscale, amp__product 
     note_done(k->s, v, before);
   }
   set_check(g, k);
+  if (origin == AMP_O_UNSCALED) amp__grad_scale_put(g, NULL);
   amp__grad_from(g, origin);
   return 0;
 }
@@ -349,12 +371,26 @@ static int check_origins(amp_tensor *const *leaf, int n, int unscale)
   for (int i = 0; i < n; i++) {
     const amp_grad *g = amp__grad_of(leaf[i]);
     int origin = g ? amp__grad_origin(g) : 0;
-    if (!scaled && (origin & AMP_O_SCALED))
+    if (!scaled && (origin & (AMP_O_SCALED | AMP_O_HAND)))
       return amp__fail_arg(AMP_E_STATE, i + 1, "the gradient of parameter %d (%s) has got that of a scaled loss after it was unscaled", i + 1, amp__tensor_str(leaf[i]));
     if (scaled && ((origin & AMP_O_PLAIN) || (origin & (AMP_O_SCALED | AMP_O_UNSCALED)) == (AMP_O_SCALED | AMP_O_UNSCALED)))
       return amp__fail_arg(AMP_E_STATE, i + 1, "the gradient of parameter %d (%s) is that of a loss that was not scaled, or a part of it is", i + 1, amp__tensor_str(leaf[i]));
   }
   return 0;
+}
+
+/* Who will unscale by himself knows of the scaler's scale only. */
+static int to_scale(amp_scaler *s, amp_tensor *const *leaf, int n)
+{
+  int rc = 0;
+  for (int i = 0; i < n && !rc; i++) {
+    amp_tensor *scale, *inv;
+    const amp_grad *g = amp__grad_of(leaf[i]);
+    amp_tensor *has = g ? amp__grad_scale(g) : NULL;
+    if (!has || amp__scale_is(has, amp__scaler_serial(s, has->device))) continue;
+    if (!(rc = amp__scaler_cells(s, g->value->device, g->value->device_index, &scale, &inv))) rc = amp__grad_rescale(leaf[i], scale);
+  }
+  return rc;
 }
 
 static int check_grads(amp_check *k, amp_tensor *const *leaf, int n, int unscale)
@@ -372,6 +408,7 @@ static int check_grads(amp_check *k, amp_tensor *const *leaf, int n, int unscale
   amp__product m = {0};
   int rc = amp__check_settle(k);
   if (!rc && (unscale & AMP_UNSCALE)) rc = amp__grads_part(leaf, n);
+  if (!rc && (unscale & AMP_CHECK_RAW)) rc = to_scale(k->s, leaf, n);
   if (unscale & AMP_CHECK_RAW) k->raw = true;
   if (unscale & AMP_CHECK_DROP) k->drop = true;
   for (int i = 0; i < n && !rc; i++)

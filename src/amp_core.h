@@ -55,6 +55,7 @@ extern AMP_THREAD amp_state *amp__S __attribute__((tls_model("initial-exec")));
 typedef struct amp_ag amp_ag;
 typedef struct amp_node amp_node;
 typedef struct amp_call amp_call;
+enum { AMP_KNOWN_SCALES = 8 };
 struct amp_state_private {
   const char *op;          /* outermost op being dispatched, for messages */
   amp_tensor **pool; int npool, cap_pool;   /* autorelease pool (amp_compose.h) */
@@ -70,7 +71,8 @@ struct amp_state_private {
   struct amp_journal *journal; /* the innermost that is open, NULL: none is */
   amp_tensor *one, *zeros; int32_t zeros_used, one_stream, zeros_stream; uint32_t one_version; /* of a device: what a backward begins with, read only; cells that hold 0 (amp_scale.c) */
   uint8_t origin;          /* enum amp_origin of what a running backward adds to leaves, and of gradients that begin one inside it */
-  double read_scale;       /* the last loss scale that was read as a number; 0: none */
+  double known_scale[AMP_KNOWN_SCALES]; uint32_t known_next; /* loss scales that were told or read as numbers, the last ones; 0: none */
+  amp_tensor *scale[3]; int32_t backwards; /* loss scales that the running backwards have met (amp_origin.c); how many run, one in another */
   bool async;              /* the copy being made may go on when the call has returned */
   struct amp_watch *watch; /* observer's inside (amp_observe.c), NULL: never used */
 };
@@ -453,6 +455,7 @@ static inline amp_shape *amp__shape_of(const amp_node *n, int i) { return (amp_s
 typedef struct amp_grad {     /* a leaf's gradient, maybe 16-bit, maybe with a factor pending */
   amp_tensor *value;          /* NULL: none. Leaf's dtype once materialised */
   amp_tensor *factor;         /* float32 cell to be multiplied yet, NULL: 1 */
+  amp_tensor *scale;          /* the loss scale in it, counted, while origin says that there is one; NULL: its scaler's, or none */
   amp_check *check;           /* last check of this value, counted; NULL: none */
   uint32_t version;           /* of value's storage when checked */
   uint8_t visible;            /* value has been handed to the user */

@@ -67,7 +67,7 @@ static int add_root(engine *e, int i, amp_tensor *t, amp_tensor *g)
   amp__refresh(t);
   if (!amp__tracked(t))
     return amp__fail(AMP_E_AUTOGRAD, "tensor %d (%s) has no recorded history and does not require grad", i + 1, amp__tensor_str(t));
-  amp__S->priv->origin = !g || (e->flags & AMP_B_ONES) ? AMP_O_PLAIN : (g->flags & AMP_T_SCALE) ? AMP_O_SCALED : e->outer;
+  amp__S->priv->origin = !g || (e->flags & AMP_B_ONES) ? AMP_O_PLAIN : amp__root_origin(g, e->outer);
   if (g) {
     if (!amp__same_size(t, g))
       return amp__fail(AMP_E_SHAPE, "the gradient has shape %s, the tensor %s", amp__shape_str(g->ndim, g->size), amp__shape_str(t->ndim, t->size));
@@ -103,6 +103,7 @@ amp_engine *amp_backward_begin(amp_state *S, amp_tensor *const *root, amp_tensor
   if (flags & AMP_B_CREATE_GRAPH) flags |= AMP_B_RETAIN_GRAPH;
   e->flags = flags;
   e->outer = S->priv->origin;
+  amp__scales_enter();
   e->only = input != NULL;
   if (!e->only) e->flags = flags |= AMP_B_ACCUMULATE;
   S->grad_mode = (flags & AMP_B_CREATE_GRAPH) != 0;
@@ -185,6 +186,7 @@ void amp_backward_end(amp_state *S, amp_engine *head)
     amp__edge_free(&e->targets[i].e);
   }
   S->priv->origin = e->outer;
+  amp__scales_leave();
   amp__later_free(e->later);
   free(e->targets);
   free(e->map);

@@ -13,6 +13,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include "amp_bwd.h"
+#include "amp_scale.h"
 #include "amp_tape.h"
 
 /* -- Ids of what is gone ------------------------------------------------------ */
@@ -89,8 +90,10 @@ void amp__grad_clear(amp_tensor *leaf)
   if (amp_unlikely(amp__capturing)) amp__capture_gradient(leaf, true);
   amp__free(ag->grad.value);
   amp__free(ag->grad.factor);
+  amp__free(ag->grad.scale);
   ag->grad.value = NULL;
   ag->grad.factor = NULL;
+  ag->grad.scale = NULL;
   forget_check(&ag->grad);
   ag->grad.visible = ag->grad.given = 0;
   ag->grad.origin = 0;
@@ -185,6 +188,28 @@ static bool may_own(const amp_tensor *leaf, const amp_tensor *v)
          && (v->flags & AMP_T_DENSE) && !(v->storage->flags & (AMP_S_EXPOSED | AMP_S_FOREIGN)) && same_layout(leaf, v);
 }
 
+/* What amp__grad_accumulate does in create_graph, where the gradient has history itself, in the leaf's dtype. */
+static int accumulate_recorded(amp_tensor *leaf, amp_tensor *v, int origin, amp_tensor *scale)
+{
+  amp_grad *g = &leaf->ag->grad;
+  int rc = 0, mark = amp__pool_mark();
+  amp_tensor *sum = v->dtype == leaf->dtype ? v : amp__xcast(v, leaf->dtype);
+  if (g->value == NULL && sum == v && !may_own(leaf, v)) sum = X1(clone, v); /* others hold it: the gradient is the leaf's own */
+  if (g->value && sum && (rc = amp__grad_materialize(leaf)) == 0) sum = X2(add, g->value, sum);
+  if (rc == 0 && sum == NULL) rc = amp__S->err.code;
+  if (rc == 0) {
+    amp__retain(sum);
+    if (scale) amp__retain(scale);
+    amp__grad_clear(leaf);
+    g->value = sum;
+    g->scale = scale;
+    amp__grad_from(g, origin);
+  }
+  amp__pool_release(mark);
+  if (rc == 0) amp__free(v);
+  return rc;
+}
+
 /* Add v (counted, any float dtype, the leaf's shape) to the leaf's gradient, and take it; what fails leaves v and the gradient's value
 ** as they are. may_keep: 16 bits may stay. */
 int amp__grad_accumulate(amp_tensor *leaf, amp_tensor *v, bool may_keep)
@@ -195,26 +220,11 @@ int amp__grad_accumulate(amp_tensor *leaf, amp_tensor *v, bool may_keep)
   amp_grad *g = &ag->grad;
   if (amp_unlikely(amp__capturing)) amp__capture_gradient(leaf, false);
   if (amp__grad_dropped(leaf, false) || g->given) amp__grad_clear(leaf);
-  int origin = amp__grad_origin(g) | amp__S->priv->origin;
+  amp_tensor *scale = NULL;
   if (g->value && (rc = amp__grad_drop_there(leaf)) < 0) return rc;
-  if (amp__S->grad_mode) { /* create_graph: the gradient has history itself, in the leaf's dtype */
-    int mark = amp__pool_mark();
-    amp_tensor *sum = v->dtype == leaf->dtype ? v : amp__xcast(v, leaf->dtype);
-    if (g->value == NULL && sum == v && !may_own(leaf, v)) sum = X1(clone, v); /* others hold it: the gradient is the leaf's own */
-    if (g->value && sum) {
-      if ((rc = amp__grad_materialize(leaf)) == 0) sum = X2(add, g->value, sum);
-    }
-    if (rc == 0 && sum == NULL) rc = amp__S->err.code;
-    if (rc == 0) {
-      amp__retain(sum);
-      amp__grad_clear(leaf);
-      g->value = sum;
-      amp__grad_from(g, origin);
-    }
-    amp__pool_release(mark);
-    if (rc == 0) amp__free(v);
-    return rc;
-  }
+  if ((amp_unlikely(g->scale != NULL) || amp__S->priv->origin > AMP_O_MIXED) && (rc = amp__grad_meet(leaf, &scale)) < 0) return rc;
+  int origin = amp__origin_of_sum(amp__grad_origin(g), amp__S->priv->origin);
+  if (amp__S->grad_mode) return accumulate_recorded(leaf, v, origin, scale);
   quiet q = quiet_begin();
   if (g->value == NULL) {
     bool keep16 = may_keep && amp__is_half(v->dtype) && leaf->dtype == AMP_FLOAT32;
@@ -240,6 +250,7 @@ int amp__grad_accumulate(amp_tensor *leaf, amp_tensor *v, bool may_keep)
   }
   if (g->value && rc == 0) {
     amp__grad_from(g, origin);
+    amp__grad_scale_put(g, scale);
     amp__free(v);
   }
   quiet_end(q);
@@ -251,10 +262,10 @@ amp_tensor *amp__grad_to_add(amp_bwd *b, int i)
   amp_tensor *leaf = b->node->edge[i].leaf;
   amp_grad *g = leaf && leaf->ag ? &leaf->ag->grad : NULL;
   if (!b->accumulates || !g || !g->value || g->given || leaf->ag->hook || amp__S->grad_mode || (g->value->flags & AMP_T_HISTORY)) return NULL;
-  if (amp_unlikely(amp__observing()) || g->check) return NULL;
+  if (amp_unlikely(amp__observing()) || g->check || !amp__grad_meets_same(g)) return NULL;
   if (amp_unlikely(amp__capturing)) amp__capture_gradient(leaf, false);
   if (amp__grad_materialize(leaf) < 0) return NULL; /* the usual way will say why */
-  amp__grad_from(g, amp__grad_origin(g) | amp__S->priv->origin);
+  amp__grad_from(g, amp__origin_of_sum(amp__grad_origin(g), amp__S->priv->origin));
   g->made++; /* of the version that it has when the caller has added */
   return g->value;
 }
@@ -320,52 +331,6 @@ int amp_grad_set(amp_state *S, const amp_ref *a, const amp_ref *grad)
   ag->grad.value = g;
   ag->grad.visible = 1;
   return 0;
-}
-
-/* What node n sends on is of the origin of what came for it, or of a scaled loss where it multiplies by a scaler's tensor.
-** Where a single value, as a loss is, is multiplied by the number that was last read of a scaler, or by another large one, the
-** user scales by hand: it is not known to be plain. */
-uint8_t amp__node_origin(const amp_node *n, uint8_t came)
-{
-  enum { LARGE = 64 };
-  if (n->op != AMP_OP_mul) return came;
-  if (n->flags & AMP_N_SCALED) return AMP_O_SCALED;
-  const amp_shape *out = amp__shape_of(n, n->nin);
-  int64_t numel = 1;
-  for (int i = 0; i < out->ndim; i++) numel *= out->size[i];
-  for (int i = 0; i < 2 && numel == 1 && n->saved; i++) {
-    const amp_tensor *t = n->saved[i].t;
-    if (t == NULL || t->ndim != 0 || t->device != AMP_CPU) continue;
-    double v = amp__element(t, 0);
-    if (!(fabs(v) < LARGE) || v == amp__S->priv->read_scale) return came & (uint8_t)~AMP_O_PLAIN;
-  }
-  return came;
-}
-
-int amp_grads_origin(amp_tensor *const *leaf, int n, int mask, int *at)
-{
-  int all = 0;
-  if (at) *at = -1;
-  for (int i = 0; i < n; i++) {
-    const amp_grad *g = leaf[i] && leaf[i]->ag && leaf[i]->ag->grad.value && !leaf[i]->ag->grad.given ? &leaf[i]->ag->grad : NULL;
-    int origin = g ? amp__grad_origin(g) : 0;
-    if ((origin & AMP_O_SCALED) && (origin & (AMP_O_PLAIN | AMP_O_UNSCALED))) origin |= AMP_O_MIXED;
-    if (at && *at < 0 && (origin & mask)) *at = i;
-    all |= origin;
-  }
-  return all;
-}
-
-void amp_grad_origin_put(const amp_ref *a, int origin)
-{
-  if (a->t && a->t->ag && a->t->ag->grad.value) amp__grad_from(&a->t->ag->grad, origin);
-}
-
-int amp_backward_origin(amp_state *S, int origin)
-{
-  int before = S->priv->origin;
-  S->priv->origin = (uint8_t)origin;
-  return before;
 }
 
 int amp_requires_grad(amp_state *S, const amp_ref *a, int on)

@@ -42,6 +42,7 @@ static int give(amp_tensor *master, amp_tensor *model, int i)
   ag->grad.factor = from->factor;
   ag->grad.visible = 0;
   amp__grad_from(&ag->grad, amp__grad_origin(from));
+  amp__grad_scale_put(&ag->grad, amp__grad_scale(from));
   from->given = own ? 1 : 2;
   return 0;
 }

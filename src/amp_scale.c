@@ -133,6 +133,8 @@ amp_scaler *amp_scaler_new(amp_state *S, const amp_scaler_options *o)
   s->refs = 1;
   s->o = *o;
   s->scale0 = (float)o->init_scale;
+  s->serial = amp__scale_serial();
+  amp__scale_known(s->scale0);
   s->hyst0 = (double)o->hysteresis;
   return s;
 }
@@ -205,6 +207,11 @@ int amp__scaler_cells(amp_scaler *s, int device, int index, amp_tensor **scale, 
   return 0;
 }
 
+uint32_t amp__scaler_serial(const amp_scaler *s, int device)
+{
+  return s->fixed && device != AMP_CPU && !amp__capture_here() ? amp__scale_serial() : s->serial;
+}
+
 int amp_scaler_scale_tensor(amp_state *S, amp_ref *out, amp_scaler *s, int device, int index)
 {
   AMP_ENTER(S);
@@ -216,7 +223,10 @@ int amp_scaler_scale_tensor(amp_state *S, amp_ref *out, amp_scaler *s, int devic
     amp__retain(scale);
     out->t = scale;
   }
-  if (!rc) out->t->flags |= AMP_T_SCALE;
+  if (!rc) {
+    out->t->flags |= AMP_T_SCALE;
+    out->t->scale_serial = amp__scaler_serial(s, device);
+  }
   amp__plain_end(p);
   return rc;
 }
@@ -250,7 +260,7 @@ int amp_scaler_get(amp_state *S, amp_scaler *s, double *scale, int64_t *tracker,
     amp__plain_end(p);
   }
   if (rc) return rc;
-  if (scale) *scale = S->priv->read_scale = amp__one_nan(v);
+  if (scale) amp__scale_known(*scale = amp__one_nan(v));
   if (tracker) *tracker = (int64_t)t;
   if (hysteresis_left) *hysteresis_left = (int64_t)h;
   return 0;
@@ -274,6 +284,8 @@ int amp_scaler_put(amp_state *S, amp_scaler *s, double scale, int64_t tracker, i
   int rc = check_scale_value(scale);
   if (rc) return rc;
   s->scale0 = (float)scale;
+  s->serial = amp__scale_serial();
+  amp__scale_known(s->scale0);
   if (tracker >= 0) s->tracker0 = (double)tracker;
   if (hysteresis_left >= 0) s->hyst0 = (double)hysteresis_left;
   if (!s->scale) return 0;
@@ -302,6 +314,7 @@ void amp_scaler_next(amp_scaler *s)
 {
   amp__scaler_forget(s);
   s->epoch++;
+  s->serial = amp__scale_serial();
 }
 
 /* In a captured step: the gradients behind k's found-inf cell, if the update may look at them beside the step that fills it,

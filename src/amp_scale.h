@@ -14,6 +14,7 @@ struct amp_scaler {
   _Atomic int32_t refs;
   amp_scaler_options o;
   uint32_t epoch;                 /* updates so far: the iteration */
+  uint32_t serial;                /* of the scale as it is */
   double scale0, tracker0, hyst0; /* until the cells are there */
   amp_tensor *scale, *inv, *tracker, *hyst; /* 0-d, on the home device; NULL: not yet */
   bool fixed;                     /* they keep their addresses: a captured step uses them, or they are the CPU's. Else scale and inv are new ones after each update */
@@ -35,7 +36,8 @@ struct amp_check {
   struct amp__late { amp_tensor *t; uint32_t version; } *late; /* counted; not due: that step has looked, and an update may look again */
   uint8_t told;   /* what a wait for other devices' cells said, until another gradient is looked at */
   int nplace;
-  struct { uint8_t device, index; amp_tensor *inv, *found; } place[AMP_MAX_PLACES];
+  struct { uint8_t device, index; uint32_t serial; amp_tensor *inv, *found; } place[AMP_MAX_PLACES]; /* serial: of inv's scale */
+  amp_tensor *other, *other_inv; /* the last scale of others that gradients carried, and 1 over it */
 };
 
 /* Bits of amp_check_grads' last argument, see amp.h. */
@@ -51,6 +53,16 @@ amp_tensor *amp__cell_copy(amp_tensor *cell, int device, int index);    /* its o
 amp_tensor *amp__cell_zero(int device, int index);                      /* float32, 0; maybe part of a longer tensor */
 int amp__cell_read(amp_tensor *cell, double *v);                        /* waits for a device; the caller counts it */
 int amp__scaler_cells(amp_scaler *s, int device, int index, amp_tensor **scale, amp_tensor **inv); /* of a device, borrowed */
+/* Which scale s has now, where a device is asked that may have gone on by replays: none that another one is. */
+uint32_t amp__scaler_serial(const amp_scaler *s, int device);
+uint32_t amp__scale_serial(void);       /* a new one */
+void amp__scale_known(double v);        /* a number that is a scale: a loss times it is scaled by hand */
+bool amp__same_scale(const amp_tensor *a, const amp_tensor *b); /* for sure, without a wait */
+bool amp__scale_is(const amp_tensor *scale, uint32_t serial);
+amp_tensor *amp__scale_inverse(amp_tensor *scale, const amp_tensor *t); /* 1 over it as a cell where t is, counted */
+amp_tensor *amp__grad_scale(const amp_grad *g);                 /* the one that g carries, borrowed; NULL: none that is known */
+void amp__grad_scale_put(amp_grad *g, amp_tensor *scale);       /* it carries that one */
+int amp__grad_rescale(amp_tensor *leaf, amp_tensor *to);        /* a gradient that carries another scale is brought to this one */
 /* A leaf's gradient record, NULL: no gradient. */
 static inline amp_grad *amp__grad_of(const amp_tensor *leaf) { return leaf && leaf->ag && leaf->ag->grad.value ? &leaf->ag->grad : NULL; }
 /* Multiplied at once where a pending factor would not do: the user holds the tensor, or it is float64. */

@@ -41,6 +41,7 @@ void amp__ag_free(amp_tensor *t)
   if (ag->hook) amp__dead_push(ag->hook);
   amp__free(ag->grad.value);
   amp__free(ag->grad.factor);
+  amp__free(ag->grad.scale);
   if (ag->grad.check) amp_check_free(ag->grad.check);
   amp_node *n = ag->node;
   amp_tensor *base = ag->base;

@@ -23,7 +23,15 @@ void amp__saved_free(amp_saved *s);
 void amp__physical_order(const amp_tensor *t, int8_t *order);
 amp_tensor *amp__physical(amp_tensor *t);
 const char *amp__node_name(const amp_node *n);
-uint8_t amp__node_origin(const amp_node *n, uint8_t came); /* enum amp_origin of what n sends on (amp_grad.c) */
+/* Origin bits (enum amp_origin, and those of scales met) of what n sends on, of a root's gradient that the caller gave (amp_origin.c). */
+uint8_t amp__node_origin(const amp_node *n, uint8_t came);
+uint8_t amp__root_origin(amp_tensor *given, uint8_t outer);
+void amp__scales_enter(void);              /* a backward begins, or a sum of records: from here to leave bits of scales stand */
+void amp__scales_leave(void);
+uint8_t amp__scale_bit(amp_tensor *scale); /* of a scale, which it keeps until the outermost leave */
+int amp__origin_of_sum(int a, int b);
+int amp__grad_meet(amp_tensor *leaf, amp_tensor **scale); /* before the running backward adds: bring what is there to its scale; the sum's, borrowed, NULL: none known */
+bool amp__grad_meets_same(const amp_grad *g);             /* what it adds carries the scale that g does, or none */
 void amp__dead_push(int64_t id);   /* an id whose node or leaf is gone (amp_grad.c) */
 typedef struct amp_later amp_later; /* products put off to the end of a backward (amp_later.c) */
 typedef int (*amp_later_fn)(void *to, amp_tensor *leaf, amp_tensor *g); /* takes g where it gives 0 */

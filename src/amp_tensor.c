@@ -100,7 +100,7 @@ static amp_tensor *shell(int dtype, int device, int index, int ndim)
   t->device = (uint8_t)device;
   t->device_index = (uint8_t)index;
   t->flags = 0;
-  t->reserved = 0;
+  t->scale_serial = 0;
   t->id = next_id();
   t->offset = 0;
   t->storage = NULL;
@@ -185,6 +185,7 @@ amp_tensor *amp__tensor_alias(const amp_tensor *t)
   amp_tensor *v = shell(t->dtype, t->device, t->device_index, t->ndim);
   if (v == NULL) return NULL;
   v->flags = t->flags & ~(uint32_t)(AMP_T_REQUIRES_GRAD | AMP_T_HISTORY | AMP_T_WEIGHT);
+  v->scale_serial = t->scale_serial;
   v->numel = t->numel;
   v->offset = t->offset;
   for (int i = 0; i < t->ndim; i++) {

@@ -95,8 +95,9 @@ function Scaler:scale_tensor(device)
   if not self._o.enabled then
     return require('amp.create').ones({}, { dtype = 'float32', device = device })
   end
-  local t = scale_on(self, code):clone()
-  t.ptr_.flags = bor(t.ptr_.flags, C.AMP_T_SCALE)
+  local cell = scale_on(self, code)
+  local t = cell:clone()
+  t.ptr_.flags, t.ptr_.scale_serial = bor(t.ptr_.flags, C.AMP_T_SCALE), cell.ptr_.scale_serial
   return t
 end
 
@@ -336,6 +337,7 @@ function Scaler:step(opt, o)
   end
   local supports = opt.step_supports_amp_scaling and not optimizer.is(opt)
   local flags = s.stage == 'unscaled' and 0 or supports and RAW or UNSCALE
+  if flags == RAW then origin.refuse_unscaled(op, function() return describe(opt) end, buffer, n) end
   local k = s.check or new_check(self)
   if s.stage == 'unscaled' and C.amp_check_holds(k, buffer, n) ~= s.held then
     s.before, k = k, new_check(self) -- the user changed gradients since: what is there now steps, or does not

@@ -7,13 +7,12 @@ local err = require 'amp.error'
 local options = require 'amp.options'
 local util = require 'amp.util'
 local core = require 'amp.ffi'
-local origin = require 'amp.optim.origin'
 local C, S, ref_t = core.C, core.S, core.ref_t
 local istype = ffi.istype
 
 -- Backward from gradients that carry the scale.
-local function backward(gm, losses, dy)
-  local before = C.amp_backward_origin(S, origin.SCALED)
+local function backward(gm, losses, dy, scale)
+  local before = C.amp_backward_scale(S, scale)
   local ok, e = pcall(gm.backward, gm, losses, { dy = dy })
   C.amp_backward_origin(S, before)
   if not ok then error(e, 0) end
@@ -48,13 +47,13 @@ return function(Scaler, I)
     if type(losses) ~= 'table' then err.throw(op, 'argument 2 must be a tensor or a list of tensors, got %s', util.show(loss)) end
     local dys, cells = o.dy, {}
     if istype(ref_t, dys) or type(dys) == 'number' then dys = { dys } end
-    local dy = {}
+    local dy, first = {}, nil
     for i = 1, #losses do
       if not istype(ref_t, losses[i]) then err.throw(op, 'loss %d must be a tensor, got %s', i, util.show(losses[i])) end
       local p = losses[i].ptr_
       local code = p.device * 256 + p.device_index
       local cell = cells[code] or I.scale_on(self, code)
-      cells[code] = cell
+      cells[code], first = cell, first or cell
       local given = dys and dys[i]
       if given == nil then dy[i] = cell
       elseif type(given) == 'number' then dy[i] = cell * given
@@ -62,12 +61,12 @@ return function(Scaler, I)
     end
     if unscale then
       I.beside(self, op, gm:attached_tensors(), function()
-        backward(gm, losses, dy)
+        backward(gm, losses, dy, first)
         self:unscale(gm:attached_tensors())
       end)
       self._touched = true
     else
-      backward(gm, losses, dy)
+      backward(gm, losses, dy, first)
     end
     if update then self:update() end
     return self

@@ -88,6 +88,8 @@ function M.show(v)
   if t == 'table' then return 'a table' end
   if t == 'function' then return 'a function' end
   if t ~= 'cdata' then return 'a ' .. t end
+  local proxy = package.loaded['amp.data.proxy']
+  if proxy and proxy.is(v) then return tostring(v) end -- a loader or a dataset
   local core = package.loaded['amp.ffi']
   return core and core.ref_t and core.is_ref(v) and 'a tensor' or 'a cdata'
 end

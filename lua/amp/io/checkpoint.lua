@@ -54,6 +54,11 @@ local function survey(v, path, seen)
     return
   end
   if kind ~= 'table' then
+    local proxy = package.loaded['amp.data.proxy']
+    if proxy and proxy.is(v) then -- a loader or a dataset
+      refuse(path, v.state_dict and 'an object cannot be saved, its state can: use its state_dict()'
+        or 'a dataset cannot be saved: save the tensors or the names that it is made of')
+    end
     refuse(path, kind == 'nil' and 'nil cannot be saved' or 'a ' .. kind .. ' cannot be saved, only numbers, strings, '
       .. 'booleans, tensors and tables of them')
   end

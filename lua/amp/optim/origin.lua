@@ -11,8 +11,8 @@ local util = require 'amp.util'
 local band = require('bit').band
 local C = core.C
 
-local M = { PLAIN = 1, SCALED = 2, UNSCALED = 4, MIXED = 8 }
-local PLAIN, SCALED, UNSCALED, MIXED = M.PLAIN, M.SCALED, M.UNSCALED, M.MIXED
+local M = { PLAIN = 1, SCALED = 2, UNSCALED = 4, MIXED = 8, HAND = 16 }
+local PLAIN, SCALED, UNSCALED, MIXED, HAND = M.PLAIN, M.SCALED, M.UNSCALED, M.MIXED, M.HAND
 
 local at = ffi.new 'int[1]'
 local one = ffi.new 'amp_tensor *[1]'
@@ -91,9 +91,17 @@ function M.need_scaled(op, whose, buffer, n, cure)
     cure or 'scaler:scale(loss):backward()')
 end
 
+--- An error if one of n gradients was unscaled already: for optimizers that unscale all of theirs by themselves.
+function M.refuse_unscaled(op, describe, buffer, n)
+  local _, i = M.look(buffer, n, UNSCALED)
+  if i < 0 then return end
+  fail(op, 'the gradient of %s of optimizer %s was unscaled in an earlier step, and this optimizer would unscale it again: '
+    .. 'clear gradients after each step (p.grad = nil)', M.name(buffer, i), describe())
+end
+
 --- An error if one of n gradients, which were unscaled, has got that of a scaled loss since.
 function M.need_unscaled(op, whose, buffer, n)
-  local _, i = M.look(buffer, n, SCALED)
+  local _, i = M.look(buffer, n, SCALED + HAND)
   if i < 0 then return end
   fail(op, 'the gradient of %s%s has got that of a scaled loss after it was unscaled: call unscale_() once, after the last backward of a step; '
     .. 'to begin anew, update() and clear the gradients', M.name(buffer, i), whose())
