@@ -293,8 +293,22 @@ describe('a step that lacks memory changes nothing:', function()
       walk(function()
         local net, o, scaler = make()
         scaler:step(o)
-        return { watch = tensors_of(net), run = function() scaler:update() end, also = function() return { scaler:get_scale(), scaler:get_growth_tracker() } end }
+        local function also() return { scaler:get_scale(), scaler:get_growth_tracker() } end
+        return { watch = tensors_of(net), run = function() scaler:update() end, also = also }
       end)
+    end
+  end)
+  it('unscaling, also of gradients that somebody holds', function()
+    for _, held in ipairs { false, true } do
+      walk(function()
+        amp.manual_seed(5)
+        local net = net_of()
+        local o, scaler = optimizers.AdamW(net), amp.GradScaler { init_scale = 16 }
+        scaler:scale(net(randn(4, 3)):square():sum()):backward()
+        local grads = {}
+        for i, p in ipairs(held and net:parameters() or {}) do grads[i] = p.grad end
+        return { watch = tensors_of(net), also = function() return grads end, run = function() scaler:unscale_(o) end }
+      end, { partial = held })
     end
   end)
   it('clipping', function()
