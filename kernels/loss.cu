@@ -79,9 +79,9 @@ template <class T, bool WARP> __global__ void __launch_bounds__(WARP ? 256 : 102
     amp_fold_row<WARP>(m, s);
     if (smooth) all = amp_row_reduce<WARP, amp_sum>(all, (T)0);
     if (lane == 0) {
-      T lse = m + log(s);
-      double w = y < 0 ? 0 : weight_of(k, y), l = y < 0 ? 0 : row_loss<T>(k, y, w, lse, amp_load<T>(k.x.p, k.x.dtype, from + y), all);
-      amp_store<T>(k.lse, k.ldt, r, lse);
+      double w = y < 0 ? 0 : weight_of(k, y), l = y < 0 ? 0 : row_loss<T>(k, y, w, m, s, amp_load<T>(k.x.p, k.x.dtype, from + y), all);
+      amp_store<T>(k.top, k.ldt, r, m);
+      amp_store<T>(k.top, k.ldt, k.rows + r, s);
       if (k.reduction == NONE) amp_store<double>(k.each.p, k.each.dtype, amp_offset(k.each, r), l);
       loss += l;
       part += w;
@@ -130,9 +130,9 @@ template <class T> __global__ void __launch_bounds__(THREADS, 4) ce_columns(cons
       if (k.smooth != 0) all += k.weight ? (T)weight_of(k, c) * v[0] : v[0];
     }
     if (m == -(T)INFINITY) s = (T)NAN;
-    T lse = m + log(s);
-    double w = y < 0 ? 0 : weight_of(k, y), l = y < 0 ? 0 : row_loss<T>(k, y, w, lse, amp_load<T>(k.x.p, k.x.dtype, from + y * k.sx), all);
-    amp_store<T>(k.lse, k.ldt, r, lse);
+    double w = y < 0 ? 0 : weight_of(k, y), l = y < 0 ? 0 : row_loss<T>(k, y, w, m, s, amp_load<T>(k.x.p, k.x.dtype, from + y * k.sx), all);
+    amp_store<T>(k.top, k.ldt, r, m);
+    amp_store<T>(k.top, k.ldt, k.rows + r, s);
     if (k.reduction == NONE) amp_store<double>(k.each.p, k.each.dtype, amp_offset(k.each, r), l);
     loss += l;
     part += w;
@@ -291,7 +291,7 @@ int amp__cuda_nll_loss_backward(amp_call *c)
 
 int amp__cuda_cross_entropy_index(amp_call *c)
 {
-  amp_tensor *x = c->in[0], *lse = c->out[1], *flat = amp_take(lse, lse->dtype);
+  amp_tensor *x = c->in[0], *top = c->out[1], *flat = amp_take(top, top->dtype);
   job k = begin(c, x, c->in[1], argument(c, 2), c->a[0].i, c->a[1].i);
   k.smooth = c->a[2].f;
   k.x = rows_of(x, &k.sx);
@@ -299,7 +299,7 @@ int amp__cuda_cross_entropy_index(amp_call *c)
   unsigned most = amp_grid(k.rows, 1, 16);
   amp_tensor *s = flat ? results(&k, c->out[0], c->out[2], most) : NULL;
   if (s == NULL) { amp__free(flat); return AMP_E_MEMORY; }
-  k.lse = (char *)amp__data(flat);
+  k.top = (char *)amp__data(flat);
   k.ldt = flat->dtype;
   weigh(&k, k.partial + 2 * most);
   if (quick(&k, x, NULL)) by_kind(x->dtype, [&](auto kind) { return fast<kind.value>(k); });
@@ -310,13 +310,13 @@ int amp__cuda_cross_entropy_index(amp_call *c)
     return 0;
   });
   amp__free(s);
-  return amp_give(lse, flat, 0);
+  return amp_give(top, flat, 0);
 }
 
-/* grad input target weight? lse total */
+/* grad input target weight? top total */
 int amp__cuda_cross_entropy_backward(amp_call *c)
 {
-  amp_tensor *x = c->in[1], *y = c->out[0], *lse, *s = NULL;
+  amp_tensor *x = c->in[1], *y = c->out[0], *top, *s = NULL;
   if (x->numel == 0) return 0;
   job k = begin(c, x, c->in[2], c->in[3], c->a[0].i, c->a[1].i);
   k.smooth = c->a[2].f;
@@ -324,10 +324,10 @@ int amp__cuda_cross_entropy_backward(amp_call *c)
   k.y = rows_of(y, &k.sy);
   k.wide = amp_wide(k.x.p) && amp_wide(k.y.p);
   gradient(&k, c->in[0], c->in[5]);
-  if (!(lse = amp__cuda_dense(c->in[4], c->in[4]->dtype))) return AMP_E_MEMORY;
-  if (k.smooth != 0 && k.weight && !(s = amp__cuda_scratch(sizeof(double)))) { amp__free(lse); return AMP_E_MEMORY; }
-  k.lse = (char *)amp__data(lse);
-  k.ldt = lse->dtype;
+  if (!(top = amp__cuda_dense(c->in[4], c->in[4]->dtype))) return AMP_E_MEMORY;
+  if (k.smooth != 0 && k.weight && !(s = amp__cuda_scratch(sizeof(double)))) { amp__free(top); return AMP_E_MEMORY; }
+  k.top = (char *)amp__data(top);
+  k.ldt = top->dtype;
   if (s) weigh(&k, (double *)amp__data(s));
   if (quick(&k, x, y)) by_kind(x->dtype, [&](auto kind) { return fast_back<kind.value>(k); });
   else amp_by_float(x->dtype, [&](auto zero) {
@@ -337,7 +337,7 @@ int amp__cuda_cross_entropy_backward(amp_call *c)
     return 0;
   });
   amp__free(s);
-  amp__free(lse);
+  amp__free(top);
   return 0;
 }
 

@@ -165,23 +165,34 @@ int amp__bwd_std(amp_bwd *b) {
   return spread_grad(b, XN(mul, g, 1 / (left > 0 ? left : 0)), mask);
 }
 
-/* g exp(x - result); a result of -inf stands on elements of exp(-inf) = 0 */
+/* exp(x - max) over its sum, whatever the dimensions: an infinite largest value is taken as 0 */
+static amp_tensor *shares(amp_tensor *x, int n, const int *dims) {
+  amp_sl s = amp__sl();
+  int64_t list[AMP_MAX_DIM];
+  for (int i = 0; i < n; i++) list[i] = dims[i] + 1;
+  amp__sl_list(&s, n, list);
+  amp__sl_i(&s, 1);
+  amp_tensor *m = amp__xdetach(amp__x(AMP_OP_amax, &s, 1, &x)), *e = X1(exp, X2(sub, x, amp__xfill(X1(isinf, m), m, 0)));
+  return X2(div, e, amp__xsum(e, n, dims, true));
+}
+
+/* g softmax(x): the result is rounded too far off for exp(x - result). Elements of a result of -inf get 0 */
 int amp__bwd_logsumexp(amp_bwd *b) {
-  uint32_t mask = amp__dim_mask(b->a, SHAPE(b, 0)->ndim);
-  amp_tensor *x = IN(b, 0), *y = OUT(b, 0);
+  int dims[AMP_MAX_DIM], nd = SHAPE(b, 0)->ndim;
+  uint32_t mask = amp__dim_mask(b->a, nd);
+  amp_tensor *x = IN(b, 0), *y = OUT(b, 0), *p;
+  int n = dims_of(mask, dims);
   OR_FAIL(x && y);
-  if (amp__is_half(x->dtype)) { /* the rounded result is too far off for an exponent */
-    amp_sl s = amp__sl();
-    int64_t dims[AMP_MAX_DIM];
-    int n = 0;
-    for (int d = 0; d < SHAPE(b, 0)->ndim; d++) if (mask >> d & 1) dims[n++] = d + 1;
-    amp__sl_list(&s, n, dims);
-    amp__sl_i(&s, 0);
-    OR_FAIL((x = amp__xcast(x, AMP_FLOAT32)) && (y = amp__x(AMP_OP_logsumexp, &s, 1, &x)));
-  }
-  y = kept(b, y, mask);
-  y = amp__xfill(XN(eq, y, -INFINITY), y, 0);
-  return GIN(b, 0, amp__xto(b, 0, X2(mul, kept(b, G(b), mask), X1(exp, X2(sub, x, y)))));
+  if (n == 0) return GIN(b, 0, amp__xto(b, 0, G(b)));
+  if (amp__is_half(x->dtype)) OR_FAIL(x = amp__xcast(x, AMP_FLOAT32));
+  if (n == 1) p = amp__xdim(AMP_OP_softmax, dims[0], 1, &x);
+  else if (n == nd && x->numel > 0) {
+    int64_t all = x->numel;
+    amp_tensor *flat = amp__xview(x, 1, &all);
+    p = flat ? amp__xview(amp__xdim(AMP_OP_softmax, 0, 1, &flat), nd, SHAPE(b, 0)->size) : NULL;
+  } else p = shares(x, n, dims);
+  p = amp__xmask_not(XN(eq, kept(b, y, mask), -INFINITY), p);
+  return GIN(b, 0, amp__xto(b, 0, X2(mul, kept(b, G(b), mask), p)));
 }
 
 /* -- Along a dimension ------------------------------------------------------------- */
