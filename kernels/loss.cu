@@ -61,6 +61,7 @@ template <class T, bool WARP> __global__ void __launch_bounds__(WARP ? 256 : 102
   AMP_ROW_LOOP(WARP, r, k.rows) {
     int64_t from = amp_offset(k.x, r), y = label_of(k, r);
     T m = -(T)INFINITY, s = 0, all = 0;
+    const T base = base_of<T>(k, from);
     amp_row_each(from, from + k.classes, k.wide, lane, lanes,
       [&](int64_t i) {
         T v[8];
@@ -68,18 +69,18 @@ template <class T, bool WARP> __global__ void __launch_bounds__(WARP ? 256 : 102
         amp_fold(m, s, v);
         if (smooth) {
 #pragma unroll
-          for (int j = 0; j < 8; j++) all += k.weight ? (T)weight_of(k, i + j - from) * v[j] : v[j];
+          for (int j = 0; j < 8; j++) all += k.weight ? (T)weight_of(k, i + j - from) * (v[j] - base) : v[j] - base;
         }
       },
       [&](int64_t i) {
         T v[1] = { amp_load<T>(k.x.p, k.x.dtype, i) };
         amp_fold(m, s, v);
-        if (smooth) all += k.weight ? (T)weight_of(k, i - from) * v[0] : v[0];
+        if (smooth) all += k.weight ? (T)weight_of(k, i - from) * (v[0] - base) : v[0] - base;
       });
     amp_fold_row<WARP>(m, s);
     if (smooth) all = amp_row_reduce<WARP, amp_sum>(all, (T)0);
     if (lane == 0) {
-      double w = y < 0 ? 0 : weight_of(k, y), l = y < 0 ? 0 : row_loss<T>(k, y, w, m, s, amp_load<T>(k.x.p, k.x.dtype, from + y), all);
+      double w = y < 0 ? 0 : weight_of(k, y), l = y < 0 ? 0 : row_loss<T>(k, y, w, m, s, amp_load<T>(k.x.p, k.x.dtype, from + y), base, all);
       amp_store<T>(k.top, k.ldt, r, m);
       amp_store<T>(k.top, k.ldt, k.rows + r, s);
       if (k.reduction == NONE) amp_store<double>(k.each.p, k.each.dtype, amp_offset(k.each, r), l);
@@ -124,13 +125,14 @@ template <class T> __global__ void __launch_bounds__(THREADS, 4) ce_columns(cons
   AMP_FOR(r, k.rows) {
     int64_t from = amp_offset(k.x, r), y = label_of(k, r);
     T m = -(T)INFINITY, s = 0, all = 0;
+    const T base = base_of<T>(k, from);
     for (int64_t c = 0; c < k.classes; c++) {
       T v[1] = { amp_load<T>(k.x.p, k.x.dtype, from + c * k.sx) };
       amp_fold(m, s, v);
-      if (k.smooth != 0) all += k.weight ? (T)weight_of(k, c) * v[0] : v[0];
+      if (k.smooth != 0) all += k.weight ? (T)weight_of(k, c) * (v[0] - base) : v[0] - base;
     }
     if (m == -(T)INFINITY) s = (T)NAN;
-    double w = y < 0 ? 0 : weight_of(k, y), l = y < 0 ? 0 : row_loss<T>(k, y, w, m, s, amp_load<T>(k.x.p, k.x.dtype, from + y * k.sx), all);
+    double w = y < 0 ? 0 : weight_of(k, y), l = y < 0 ? 0 : row_loss<T>(k, y, w, m, s, amp_load<T>(k.x.p, k.x.dtype, from + y * k.sx), base, all);
     amp_store<T>(k.top, k.ldt, r, m);
     amp_store<T>(k.top, k.ldt, k.rows + r, s);
     if (k.reduction == NONE) amp_store<double>(k.each.p, k.each.dtype, amp_offset(k.each, r), l);

@@ -64,11 +64,18 @@ __device__ __forceinline__ double scale_of(const job &k)
 
 /* -- A row -------------------------------------------------------------------------------- */
 
-/* loss of a row from its label's score and the weighted sum of all scores */
-template <class T> __device__ __forceinline__ double row_loss(const job &k, int64_t y, double w, T m, T s, T at, T all)
+/* what scores are summed about, for labels smoothed: the first one */
+template <class T> __device__ __forceinline__ T base_of(const job &k, int64_t from)
+{
+  T v = k.smooth != 0 ? amp_load<T>(k.x.p, k.x.dtype, from) : (T)0;
+  return isfinite(v) ? v : (T)0;
+}
+
+/* loss of a row from its label's score and the weighted sum of all scores less base */
+template <class T> __device__ __forceinline__ double row_loss(const job &k, int64_t y, double w, T m, T s, T at, T base, T all)
 {
   double above = (double)log(s), l = (1 - k.smooth) * w * (above + ((double)m - (double)at)), each = k.wsum ? *k.wsum : (double)k.classes;
-  if (k.smooth != 0) l += k.smooth / (double)k.classes * (each * above + (each * (double)m - (double)all));
+  if (k.smooth != 0) l += k.smooth / (double)k.classes * (each * above + (each * ((double)m - (double)base) - (double)all));
   return l;
 }
 
@@ -146,6 +153,7 @@ template <int D, bool WARP> __global__ void __launch_bounds__(WARP ? 256 : 512, 
     uint4 now[UNROLL];
     span_load(now, row, lane, lanes);
     int64_t y = -1;
+    const float base = base_of<float>(k, from);
     float at = 0, m = -INFINITY, s = 0, all = 0;
     if (lane == 0) {
       y = label_of(k, r);
@@ -155,7 +163,7 @@ template <int D, bool WARP> __global__ void __launch_bounds__(WARP ? 256 : 512, 
     if (edge >= 0) {
       float v[1] = { amp_load<float>(k.x.p, D, from + edge) };
       amp_fold_fast(m, s, v);
-      if (smooth) all = v[0];
+      if (smooth) all = v[0] - base;
     }
     for (int j = lane; j < row.count; j += UNROLL * lanes) {
 #pragma unroll
@@ -165,7 +173,7 @@ template <int D, bool WARP> __global__ void __launch_bounds__(WARP ? 256 : 512, 
         amp_fold_fast(m, s, v);
         if (smooth) {
 #pragma unroll
-          for (int q = 0; q < 2 * V; q++) all += j + (u + q / V) * lanes < row.count ? v[q] : 0.f;
+          for (int q = 0; q < 2 * V; q++) all += j + (u + q / V) * lanes < row.count ? v[q] - base : 0.f;
         }
       }
     }
@@ -186,7 +194,7 @@ template <int D, bool WARP> __global__ void __launch_bounds__(WARP ? 256 : 512, 
     }
     if (lane == 0) {
       if (m == -INFINITY) s = NAN;
-      double w = y < 0 ? 0 : weight_of(k, y), l = y < 0 ? 0 : row_loss<float>(k, y, w, m, s, at, all);
+      double w = y < 0 ? 0 : weight_of(k, y), l = y < 0 ? 0 : row_loss<float>(k, y, w, m, s, at, base, all);
       amp_store<float>(k.top, k.ldt, r, m);
       amp_store<float>(k.top, k.ldt, k.rows + r, s);
       if (k.reduction == NONE) amp_store<double>(k.each.p, k.each.dtype, amp_offset(k.each, r), l);

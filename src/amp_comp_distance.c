@@ -146,6 +146,14 @@ int amp__comp_cosine_similarity(amp_call *c) { /* dim eps */
   amp_tensor *nx = at_least(norm_of(x, 2, dim, false, AMP_NONE), eps), *ny = at_least(norm_of(y, 2, dim, false, AMP_NONE), eps), *cosine = NULL;
   OR_FAIL(nx && ny);
   if (x->device == AMP_CPU && !amp__capturing) OR_FAIL(cosine = X2(div, amp__xsum(X2(mul, x, y), 1, &dim, false), X2(mul, nx, ny)));
-  if (!cosine || !all_finite(cosine)) cosine = X2(div, amp__xsum(X2(mul, X2(div, x, amp__xunsqueeze(nx, dim)), y), 1, &dim, false), ny);
+  if (!cosine) cosine = X2(div, amp__xsum(X2(mul, X2(div, x, amp__xunsqueeze(nx, dim)), y), 1, &dim, false), ny);
+  else if (!all_finite(cosine)) { /* of vectors of length 1 */
+    amp_tensor *lx = amp__xdetach(nx), *ly = amp__xdetach(ny);
+    x = X2(div, x, amp__xunsqueeze(lx, dim));
+    y = X2(div, y, amp__xunsqueeze(ly, dim));
+    nx = X2(maximum, norm_of(x, 2, dim, false, AMP_NONE), NX(div, eps, lx));
+    ny = X2(maximum, norm_of(y, 2, dim, false, AMP_NONE), NX(div, eps, ly));
+    cosine = X2(div, amp__xsum(X2(mul, x, y), 1, &dim, false), X2(mul, nx, ny));
+  }
   return amp__ret(c, 0, amp__xcast(cosine, dtype));
 }

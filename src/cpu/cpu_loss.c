@@ -217,7 +217,7 @@ int amp__cpu_nll_loss_backward(amp_call *c) {
   }                                                                                                 \
   static void forward_##S(const job *k, int64_t begin, int64_t end, int thread) {                   \
     int64_t n = k->classes;                                                                         \
-    T *buf = (T *)k->buf + (size_t)thread * 2 * n;                                                  \
+    T *buf = (T *)k->buf + (size_t)thread * 2 * n, *top = (T *)amp__nn_at(k->top, 0);               \
     amp__nn_pos p;                                                                                  \
     amp__nn_seek(&k->w, &p, begin);                                                                 \
     for (int64_t r = begin; r < end; r++, amp__nn_next(&k->w, &p)) {                                \
@@ -226,8 +226,8 @@ int amp__cpu_nll_loss_backward(amp_call *c) {
       double s = (double)amp__row_exp_##S(NULL, x, m, n), above = log(s), most = (double)m;         \
       int64_t y = label(k, &p);                                                                     \
       double w = y < 0 ? 0 : k->weight ? k->weight[y] : 1, l = 0;                                   \
-      put(k->top, r, most);                                                                         \
-      put(k->top, k->w.n + r, s);                                                                   \
+      top[r] = m;                                                                                   \
+      top[k->w.n + r] = (T)s;                                                                       \
       if (y >= 0) {                                                                                 \
         l = (1 - k->smooth) * w * (above + (most - (double)x[y]));                                  \
         if (k->smooth != 0) {                                                                       \
@@ -245,7 +245,8 @@ int amp__cpu_nll_loss_backward(amp_call *c) {
   static void backward_##S(const job *k, int64_t begin, int64_t end, int thread) {                  \
     int64_t n = k->classes;                                                                         \
     T *buf = (T *)k->buf + (size_t)thread * 2 * n, *out = buf + n;                                  \
-    bool direct = k->y->dtype == k->type && k->sy == 1;                                             \
+    bool direct = k->y->dtype == k->type && k->sy == 1, plain = k->top->dtype == k->type;           \
+    const T *top = (const T *)amp__nn_at(k->top, 0);                                                \
     double each = k->smooth / (double)n;                                                            \
     amp__nn_pos p;                                                                                  \
     amp__nn_seek(&k->w, &p, begin);                                                                 \
@@ -257,8 +258,8 @@ int amp__cpu_nll_loss_backward(amp_call *c) {
       else {                                                                                        \
         double q = k->reduction == NONE ? get(k->grad, p.off[2]) : k->scale, w = k->weight ? k->weight[y] : 1; \
         double all = (1 - k->smooth) * w + each * k->wsum;                                          \
-        all /= get(k->top, k->w.n + r);                                                             \
-        softgrad_##S(d, x, (T)get(k->top, r), (T)(q * all), (T)(q * each), k->smooth != 0 ? k->weight : NULL, n); \
+        all /= plain ? (double)top[k->w.n + r] : get(k->top, k->w.n + r);                           \
+        softgrad_##S(d, x, plain ? top[r] : (T)get(k->top, r), (T)(q * all), (T)(q * each), k->smooth != 0 ? k->weight : NULL, n); \
         d[y] -= (T)(q * (1 - k->smooth) * w);                                                       \
       }                                                                                             \
       if (!direct) amp__nn_store_##S((void *)amp__nn_at(k->y, p.off[3]), k->y->dtype, k->sy, d, n); \

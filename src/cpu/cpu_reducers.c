@@ -127,6 +127,7 @@ typedef int32_t masks16 __attribute__((vector_size(64), aligned(4)));
 static const int32_t last[32] = { [16] = -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1 };
 static AMP_CLONES void total_f_row(int64_t n, const void *x_, const void *param, void *acc)
 {
+  if (n >= 128) { sum_f_row(n, x_, param, acc); return; }
   const float *x = x_;
   lanes16 a = { 0 }, b = { 0 }, c = { 0 }, d = { 0 };
   int64_t i = 0;
