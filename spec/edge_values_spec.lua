@@ -376,6 +376,10 @@ describe('an extreme value that is NaN', function()
 end)
 
 describe('a determinant', function()
+  it('of huge equal elements is 0', function()
+    same('float32', amp.det(tensor { { 3e38, 3e38 }, { 3e38, 3e38 } }), 0)
+    same('float64', amp.det(tensor({ { 1e308, 1e308 }, { 1e308, 1e308 } }, 'float64')), 0)
+  end)
   it('has its second derivative at singular matrices', function()
     local w = { { 1, 2, 3 }, { 4, -5, 6 }, { 7, 8, 2 } }
     local function second(v, weight)
