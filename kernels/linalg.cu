@@ -63,7 +63,8 @@ template <class T> __device__ int lu_block(int64_t n, T *a, int32_t *piv)
     const T p = col[j];
     if (p == 0) { if (!zero) zero = (int)j + 1; continue; }
     const T inv = 1 / p;
-    const bool divide = !amp_finite(inv) && amp_finite(p); /* a denormal pivot */
+    const T low = sizeof(T) == 4 ? (T)1.17549435e-38f : (T)2.2250738585072014e-308; /* under it an inverse has lost digits; a denormal pivot has none */
+    const bool divide = amp_finite(p) && (!amp_finite(inv) || (inv < low && inv > -low));
     for (int64_t i = j + 1 + threadIdx.x; i < n; i += blockDim.x) col[i] = divide ? col[i] / p : col[i] * inv;
     __syncthreads();
     for (int64_t c = j + 1 + warp; c < n; c += warps) {

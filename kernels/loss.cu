@@ -61,6 +61,7 @@ template <class T, bool WARP> __global__ void __launch_bounds__(WARP ? 256 : 102
   AMP_ROW_LOOP(WARP, r, k.rows) {
     int64_t from = amp_offset(k.x, r), y = label_of(k, r);
     T m = -(T)INFINITY, s = 0, all = 0;
+    const T base = base_of<T>(k, from);
     amp_row_each(from, from + k.classes, k.wide, lane, lanes,
       [&](int64_t i) {
         T v[8];
@@ -68,20 +69,20 @@ template <class T, bool WARP> __global__ void __launch_bounds__(WARP ? 256 : 102
         amp_fold(m, s, v);
         if (smooth) {
 #pragma unroll
-          for (int j = 0; j < 8; j++) all += k.weight ? (T)weight_of(k, i + j - from) * v[j] : v[j];
+          for (int j = 0; j < 8; j++) all += k.weight ? (T)weight_of(k, i + j - from) * (v[j] - base) : v[j] - base;
         }
       },
       [&](int64_t i) {
         T v[1] = { amp_load<T>(k.x.p, k.x.dtype, i) };
         amp_fold(m, s, v);
-        if (smooth) all += k.weight ? (T)weight_of(k, i - from) * v[0] : v[0];
+        if (smooth) all += k.weight ? (T)weight_of(k, i - from) * (v[0] - base) : v[0] - base;
       });
     amp_fold_row<WARP>(m, s);
     if (smooth) all = amp_row_reduce<WARP, amp_sum>(all, (T)0);
     if (lane == 0) {
-      T lse = m + log(s);
-      double w = y < 0 ? 0 : weight_of(k, y), l = y < 0 ? 0 : row_loss<T>(k, y, w, lse, amp_load<T>(k.x.p, k.x.dtype, from + y), all);
-      amp_store<T>(k.lse, k.ldt, r, lse);
+      double w = y < 0 ? 0 : weight_of(k, y), l = y < 0 ? 0 : row_loss<T>(k, y, w, m, s, amp_load<T>(k.x.p, k.x.dtype, from + y), base, all);
+      amp_store<T>(k.top, k.ldt, r, m);
+      amp_store<T>(k.top, k.ldt, k.rows + r, s);
       if (k.reduction == NONE) amp_store<double>(k.each.p, k.each.dtype, amp_offset(k.each, r), l);
       loss += l;
       part += w;
@@ -124,15 +125,16 @@ template <class T> __global__ void __launch_bounds__(THREADS, 4) ce_columns(cons
   AMP_FOR(r, k.rows) {
     int64_t from = amp_offset(k.x, r), y = label_of(k, r);
     T m = -(T)INFINITY, s = 0, all = 0;
+    const T base = base_of<T>(k, from);
     for (int64_t c = 0; c < k.classes; c++) {
       T v[1] = { amp_load<T>(k.x.p, k.x.dtype, from + c * k.sx) };
       amp_fold(m, s, v);
-      if (k.smooth != 0) all += k.weight ? (T)weight_of(k, c) * v[0] : v[0];
+      if (k.smooth != 0) all += k.weight ? (T)weight_of(k, c) * (v[0] - base) : v[0] - base;
     }
     if (m == -(T)INFINITY) s = (T)NAN;
-    T lse = m + log(s);
-    double w = y < 0 ? 0 : weight_of(k, y), l = y < 0 ? 0 : row_loss<T>(k, y, w, lse, amp_load<T>(k.x.p, k.x.dtype, from + y * k.sx), all);
-    amp_store<T>(k.lse, k.ldt, r, lse);
+    double w = y < 0 ? 0 : weight_of(k, y), l = y < 0 ? 0 : row_loss<T>(k, y, w, m, s, amp_load<T>(k.x.p, k.x.dtype, from + y * k.sx), base, all);
+    amp_store<T>(k.top, k.ldt, r, m);
+    amp_store<T>(k.top, k.ldt, k.rows + r, s);
     if (k.reduction == NONE) amp_store<double>(k.each.p, k.each.dtype, amp_offset(k.each, r), l);
     loss += l;
     part += w;
@@ -291,7 +293,7 @@ int amp__cuda_nll_loss_backward(amp_call *c)
 
 int amp__cuda_cross_entropy_index(amp_call *c)
 {
-  amp_tensor *x = c->in[0], *lse = c->out[1], *flat = amp_take(lse, lse->dtype);
+  amp_tensor *x = c->in[0], *top = c->out[1], *flat = amp_take(top, top->dtype);
   job k = begin(c, x, c->in[1], argument(c, 2), c->a[0].i, c->a[1].i);
   k.smooth = c->a[2].f;
   k.x = rows_of(x, &k.sx);
@@ -299,7 +301,7 @@ int amp__cuda_cross_entropy_index(amp_call *c)
   unsigned most = amp_grid(k.rows, 1, 16);
   amp_tensor *s = flat ? results(&k, c->out[0], c->out[2], most) : NULL;
   if (s == NULL) { amp__free(flat); return AMP_E_MEMORY; }
-  k.lse = (char *)amp__data(flat);
+  k.top = (char *)amp__data(flat);
   k.ldt = flat->dtype;
   weigh(&k, k.partial + 2 * most);
   if (quick(&k, x, NULL)) by_kind(x->dtype, [&](auto kind) { return fast<kind.value>(k); });
@@ -310,13 +312,13 @@ int amp__cuda_cross_entropy_index(amp_call *c)
     return 0;
   });
   amp__free(s);
-  return amp_give(lse, flat, 0);
+  return amp_give(top, flat, 0);
 }
 
-/* grad input target weight? lse total */
+/* grad input target weight? top total */
 int amp__cuda_cross_entropy_backward(amp_call *c)
 {
-  amp_tensor *x = c->in[1], *y = c->out[0], *lse, *s = NULL;
+  amp_tensor *x = c->in[1], *y = c->out[0], *top, *s = NULL;
   if (x->numel == 0) return 0;
   job k = begin(c, x, c->in[2], c->in[3], c->a[0].i, c->a[1].i);
   k.smooth = c->a[2].f;
@@ -324,10 +326,10 @@ int amp__cuda_cross_entropy_backward(amp_call *c)
   k.y = rows_of(y, &k.sy);
   k.wide = amp_wide(k.x.p) && amp_wide(k.y.p);
   gradient(&k, c->in[0], c->in[5]);
-  if (!(lse = amp__cuda_dense(c->in[4], c->in[4]->dtype))) return AMP_E_MEMORY;
-  if (k.smooth != 0 && k.weight && !(s = amp__cuda_scratch(sizeof(double)))) { amp__free(lse); return AMP_E_MEMORY; }
-  k.lse = (char *)amp__data(lse);
-  k.ldt = lse->dtype;
+  if (!(top = amp__cuda_dense(c->in[4], c->in[4]->dtype))) return AMP_E_MEMORY;
+  if (k.smooth != 0 && k.weight && !(s = amp__cuda_scratch(sizeof(double)))) { amp__free(top); return AMP_E_MEMORY; }
+  k.top = (char *)amp__data(top);
+  k.ldt = top->dtype;
   if (s) weigh(&k, (double *)amp__data(s));
   if (quick(&k, x, y)) by_kind(x->dtype, [&](auto kind) { return fast_back<kind.value>(k); });
   else amp_by_float(x->dtype, [&](auto zero) {
@@ -337,7 +339,7 @@ int amp__cuda_cross_entropy_backward(amp_call *c)
     return 0;
   });
   amp__free(s);
-  amp__free(lse);
+  amp__free(top);
   return 0;
 }
 

@@ -25,7 +25,7 @@ typedef struct job {
   const char *weight, *grad, *total;  /* gradient of the reduced loss; total of weights (backward) */
   int32_t gdt, odt, ldt, sums_total;
   int64_t sw;              /* stride of weight */
-  char *lse, *out, *sum;   /* lse: one a row in C order; the results */
+  char *top, *out, *sum;   /* top: largest scores of rows in C order, then their sums of exponentials about those; the results */
   double *partial, *wsum;  /* [blocks][2]; of all weights, or NULL: classes */
   unsigned *ticket;
   amp_trouble *trouble;
@@ -64,31 +64,38 @@ __device__ __forceinline__ double scale_of(const job &k)
 
 /* -- A row -------------------------------------------------------------------------------- */
 
-/* loss of a row from its label's score and the weighted sum of all scores */
-template <class T> __device__ __forceinline__ double row_loss(const job &k, int64_t y, double w, T lse, T at, T all)
+/* what scores are summed about, for labels smoothed: the first one */
+template <class T> __device__ __forceinline__ T base_of(const job &k, int64_t from)
 {
-  double l = (1 - k.smooth) * w * ((double)lse - (double)at);
-  if (k.smooth != 0) l += k.smooth / (double)k.classes * ((k.wsum ? *k.wsum : (double)k.classes) * (double)lse - (double)all);
+  T v = k.smooth != 0 ? amp_load<T>(k.x.p, k.x.dtype, from) : (T)0;
+  return isfinite(v) ? v : (T)0;
+}
+
+/* loss of a row from its label's score and the weighted sum of all scores less base */
+template <class T> __device__ __forceinline__ double row_loss(const job &k, int64_t y, double w, T m, T s, T at, T base, T all)
+{
+  double above = (double)log(s), l = (1 - k.smooth) * w * (above + ((double)m - (double)at)), each = k.wsum ? *k.wsum : (double)k.classes;
+  if (k.smooth != 0) l += k.smooth / (double)k.classes * (each * above + (each * ((double)m - (double)base) - (double)all));
   return l;
 }
 
 /* q (all softmax - each w), and less `take` at the label */
-template <class T> struct slope { T lse, all, each, take; int64_t y; };
+template <class T> struct slope { T most, all, each, take; int64_t y; };
 template <class T> __device__ __forceinline__ slope<T> slope_of(const job &k, int64_t r, double scale)
 {
   slope<T> c;
   c.y = label_of(k, r);
   double q = k.reduction == NONE ? amp_load<double>(k.each.p, k.each.dtype, amp_offset(k.each, r)) : scale, w = c.y < 0 ? 0 : weight_of(k, c.y);
   double each = k.smooth / (double)k.classes;
-  c.lse = amp_load<T>(k.lse, k.ldt, r);
-  c.all = (T)(q * ((1 - k.smooth) * w + each * (k.wsum ? *k.wsum : (double)k.classes)));
+  c.most = amp_load<T>(k.top, k.ldt, r);
+  c.all = (T)(q * ((1 - k.smooth) * w + each * (k.wsum ? *k.wsum : (double)k.classes)) / (double)amp_load<T>(k.top, k.ldt, k.rows + r));
   c.each = (T)(q * each);
   c.take = (T)(q * (1 - k.smooth) * w);
   return c;
 }
 template <class T> __device__ __forceinline__ T slope_at(const job &k, const slope<T> &c, T x, int64_t i)
 {
-  T d = c.all * exp(x - c.lse);
+  T d = c.all * exp(x - c.most);
   if (k.smooth != 0) d -= k.weight ? c.each * (T)weight_of(k, i) : c.each;
   return i == c.y ? d - c.take : d;
 }
@@ -146,6 +153,7 @@ template <int D, bool WARP> __global__ void __launch_bounds__(WARP ? 256 : 512, 
     uint4 now[UNROLL];
     span_load(now, row, lane, lanes);
     int64_t y = -1;
+    const float base = base_of<float>(k, from);
     float at = 0, m = -INFINITY, s = 0, all = 0;
     if (lane == 0) {
       y = label_of(k, r);
@@ -155,7 +163,7 @@ template <int D, bool WARP> __global__ void __launch_bounds__(WARP ? 256 : 512, 
     if (edge >= 0) {
       float v[1] = { amp_load<float>(k.x.p, D, from + edge) };
       amp_fold_fast(m, s, v);
-      if (smooth) all = v[0];
+      if (smooth) all = v[0] - base;
     }
     for (int j = lane; j < row.count; j += UNROLL * lanes) {
 #pragma unroll
@@ -165,7 +173,7 @@ template <int D, bool WARP> __global__ void __launch_bounds__(WARP ? 256 : 512, 
         amp_fold_fast(m, s, v);
         if (smooth) {
 #pragma unroll
-          for (int q = 0; q < 2 * V; q++) all += j + (u + q / V) * lanes < row.count ? v[q] : 0.f;
+          for (int q = 0; q < 2 * V; q++) all += j + (u + q / V) * lanes < row.count ? v[q] - base : 0.f;
         }
       }
     }
@@ -185,9 +193,10 @@ template <int D, bool WARP> __global__ void __launch_bounds__(WARP ? 256 : 512, 
       if (smooth) all = amp_reduce_warp<amp_sum>(is ? mine[lane][2] : 0.f);
     }
     if (lane == 0) {
-      float lse = m == -INFINITY ? NAN : m + logf(s);
-      double w = y < 0 ? 0 : weight_of(k, y), l = y < 0 ? 0 : row_loss<float>(k, y, w, lse, at, all);
-      amp_store<float>(k.lse, k.ldt, r, lse);
+      if (m == -INFINITY) s = NAN;
+      double w = y < 0 ? 0 : weight_of(k, y), l = y < 0 ? 0 : row_loss<float>(k, y, w, m, s, at, base, all);
+      amp_store<float>(k.top, k.ldt, r, m);
+      amp_store<float>(k.top, k.ldt, k.rows + r, s);
       if (k.reduction == NONE) amp_store<double>(k.each.p, k.each.dtype, amp_offset(k.each, r), l);
       loss += l;
       part += w;
@@ -235,7 +244,7 @@ template <int D, bool WARP> __global__ void __launch_bounds__(WARP ? 256 : 512, 
           for (int q = 0; q < V; q++) v[q] = 0;
         } else {
 #pragma unroll
-          for (int q = 0; q < V; q++) v[q] = c.all * amp_exp_fast(v[q] - c.lse) - each;
+          for (int q = 0; q < V; q++) v[q] = c.all * amp_exp_fast(v[q] - c.most) - each;
         }
         out[place] = amp_pack<D>(v);
       }

@@ -21,7 +21,7 @@ io.stderr:write 'begin\n'
 region()
 io.stderr:write 'end\n'
 ]])
-    assert.equal(3, #list, table.concat(list, ', ')) -- itself, the cast of w, the product
+    assert.equal(2, #list, table.concat(list, ', ')) -- itself and the product; the cast of w is kept
   end)
   case('the sum of its gradient and of what came beside it', function()
     local list = launches(head .. [[

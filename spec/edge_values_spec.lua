@@ -291,6 +291,132 @@ describe('a row of attention that sees nothing', function()
   end)
 end)
 
+-- -- Large scores -------------------------------------------------------------------
+
+describe('scores with a large common offset', function()
+  local function softmax(v)
+    local sum, p = 0, {}
+    for i, x in ipairs(v) do p[i] = math.exp(x) sum = sum + p[i] end
+    for i in ipairs(v) do p[i] = p[i] / sum end
+    return p
+  end
+  it('have the cross entropy, and its gradient, that they have without', function()
+    for _, offset in ipairs { 0, 1e4, 1e6, -1e6, 8388608 } do
+      for _, smooth in ipairs { 0, 0.25 } do
+        for _, dtype in ipairs { 'float32', 'float64' } do
+          for _, n in ipairs { 4, 96 } do
+            local base, moved = {}, {}
+            for i = 1, n do base[i] = i * 5 % 4 moved[i] = base[i] + offset end
+            local p = softmax(base)
+            local loss, want = 0, {}
+            for i = 1, n do
+              local t = smooth / n + (i == 2 and 1 - smooth or 0)
+              loss, want[i] = loss - t * math.log(p[i]), p[i] - t
+            end
+            local what = ('%d scores about %g, smoothed by %g'):format(n, offset, smooth)
+            local x, label = tensor({ moved, moved }, dtype, true), amp.tensor({ 2, 2 }, { dtype = 'int64', device = device })
+            local l = F.cross_entropy(x, label, { label_smoothing = smooth })
+            same(what, l, loss)
+            l:backward()
+            same(what .. ', gradient', x.grad[1] * 2, want, 1e-4)
+            local planes = tensor({ moved, moved, moved, moved, moved, moved, moved, moved }, dtype):t():reshape(1, n, 8):requires_grad_()
+            l = F.cross_entropy(planes, amp.full({ 1, 8 }, 2, { dtype = 'int64', device = device }), { label_smoothing = smooth })
+            same(what .. ', by columns', l, loss)
+            l:backward()
+            same(what .. ', gradient by columns', planes.grad[1]:t()[3] * 8, want, 1e-4)
+          end
+        end
+      end
+    end
+    local x = tensor({ { 3e38, 3e38, 3e38, 3e38 } }, 'float32', true)
+    local l = F.cross_entropy(x, amp.tensor({ 2 }, { dtype = 'int64', device = device }))
+    l:backward()
+    same('the largest scores', l, math.log(4))
+    same('their gradient', x.grad, { 0.25, -0.75, 0.25, 0.25 })
+  end)
+  it('have the logsumexp gradient that they have without', function()
+    for _, offset in ipairs { 0, 1e4, 1e6, 8388608 } do
+      local v = { 1, 0, 3, 2 }
+      local x = tensor({ { v[1] + offset, v[2] + offset }, { v[3] + offset, v[4] + offset } }, 'float32', true)
+      same('all', amp.grad(amp.logsumexp(x), { x })[1], softmax(v))
+      same('by both dimensions', amp.grad(amp.logsumexp(x, { 1, 2 }), { x })[1], softmax(v))
+      local a, b = softmax { 1, 0 }, softmax { 3, 2 }
+      same('by rows', amp.grad(amp.logsumexp(x, 2):sum(), { x })[1], { a, b })
+    end
+    walk { { 'equal and huge', function(x) return amp.logsumexp(x, 1) end, { 3e38, 3e38, 3e38, 0 }, 3e38, { 1 / 3, 1 / 3, 1 / 3, 0 } } }
+  end)
+end)
+
+-- -- Ranges and singular points ---------------------------------------------------------
+
+describe('a cosine', function()
+  it('of vectors whose products leave the range is right', function()
+    local x = tensor({ { 1e30, -1e30 }, { 2e30, 0 }, { 1, 2 } }, 'float32', true)
+    local y = tensor({ { 2e30, 1 }, { 1e30, -1e30 }, { 1e-30, 3 } }, 'float32', true)
+    local z = amp.cosine_similarity(x, y)
+    same('values', z, { math.sqrt(0.5), math.sqrt(0.5), 2 / math.sqrt(5) })
+    z:sum():backward()
+    if device == 'cpu' then same('gradient', x.grad[1], { 0.5e-30 / math.sqrt(2), 0.5e-30 / math.sqrt(2) }, 1e-4) end
+  end)
+end)
+
+describe('an extreme value that is NaN', function()
+  it('is seen in the gradient', function()
+    for _, op in ipairs { 'max', 'min' } do
+      local x = tensor({ 1, nan, 3, nan }, 'float32', true)
+      same(op, amp.grad(amp[op](x), { x })[1], { 0, 0.5, 0, 0.5 })
+      x = tensor({ 1, 3, 3, 1 }, 'float32', true)
+      same(op, amp.grad(amp[op](x), { x })[1], op == 'max' and { 0, 0.5, 0.5, 0 } or { 0.5, 0, 0, 0.5 })
+    end
+    for _, op in ipairs { 'amax', 'amin' } do
+      local x = tensor({ { 1, nan }, { 3, 2 } }, 'float32', true)
+      same(op, amp.grad(amp[op](x, 2):sum(), { x })[1], { { nan, nan }, op == 'amax' and { 1, 0 } or { 0, 1 } })
+    end
+  end)
+end)
+
+describe('a determinant', function()
+  it('of huge equal elements is 0', function()
+    same('float32', amp.det(tensor { { 3e38, 3e38 }, { 3e38, 3e38 } }), 0)
+    same('float64', amp.det(tensor({ { 1e308, 1e308 }, { 1e308, 1e308 } }, 'float64')), 0)
+  end)
+  it('has its second derivative at singular matrices', function()
+    local w = { { 1, 2, 3 }, { 4, -5, 6 }, { 7, 8, 2 } }
+    local function second(v, weight)
+      local x = tensor(v, 'float64', true)
+      local g = amp.grad(amp.det(x), { x }, { create_graph = true })[1]
+      return amp.grad((g * tensor(weight, 'float64')):sum(), { x })[1]
+    end
+    -- exactly: sums of the weights times elements
+    local function right(a)
+      local r = { { 0, 0, 0 }, { 0, 0, 0 }, { 0, 0, 0 } }
+      for i = 0, 2 do for j = 0, 2 do
+        local i1, i2, j1, j2 = (i + 1) % 3, (i + 2) % 3, (j + 1) % 3, (j + 2) % 3
+        local v = w[i + 1][j + 1]
+        r[i1 + 1][j1 + 1] = r[i1 + 1][j1 + 1] + v * a[i2 + 1][j2 + 1]
+        r[i2 + 1][j2 + 1] = r[i2 + 1][j2 + 1] + v * a[i1 + 1][j1 + 1]
+        r[i1 + 1][j2 + 1] = r[i1 + 1][j2 + 1] - v * a[i2 + 1][j1 + 1]
+        r[i2 + 1][j1 + 1] = r[i2 + 1][j1 + 1] - v * a[i1 + 1][j2 + 1]
+      end end
+      return r
+    end
+    for _, a in ipairs { { { 1, 2, 3 }, { 4, 5, 6 }, { 7, 8, 10 } }, { { 1, 2, 3 }, { 4, 5, 6 }, { 7, 8, 9 } }, { { 1, 2, 3 }, { 2, 4, 6 }, { 3, 6, 9 } } } do
+      same('3x3', second(a, w), right(a), 1e-9)
+    end
+    same('zeros', second({ { 0, 0, 0 }, { 0, 0, 0 }, { 0, 0, 0 } }, w), { 0, 0, 0, 0, 0, 0, 0, 0, 0 })
+    same('2x2', second({ { 1, 1 }, { 1, 1 } }, { { 1, 2 }, { 3, 5 } }), { { 5, -3 }, { -2, 1 } }, 1e-12)
+  end)
+end)
+
+describe('a slope of float64', function()
+  it('is not rounded to float32 on its way through lerp', function()
+    local x, y = tensor({ 1, 2 }, 'float64', true), tensor({ 4, 5 }, 'float64', true)
+    amp.lerp(x, y, 0.3):sum():backward()
+    same('start', x.grad, { 0.7, 0.7 }, 1e-15)
+    same('end', y.grad, { 0.3, 0.3 }, 1e-15)
+  end)
+end)
+
 -- -- Policies -----------------------------------------------------------------------
 
 describe('a composite of float32 ops', function()

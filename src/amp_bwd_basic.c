@@ -297,8 +297,12 @@ int amp__bwd_addcdiv(amp_bwd *b) {
 }
 
 int amp__bwd_lerp(amp_bwd *b) {
-  amp_tensor *g = G(b);
-  int rc = NEED(b, 0) ? GIN(b, 0, amp__xto(b, 0, X2(mul, g, NX(sub, 1, IN(b, 2))))) : 0;
+  amp_tensor *g = G(b), *rest = NULL;
+  if (NEED(b, 0)) { /* two numbers would make a float32 */
+    rest = g->dtype == AMP_FLOAT64 ? X2(sub, amp__xfull(1, g->dtype, g->device, g->device_index, 0, NULL), IN(b, 2)) : NX(sub, 1, IN(b, 2));
+    OR_FAIL(rest);
+  }
+  int rc = rest ? GIN(b, 0, amp__xto(b, 0, X2(mul, g, rest))) : 0;
   if (rc == 0 && NEED(b, 1)) rc = GIN(b, 1, amp__xto(b, 1, X2(mul, g, IN(b, 2))));
   if (rc == 0 && NEED(b, 2)) rc = GIN(b, 2, amp__xto(b, 2, X2(mul, g, X2(sub, IN(b, 1), IN(b, 0)))));
   return rc;

@@ -8,7 +8,7 @@
 **   A = Q R, m >= n      (gQ + Q C(R gR^T - gQ^T Q)) R^-T, C copying the lower triangle to the upper one
 **   A = U S V^T, V L V^T by the rotations between vectors: U^T gU over differences of (squared) values,
 **                        of which no two may be equal
-**   det                  g times the matrix of cofactors, which a singular matrix has too
+**   det                  g times the matrix of cofactors, which a singular matrix has too, and its slopes
 **   pseudo-inverse       that of constant rank (Golub and Pereyra), as if what rcond drops were 0
 **
 ** Gradients of symmetric arguments are symmetric whichever triangle is read.
@@ -116,10 +116,51 @@ int amp__bwd_slogdet(amp_bwd *b) {
   return GIN(b, 0, amp__xto(b, 0, mul(as_column(as_column(grad(b, 1))), turned(X1(inverse, wide(IN(b, 0)))))));
 }
 
-/* Of C = det A^-T: (<G, C> C - C G^T C) / det */
+/* Products of what stands before each element of the last dimension */
+static amp_tensor *before(amp_tensor *s) {
+  if (!s) return NULL;
+  int last = s->ndim - 1;
+  int64_t size[AMP_MAX_DIM];
+  memcpy(size, s->size, sizeof size);
+  size[last] = 1;
+  amp_tensor *in[2] = { amp__xfull(1, s->dtype, s->device, s->device_index, s->ndim, size), amp__xnarrow(amp__xdim(AMP_OP_cumprod, last, 1, &s), last, 0, s->size[last] - 1) };
+  return in[0] && in[1] ? amp__xdim(AMP_OP_cat, last, 2, in) : NULL;
+}
+
+/* Products of all elements but two, 0 on the diagonal */
+static amp_tensor *without_two(amp_tensor *s) {
+  if (!s) return NULL;
+  int last = s->ndim - 1;
+  amp_tensor *eye = eye_like(s, s->size[last]), *one = eye ? XN(add, XN(mul, eye, 0), 1) : NULL;
+  amp_tensor *between = before(add(mul(triangle(AMP_OP_triu, one, 1), as_row(s)), triangle(AMP_OP_tril, one, 0)));
+  amp_tensor *after = amp__xflip(before(amp__xflip(s, last)), last);
+  amp_tensor *p = triangle(AMP_OP_triu, mul(mul(between, as_column(before(s))), as_row(after)), 1);
+  return add(p, turned(p));
+}
+
+/* Of C(U S V^T) = det(U V) U C(S) V^T; C(S) of a diagonal S moves by the products of all values but two, so the matrix may be singular */
+static amp_tensor *cofactor_moves(amp_tensor *a, amp_tensor *g) {
+  amp_tensor *out[AMP_MAX_OUT];
+  if (!a || !g || amp__xs(AMP_OP_svd, NULL, 1, &a, out) < 0) return NULL;
+  int last = a->ndim - 1;
+  amp_tensor *p = without_two(out[1]), *h = mm(mm(turned(out[0]), g), out[2]), *eye = eye_like(a, a->size[last]);
+  if (!p || !h || !eye) return NULL;
+  amp_tensor *r = sub(mul(eye, mm(p, amp__xsum(mul(h, eye), 1, &last, true))), mul(p, turned(h)));
+  amp_tensor *sign = as_column(as_column(mul(X1(det, out[0]), X1(det, out[2]))));
+  return mul(sign, mm(mm(out[0], r), turned(out[2])));
+}
+
+/* Of C = det A^-T: (<G, C> C - C G^T C) / det, where that is to be differentiated again */
 int amp__bwd_cofactor(amp_bwd *b) {
-  int both[2] = { -2, -1 };
+  int both[2] = { -2, -1 }, nd = SHAPE(b, 0)->ndim;
+  int64_t n = SHAPE(b, 0)->size[nd - 1];
   amp_tensor *c = wide(OUT(b, 0)), *g = grad(b, 0);
+  if (n < 2 || !g) return g ? GIN(b, 0, amp__xzeros(b, 0)) : amp__err();
+  if (n == 2) { /* linear, and its own adjoint */
+    amp_tensor *eye = eye_like(g, 2);
+    return GIN(b, 0, amp__xto(b, 0, mul(amp__xflip(amp__xflip(g, nd - 1), nd - 2), XN(sub, add(eye, eye), 1))));
+  }
+  if (!b->create_graph) return GIN(b, 0, amp__xto(b, 0, cofactor_moves(wide(IN(b, 0)), g)));
   amp_tensor *d = as_column(as_column(X1(det, wide(IN(b, 0)))));
   amp_tensor *t = sub(mul(amp__xsum(mul(g, c), 2, both, true), c), mm(mm(c, turned(g)), c));
   return GIN(b, 0, amp__xto(b, 0, X2(div, t, d)));

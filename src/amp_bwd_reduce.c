@@ -5,6 +5,7 @@
 ** Gradients are exact where the usual quotient formulas are not: products of
 ** zeros, logsumexp of -inf, equal maxima.
 */
+#include <float.h>
 #include <math.h>
 #include "amp_bwd.h"
 
@@ -97,18 +98,30 @@ int amp__bwd_prod(amp_bwd *b) {
 
 /* -- Extrema -------------------------------------------------------------------- */
 
-/* Share g evenly among the elements that equal the result. */
-static int share(amp_bwd *b, uint32_t mask) {
+/* Is there a NaN among the results? On a GPU nobody waits to see. */
+static bool may_be_nan(const amp_tensor *y) {
+  bool any = false;
+  if (y->device != AMP_CPU || y->numel != 1 || amp__capturing) return true;
+  if (y->dtype == AMP_FLOAT32) any = isnan(*AMP_DATA(float, y));
+  else if (y->dtype == AMP_FLOAT64) any = isnan(*AMP_DATA(double, y));
+  else any = amp__is_half(y->dtype);
+  return any;
+}
+
+/* Share g evenly among the elements that equal the result; `all`: a NaN among them is the result, else it leaves nothing but NaN. */
+static int share(amp_bwd *b, uint32_t mask, bool all) {
   int dims[AMP_MAX_DIM], n = dims_of(mask, dims);
-  amp_tensor *equal = X2(eq, IN(b, 0), kept(b, OUT(b, 0), mask));
-  amp_tensor *each = kept(b, G(b), mask);
+  amp_tensor *x = IN(b, 0), *y = OUT(b, 0), *each = kept(b, G(b), mask);
+  OR_FAIL(x && y);
+  amp_tensor *equal = X2(eq, x, kept(b, y, mask));
+  if (all && may_be_nan(y)) equal = X2(logical_or, equal, X1(isnan, x));
   if (n > 0) each = X2(div, each, amp__xsum(equal, n, dims, true));
-  return GIN(b, 0, amp__xto(b, 0, amp__xmask(equal, each)));
+  return GIN(b, 0, amp__xto(b, 0, all ? amp__xmask(equal, each) : X2(mul, equal, each)));
 }
 
 static int extremum(amp_bwd *b) {
   const amp_shape *h = SHAPE(b, 0);
-  if (b->a[0].i == AMP_NONE) return share(b, (1u << h->ndim) - 1);
+  if (b->a[0].i == AMP_NONE) return share(b, (1u << h->ndim) - 1, true);
   if (h->ndim == 0) return GIN(b, 0, G(b));
   int dim = (int)b->a[0].i;
   amp_tensor *in[3] = { amp__xzeros(b, 0), kept(b, OUT(b, 1), 1u << dim), kept(b, G(b), 1u << dim) };
@@ -117,8 +130,8 @@ static int extremum(amp_bwd *b) {
 
 int amp__bwd_max(amp_bwd *b) { return extremum(b); }
 int amp__bwd_min(amp_bwd *b) { return extremum(b); }
-int amp__bwd_amax(amp_bwd *b) { return share(b, amp__dim_mask(b->a, SHAPE(b, 0)->ndim)); }
-int amp__bwd_amin(amp_bwd *b) { return share(b, amp__dim_mask(b->a, SHAPE(b, 0)->ndim)); }
+int amp__bwd_amax(amp_bwd *b) { return share(b, amp__dim_mask(b->a, SHAPE(b, 0)->ndim), false); }
+int amp__bwd_amin(amp_bwd *b) { return share(b, amp__dim_mask(b->a, SHAPE(b, 0)->ndim), false); }
 
 /* -- Moments and exponents -------------------------------------------------------- */
 
@@ -165,23 +178,33 @@ int amp__bwd_std(amp_bwd *b) {
   return spread_grad(b, XN(mul, g, 1 / (left > 0 ? left : 0)), mask);
 }
 
-/* g exp(x - result); a result of -inf stands on elements of exp(-inf) = 0 */
+static amp_tensor *at_least(amp_tensor *t, double low) {
+  amp_sl s = amp__sl();
+  amp__sl_f(&s, low);
+  amp__sl_i(&s, AMP_NONE);
+  return amp__x(AMP_OP_clamp, &s, 1, &t);
+}
+
+/* g e / sum e for e = exp(x - result). The result is rounded, at most by the log of e's sum, which sets that right; the sum of -inf alone is 0. */
 int amp__bwd_logsumexp(amp_bwd *b) {
-  uint32_t mask = amp__dim_mask(b->a, SHAPE(b, 0)->ndim);
-  amp_tensor *x = IN(b, 0), *y = OUT(b, 0);
+  int dims[AMP_MAX_DIM], nd = SHAPE(b, 0)->ndim, n = dims_of(amp__dim_mask(b->a, nd), dims);
+  uint32_t mask = amp__dim_mask(b->a, nd);
+  amp_tensor *x = IN(b, 0), *y = amp__xdetach(OUT(b, 0));
   OR_FAIL(x && y);
-  if (amp__is_half(x->dtype)) { /* the rounded result is too far off for an exponent */
-    amp_sl s = amp__sl();
-    int64_t dims[AMP_MAX_DIM];
-    int n = 0;
-    for (int d = 0; d < SHAPE(b, 0)->ndim; d++) if (mask >> d & 1) dims[n++] = d + 1;
-    amp__sl_list(&s, n, dims);
-    amp__sl_i(&s, 0);
-    OR_FAIL((x = amp__xcast(x, AMP_FLOAT32)) && (y = amp__x(AMP_OP_logsumexp, &s, 1, &x)));
-  }
+  if (n == 0) return GIN(b, 0, amp__xto(b, 0, G(b)));
   y = kept(b, y, mask);
-  y = amp__xfill(XN(eq, y, -INFINITY), y, 0);
-  return GIN(b, 0, amp__xto(b, 0, X2(mul, kept(b, G(b), mask), X1(exp, X2(sub, x, y)))));
+  if (amp__is_half(x->dtype)) { /* the rounded result is too far off for an exponent */
+    int64_t list[AMP_MAX_DIM];
+    amp_sl s = amp__sl();
+    for (int i = 0; i < n; i++) list[i] = dims[i] + 1;
+    amp__sl_list(&s, n, list);
+    amp__sl_i(&s, 1);
+    OR_FAIL(x = amp__xcast(x, AMP_FLOAT32));
+    amp_tensor *plain = amp__xdetach(x);
+    OR_FAIL(y = amp__x(AMP_OP_logsumexp, &s, 1, &plain));
+  }
+  amp_tensor *e = X1(exp, X2(sub, x, at_least(y, -FLT_MAX)));
+  return GIN(b, 0, amp__xto(b, 0, X2(mul, e, X2(div, kept(b, G(b), mask), at_least(amp__xsum(e, n, dims, true), FLT_MIN)))));
 }
 
 /* -- Along a dimension ------------------------------------------------------------- */

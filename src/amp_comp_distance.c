@@ -120,6 +120,15 @@ int amp__comp_pairwise_distance(amp_call *c) { /* p eps keepdim */
   return amp__ret(c, 0, d ? norm_of(d, c->a[0].f, d->ndim - 1, c->a[2].i != 0, dtype) : NULL);
 }
 
+/* Of a CPU's tensor without gaps */
+static bool all_finite(const amp_tensor *t) {
+  double sum = 0;
+  if (t->dtype == AMP_FLOAT64) for (int64_t i = 0; i < t->numel; i++) sum += AMP_DATA(double, t)[i] * 0;
+  else for (int64_t i = 0; i < t->numel; i++) sum += AMP_DATA(float, t)[i] * 0;
+  return sum == 0;
+}
+
+/* Sums of x y, which might leave the range, over the norms; where they do (on a GPU: always), of x / |x| with y */
 int amp__comp_cosine_similarity(amp_call *c) { /* dim eps */
   amp_tensor *x = c->in[0], *y = c->in[1];
   int64_t size[AMP_MAX_DIM];
@@ -133,7 +142,18 @@ int amp__comp_cosine_similarity(amp_call *c) { /* dim eps */
     x = amp__xexpand(x, ndim, size);
     y = amp__xexpand(y, ndim, size);
   }
-  amp_tensor *n = X2(mul, at_least(norm_of(x, 2, dim, false, AMP_NONE), c->a[1].f), at_least(norm_of(y, 2, dim, false, AMP_NONE), c->a[1].f));
-  amp_tensor *p = X2(mul, x, y);
-  return amp__ret(c, 0, amp__xcast(X2(div, amp__xsum(p, 1, &dim, false), n), dtype));
+  double eps = c->a[1].f;
+  amp_tensor *nx = at_least(norm_of(x, 2, dim, false, AMP_NONE), eps), *ny = at_least(norm_of(y, 2, dim, false, AMP_NONE), eps), *cosine = NULL;
+  OR_FAIL(nx && ny);
+  if (x->device == AMP_CPU && !amp__capturing) OR_FAIL(cosine = X2(div, amp__xsum(X2(mul, x, y), 1, &dim, false), X2(mul, nx, ny)));
+  if (!cosine) cosine = X2(div, amp__xsum(X2(mul, X2(div, x, amp__xunsqueeze(nx, dim)), y), 1, &dim, false), ny);
+  else if (!all_finite(cosine)) { /* of vectors of length 1 */
+    amp_tensor *lx = amp__xdetach(nx), *ly = amp__xdetach(ny);
+    x = X2(div, x, amp__xunsqueeze(lx, dim));
+    y = X2(div, y, amp__xunsqueeze(ly, dim));
+    nx = X2(maximum, norm_of(x, 2, dim, false, AMP_NONE), NX(div, eps, lx));
+    ny = X2(maximum, norm_of(y, 2, dim, false, AMP_NONE), NX(div, eps, ly));
+    cosine = X2(div, amp__xsum(X2(mul, x, y), 1, &dim, false), X2(mul, nx, ny));
+  }
+  return amp__ret(c, 0, amp__xcast(cosine, dtype));
 }

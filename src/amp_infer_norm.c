@@ -369,20 +369,22 @@ int amp__infer_cross_entropy_index(amp_call *c)
   if ((rc = want_float(x, 1, "input")) < 0 || (rc = reduction(&c->a[0])) < 0 || (rc = smoothing(c->a[2].f)) < 0
       || (rc = labels(c->in[1], 2, x->ndim, x->size, &n, rows)) < 0 || (rc = class_weight(c, 2, 0, classes(x->ndim, x->size))) < 0) return rc;
   amp__out(c, 0, c->a[3].i && amp__is_half(x->dtype) ? AMP_FLOAT32 : x->dtype, c->a[0].i == NONE ? n : 0, rows);
-  amp__out(c, 1, amp__acc_dtype(x->dtype), n, rows);
+  memmove(rows + 1, rows, (size_t)n * sizeof *rows);
+  rows[0] = 2;
+  amp__out(c, 1, amp__acc_dtype(x->dtype), n + 1, rows);
   amp__out(c, 2, amp__acc_dtype(x->dtype), 0, NULL);
   return 0;
 }
 
-/* grad input target weight? lse total */
+/* grad input target weight? top total; top: the largest score of each row, and the sum of its exponentials about that */
 int amp__infer_cross_entropy_backward(amp_call *c)
 {
   const amp_tensor *x = c->in[1];
-  int64_t rows[AMP_MAX_DIM];
+  int64_t all[AMP_MAX_DIM + 1] = { 2 }, *rows = all + 1;
   int n, rc;
   if ((rc = want_float(x, 2, "input")) < 0 || (rc = want_float(c->in[0], 1, "grad")) < 0 || (rc = reduction(&c->a[0])) < 0 || (rc = smoothing(c->a[2].f)) < 0
       || (rc = labels(c->in[2], 3, x->ndim, x->size, &n, rows)) < 0 || (rc = class_weight(c, 3, 1, classes(x->ndim, x->size))) < 0
-      || (rc = amp__want_shape(c->in[4], "lse", n, rows)) < 0 || (rc = want_scalar(c->in[5], 6, "total")) < 0 || (rc = loss_grad(c->in[0], c->a[0].i, n, rows)) < 0) return rc;
+      || (rc = amp__want_shape(c->in[4], "top", n + 1, all)) < 0 || (rc = want_scalar(c->in[5], 6, "total")) < 0 || (rc = loss_grad(c->in[0], c->a[0].i, n, rows)) < 0) return rc;
   amp__like(c, 0, x, x->dtype);
   if (x->ndim == 2) amp__aligned_rows(c, 0);
   return 0;

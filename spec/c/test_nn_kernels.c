@@ -448,12 +448,15 @@ static void losses(void) {
     amp_tensor *t = empty(draw(AMP_INT64, AMP_INT8), draw(0, 3), DIMS(n, e)), *g = how ? some(dt, 0, 0, NULL) : SOME(dt, n, e);
     for (int64_t i = 0; w && i < c; i++) put(w, i, draw(1, 8) / 8.0);
     for (int64_t i = 0; i < rows; i++) put(t, i, i && draw(0, 4) == 0 ? -7 : draw(1, (int)c));
-    double *loss = doubles(rows), *lse = doubles(rows), *gx = doubles(x->numel), *nll = doubles(rows), *gn = doubles(x->numel), wall = 0;
+    double *loss = doubles(rows), *lse = doubles(rows), *top = doubles(2 * rows), *gx = doubles(x->numel), *nll = doubles(rows), *gn = doubles(x->numel), wall = 0;
     for (int64_t j = 0; j < c; j++) wall += w ? get(w, j) : 1;
     for (int64_t i = 0; i < rows; i++) {
       int64_t base = i / e * c * e + i % e, y = (int64_t)get(t, i) - 1;
       for (int64_t j = 0; j < c; j++) lse[i] += exp(get(x, base + j * e));
       lse[i] = log(lse[i]);
+      top[i] = -INFINITY;
+      for (int64_t j = 0; j < c; j++) top[i] = fmax(top[i], get(x, base + j * e));
+      top[rows + i] = exp(lse[i] - top[i]);
       if (y < 0) continue;
       double wy = w ? get(w, y) : 1;
       total += wy;
@@ -475,7 +478,7 @@ static void losses(void) {
     what = "cross_entropy";
     OK(call(AMP_OP_cross_entropy_index, a, 3, x, t, w, 0, 0, 0));
     near_all(out[0], how ? &joined : loss, 4 * rounding[dt]);
-    near_all(out[1], lse, 4 * rounding[ad]);
+    near_all(out[1], top, 4 * rounding[ad]);
     near_all(out[2], &total, 4 * rounding[ad]);
     amp_tensor *l = out[1], *tw = out[2];
     amp__free(out[0]);
@@ -496,7 +499,7 @@ static void losses(void) {
     what = "nll_loss_backward";
     OK(call(AMP_OP_nll_loss_backward, a, 4, g, t, w, tw, 0, 0));
     near_all(out[0], gn, 2 * rounding[dt]);
-    free(loss); free(lse); free(gx); free(nll); free(gn);
+    free(loss); free(lse); free(top); free(gx); free(nll); free(gn);
     drop_all(6, (amp_tensor *[]){ x, w, t, g, l, tw });
   }
   what = "mse_loss";

@@ -138,7 +138,8 @@ static int NAME(lu_panel)(int64_t m, int64_t n, T *a, int64_t ld, int32_t *piv) 
     if (at != j) for (int64_t c = 0; c < n; c++) { T t = a[j + c * ld]; a[j + c * ld] = a[at + c * ld]; a[at + c * ld] = t; }
     if (col[j] == 0) { if (!zero) zero = (int)j + 1; continue; }
     T inv = 1 / col[j];
-    if (isinf(inv)) for (int64_t i = j + 1; i < m; i++) col[i] /= col[j]; /* a denormal pivot */
+    T low = sizeof(T) == 4 ? (T)FLT_MIN : (T)DBL_MIN; /* under it an inverse has lost digits; a denormal pivot has none at all */
+    if (isinf(inv) || (inv < low && inv > -low)) for (int64_t i = j + 1; i < m; i++) col[i] /= col[j];
     else for (int64_t i = j + 1; i < m; i++) col[i] *= inv;
     for (int64_t c = j + 1; c < n; c++) NAME(less)(a + j + 1 + c * ld, col + j + 1, a[j + c * ld], m - j - 1);
   }

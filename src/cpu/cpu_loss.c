@@ -20,7 +20,7 @@ typedef struct job {
   amp__nn_walk w;                      /* over rows: offsets in x, target, and out or grad, and y */
   const double *weight;                /* [classes] or NULL */
   double wsum;                         /* of all weights */
-  const amp_tensor *lse, *grad;        /* lse is contiguous, one a row */
+  const amp_tensor *top, *grad;        /* top is contiguous: each row's largest score, then each row's sum of exponentials about it */
   double scale;                        /* of gradients, for mean and sum */
   double *loss, *part;                 /* [rows]: loss, weight of the label */
   char *buf;                           /* [thread][2][classes] */
@@ -217,23 +217,24 @@ int amp__cpu_nll_loss_backward(amp_call *c) {
   }                                                                                                 \
   static void forward_##S(const job *k, int64_t begin, int64_t end, int thread) {                   \
     int64_t n = k->classes;                                                                         \
-    T *buf = (T *)k->buf + (size_t)thread * 2 * n;                                                  \
+    T *buf = (T *)k->buf + (size_t)thread * 2 * n, *top = (T *)amp__nn_at(k->top, 0);               \
     amp__nn_pos p;                                                                                  \
     amp__nn_seek(&k->w, &p, begin);                                                                 \
     for (int64_t r = begin; r < end; r++, amp__nn_next(&k->w, &p)) {                                \
       const T *x = scores_##S(k, p.off[0], buf);                                                    \
       T m = amp__row_max_##S(x, n);                                                                 \
-      double lse = (double)m + log((double)amp__row_exp_##S(NULL, x, m, n));                        \
+      double s = (double)amp__row_exp_##S(NULL, x, m, n), above = log(s), most = (double)m;         \
       int64_t y = label(k, &p);                                                                     \
       double w = y < 0 ? 0 : k->weight ? k->weight[y] : 1, l = 0;                                   \
-      put(k->lse, r, lse);                                                       \
+      top[r] = m;                                                                                   \
+      top[k->w.n + r] = (T)s;                                                                       \
       if (y >= 0) {                                                                                 \
-        l = (1 - k->smooth) * w * (lse - (double)x[y]);                                             \
+        l = (1 - k->smooth) * w * (above + (most - (double)x[y]));                                  \
         if (k->smooth != 0) {                                                                       \
           double all = 0;                                                                           \
-          if (k->weight) for (int64_t i = 0; i < n; i++) all += k->weight[i] * (lse - (double)x[i]); \
-          else for (int64_t i = 0; i < n; i++) all += lse - (double)x[i];                           \
-          l += k->smooth / (double)n * all;                                                         \
+          if (k->weight) for (int64_t i = 0; i < n; i++) all += k->weight[i] * (most - (double)x[i]); \
+          else for (int64_t i = 0; i < n; i++) all += most - (double)x[i];                          \
+          l += k->smooth / (double)n * (all + k->wsum * above);                                     \
         }                                                                                           \
       }                                                                                             \
       k->loss[r] = l;                                                                               \
@@ -244,7 +245,8 @@ int amp__cpu_nll_loss_backward(amp_call *c) {
   static void backward_##S(const job *k, int64_t begin, int64_t end, int thread) {                  \
     int64_t n = k->classes;                                                                         \
     T *buf = (T *)k->buf + (size_t)thread * 2 * n, *out = buf + n;                                  \
-    bool direct = k->y->dtype == k->type && k->sy == 1;                                             \
+    bool direct = k->y->dtype == k->type && k->sy == 1, plain = k->top->dtype == k->type;           \
+    const T *top = (const T *)amp__nn_at(k->top, 0);                                                \
     double each = k->smooth / (double)n;                                                            \
     amp__nn_pos p;                                                                                  \
     amp__nn_seek(&k->w, &p, begin);                                                                 \
@@ -256,16 +258,17 @@ int amp__cpu_nll_loss_backward(amp_call *c) {
       else {                                                                                        \
         double q = k->reduction == NONE ? get(k->grad, p.off[2]) : k->scale, w = k->weight ? k->weight[y] : 1; \
         double all = (1 - k->smooth) * w + each * k->wsum;                                          \
-        softgrad_##S(d, x, (T)get(k->lse, r), (T)(q * all), (T)(q * each), k->smooth != 0 ? k->weight : NULL, n); \
+        all /= plain ? (double)top[k->w.n + r] : get(k->top, k->w.n + r);                           \
+        softgrad_##S(d, x, plain ? top[r] : (T)get(k->top, r), (T)(q * all), (T)(q * each), k->smooth != 0 ? k->weight : NULL, n); \
         d[y] -= (T)(q * (1 - k->smooth) * w);                                                       \
       }                                                                                             \
       if (!direct) amp__nn_store_##S((void *)amp__nn_at(k->y, p.off[3]), k->y->dtype, k->sy, d, n); \
     }                                                                                               \
   }
 #define SOFTGRAD(T, S, EXP)                                                                         \
-  AMP_CLONES_OF(T) static void softgrad_##S(T *d, const T *x, T lse, T a, T b, const double *w, int64_t n) { \
-    if (w) for (int64_t i = 0; i < n; i++) d[i] = a * EXP(x[i] - lse) - b * (T)w[i];                \
-    else for (int64_t i = 0; i < n; i++) d[i] = a * EXP(x[i] - lse) - b;                            \
+  AMP_CLONES_OF(T) static void softgrad_##S(T *d, const T *x, T m, T a, T b, const double *w, int64_t n) { \
+    if (w) for (int64_t i = 0; i < n; i++) d[i] = a * EXP(x[i] - m) - b * (T)w[i];                  \
+    else for (int64_t i = 0; i < n; i++) d[i] = a * EXP(x[i] - m) - b;                              \
   }
 SOFTGRAD(float, f32, amp__expf)
 SOFTGRAD(double, f64, exp)
@@ -280,15 +283,15 @@ CE(double, f64)
   CLONES static void tile_exp_##S(T *restrict s, const T *restrict x, const T *restrict m, int64_t n) { \
     for (int64_t i = 0; i < n; i++) s[i] += EXP(x[i] - m[i]);                                       \
   }                                                                                                 \
-  CLONES static void tile_log_##S(T *restrict m, const T *restrict s, int64_t n) {                  \
-    for (int64_t i = 0; i < n; i++) m[i] += LOG(s[i]);                                              \
+  CLONES static void tile_log_##S(T *restrict s, int64_t n) {                                       \
+    for (int64_t i = 0; i < n; i++) s[i] = LOG(s[i]);                                               \
   }                                                                                                 \
   CLONES static void tile_add_##S(double *restrict s, const T *restrict x, double w, int64_t n) {   \
     for (int64_t i = 0; i < n; i++) s[i] += w * (double)x[i];                                       \
   }                                                                                                 \
-  /* a exp(x - lse) - b w; 0 in ignored rows, whatever x is */                                      \
-  CLONES static void tile_grad_##S(T *restrict d, const T *restrict x, const T *restrict lse, const T *restrict a, const T *restrict b, T w, int64_t n) { \
-    for (int64_t i = 0; i < n; i++) { T e = a[i] * EXP(x[i] - lse[i]) - b[i] * w; d[i] = a[i] == 0 ? -b[i] * w : e; } \
+  /* a exp(x - m) - b w; 0 in ignored rows, whatever x is */                                      \
+  CLONES static void tile_grad_##S(T *restrict d, const T *restrict x, const T *restrict m, const T *restrict a, const T *restrict b, T w, int64_t n) { \
+    for (int64_t i = 0; i < n; i++) { T e = a[i] * EXP(x[i] - m[i]) - b[i] * w; d[i] = a[i] == 0 ? -b[i] * w : e; } \
   }                                                                                                 \
   static const T *tile_##S(const job *k, int64_t off, T *buf, int64_t n) {                          \
     const char *p = amp__nn_at(k->x, off);                                                          \
@@ -311,19 +314,20 @@ CE(double, f64)
         tile_exp_##S(s, x, m, n);                                                                   \
         if (k->smooth != 0) tile_add_##S(all, x, k->weight ? k->weight[c] : 1, n);                  \
       }                                                                                             \
-      tile_log_##S(m, s, n);                                                                        \
-      amp__nn_store_##S((void *)amp__nn_at(k->lse, r), k->lse->dtype, 1, m, n);                     \
+      amp__nn_store_##S((void *)amp__nn_at(k->top, r), k->top->dtype, 1, m, n);                     \
+      amp__nn_store_##S((void *)amp__nn_at(k->top, k->w.n + r), k->top->dtype, 1, s, n);            \
+      tile_log_##S(s, n);                                                                           \
       read_at(k->x, p.off[0], 1, k->sx, y, k->ignore, n, at);                                       \
       for (int64_t i = 0; i < n; i++) {                                                             \
-        double w = y[i] == k->ignore ? 0 : k->weight ? k->weight[y[i] - 1] : 1, l = (1 - k->smooth) * w * ((double)m[i] - at[i]); \
-        if (k->smooth != 0) l += k->smooth / (double)k->classes * (k->wsum * (double)m[i] - all[i]); \
+        double w = y[i] == k->ignore ? 0 : k->weight ? k->weight[y[i] - 1] : 1, l = (1 - k->smooth) * w * ((double)s[i] + ((double)m[i] - at[i])); \
+        if (k->smooth != 0) l += k->smooth / (double)k->classes * (k->wsum * (double)s[i] + (k->wsum * (double)m[i] - all[i])); \
         k->loss[r + i] = y[i] == k->ignore ? 0 : l;                                                 \
         k->part[r + i] = w;                                                                         \
       }                                                                                             \
     }                                                                                               \
   }                                                                                                 \
   static void backward_tiles_##S(const job *k, int64_t begin, int64_t end) {                        \
-    T lse[TILE], a[TILE], b[TILE], buf[TILE], res[TILE];                                            \
+    T m[TILE], s[TILE], a[TILE], b[TILE], buf[TILE], res[TILE];                                            \
     double q[TILE], take[TILE];                                                                     \
     int64_t y[TILE], n;                                                                             \
     double each = k->smooth / (double)k->classes;                                                   \
@@ -331,19 +335,20 @@ CE(double, f64)
     for (int64_t r = begin; r < end; r += n) {                                                      \
       n = span(&k->w, &p, r, end, k->tile);                                                         \
       read_labels(k, &p, n, y);                                                                     \
-      amp__nn_load_##S(lse, amp__nn_at(k->lse, r), k->lse->dtype, 1, n);                            \
+      amp__nn_load_##S(m, amp__nn_at(k->top, r), k->top->dtype, 1, n);                              \
+      amp__nn_load_##S(s, amp__nn_at(k->top, k->w.n + r), k->top->dtype, 1, n);                     \
       if (k->reduction == NONE) amp__nn_load_f64(q, amp__nn_at(k->grad, p.off[2]), k->grad->dtype, along(&k->w, 2), n); \
       for (int64_t i = 0; i < n; i++) {                                                             \
         bool off = y[i] == k->ignore;                                                               \
         double g = k->reduction == NONE ? q[i] : k->scale, w = off ? 0 : k->weight ? k->weight[y[i] - 1] : 1; \
-        a[i] = off ? 0 : (T)(g * ((1 - k->smooth) * w + each * k->wsum));                           \
+        a[i] = off ? 0 : (T)(g * ((1 - k->smooth) * w + each * k->wsum) / (double)s[i]);            \
         b[i] = off ? 0 : (T)(g * each);                                                             \
         take[i] = off ? 0 : g * (1 - k->smooth) * w;                                                \
       }                                                                                             \
       for (int64_t c = 0; c < k->classes; c++) {                                                    \
         const T *x = tile_##S(k, p.off[0] + c * k->sx, buf, n);                                     \
         T *to = (T *)amp__nn_at(k->y, p.off[3] + c * k->sy), *d = k->y->dtype == k->type ? to : res; \
-        tile_grad_##S(d, x, lse, a, b, k->smooth != 0 && k->weight ? (T)k->weight[c] : 1, n);       \
+        tile_grad_##S(d, x, m, a, b, k->smooth != 0 && k->weight ? (T)k->weight[c] : 1, n);       \
         if (d == res) {                                                                             \
           for (int64_t i = 0; i < n; i++) d[i] -= y[i] == c + 1 ? (T)take[i] : 0;                   \
           amp__nn_store_##S(to, k->y->dtype, 1, d, n);                                              \
@@ -390,7 +395,7 @@ int amp__cpu_cross_entropy_index(amp_call *c) {
   const amp_tensor *x = c->in[0], *w = amp__nn_arg(c, 2);
   char own[16 << 10] __attribute__((aligned(64)));
   amp__nn_scratch s;
-  job k = {.type = amp__nn_type(x->dtype), .x = x, .target = c->in[1], .lse = c->out[1], .smooth = c->a[2].f};
+  job k = {.type = amp__nn_type(x->dtype), .x = x, .target = c->in[1], .top = c->out[1], .smooth = c->a[2].f};
   set(&k, x, c->a[0].i, c->a[1].i);
   walk(&k, x, k.reduction == NONE ? c->out[0] : NULL, NULL);
   int rc = check_labels(&k);
@@ -409,29 +414,29 @@ int amp__cpu_cross_entropy_index(amp_call *c) {
   return 0;
 }
 
-/* grad input target weight? lse total */
+/* grad input target weight? top total */
 int amp__cpu_cross_entropy_backward(amp_call *c) {
   const amp_tensor *g = c->in[0], *x = c->in[1], *w = c->in[3];
   char own[16 << 10] __attribute__((aligned(64)));
   amp__nn_scratch s;
-  amp__nn_view lse = {0};
-  job k = {.type = amp__nn_type(x->dtype), .x = x, .target = c->in[2], .y = c->out[0], .grad = g, .lse = c->in[4], .smooth = c->a[2].f};
+  amp__nn_view top = {0};
+  job k = {.type = amp__nn_type(x->dtype), .x = x, .target = c->in[2], .y = c->out[0], .grad = g, .top = c->in[4], .smooth = c->a[2].f};
   if (x->numel == 0) return 0;
   set(&k, x, c->a[0].i, c->a[1].i);
   walk(&k, x, k.reduction == NONE ? g : NULL, c->out[0]);
   int rc = check_labels(&k);
   if (rc) return rc;
-  amp_tensor flat = *c->in[4];         /* lse in the order of rows */
+  amp_tensor flat = *c->in[4];         /* top in the order of rows */
   amp_storage room;
   if (!(flat.flags & AMP_T_CONTIGUOUS)) {
-    if (!amp__nn_read_c(&lse, c->in[4], k.type)) return AMP_E_MEMORY;
+    if (!amp__nn_read_c(&top, c->in[4], k.type)) return AMP_E_MEMORY;
     room = *flat.storage;
-    room.data = lse.p;
+    room.data = top.p;
     flat.storage = &room;
     flat.offset = 0;
     flat.dtype = (uint8_t)k.type;
   }
-  k.lse = &flat;
+  k.top = &flat;
   if (k.reduction != NONE) k.scale = scalar(g) / (k.reduction == MEAN ? scalar(c->in[5]) : 1);
   choose_tiles(&k);
   int threads = amp__nn_threads(4 * x->numel, k.w.n);
@@ -444,6 +449,6 @@ int amp__cpu_cross_entropy_backward(amp_call *c) {
   amp__nn_give(&s);
   rc = 0;
 out:
-  amp__nn_drop(&lse);
+  amp__nn_drop(&top);
   return rc;
 }

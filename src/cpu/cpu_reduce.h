@@ -38,4 +38,26 @@ typedef struct amp_rpos { int64_t index[AMP_MAX_DIM], offset; } amp_rpos;
 void amp__rseek(const amp_rplan *p, amp_rpos *x, int64_t at);
 void amp__rnext(const amp_rplan *p, amp_rpos *x, int64_t n); /* n steps along the inner dimension, at most to its end */
 
+/*
+** A reducer folds elements. Two levels of accumulation make sums both fast and
+** accurate: many float32 lanes (of a row, or one a column) take at most a few
+** dozen elements each, then go into float64. The loops: cpu_reducers.c.
+*/
+typedef struct amp_reducer {
+  void (*row)(int64_t n, const void *x, const void *param, void *acc);        /* fold n elements into one accumulator */
+  void (*cols)(int64_t n, const void *x, int64_t stride, int rows, const void *param, void *lane); /* lane[j] takes x[k * stride + j], k < rows */
+  void (*init)(int64_t n, void *lane, void *acc);                             /* either may be NULL */
+  void (*fold)(int64_t n, const void *lane, void *acc);                       /* acc[j] takes lane[j] */
+  void (*join)(int64_t n, const void *from, void *acc);
+  uint8_t cls, acc_cls;
+  uint8_t sums; /* accumulations of an element; the second one lies AMP_CHUNK places on */
+} amp_reducer;
+extern const amp_reducer amp__fold_sum_d, amp__fold_sum_i, amp__fold_prod_d, amp__fold_prod_i, amp__fold_beyond_f, amp__fold_beyond_d,
+  amp__fold_exp_f, amp__fold_exp_d, amp__fold_max_f, amp__fold_max_d, amp__fold_max_i, amp__fold_min_f, amp__fold_min_d, amp__fold_min_i,
+  amp__fold_square_f, amp__fold_square_d, amp__fold_abs_f, amp__fold_abs_d, amp__fold_most_f, amp__fold_most_d, amp__fold_least_f, amp__fold_least_d,
+  amp__fold_other_f, amp__fold_other_d, amp__fold_power_f, amp__fold_power_d, amp__fold_any_u, amp__fold_all_u, amp__fold_moments_d,
+  amp__fold_total_f, amp__fold_moments_f;
+/* The whole reduced index of a block into acc; param: one value of the reducer's class a column, or NULL (cpu_fold.c) */
+void amp__fold_block(const amp_rplan *p, const amp_reducer *r, const amp_rblock *b, const char *param, char *acc, int threads);
+
 #endif
