@@ -28,6 +28,7 @@ struct amp_journal {
   entry *list;
   int n, cap;
   uint32_t epoch;
+  bool open;               /* it may be opened, or shut, twice over: an interrupt came between */
 };
 
 _Atomic uint32_t amp__epoch = 1;
@@ -55,6 +56,8 @@ void amp_journal_free(amp_journal *j)
 
 void amp_journal_open(amp_state *S, amp_journal *j)
 {
+  if (j->open) return;
+  j->open = true;
   j->outer = S->priv->journal;
   S->priv->journal = j;
   __atomic_add_fetch(&amp__capturing, 1, __ATOMIC_RELAXED);
@@ -62,6 +65,8 @@ void amp_journal_open(amp_state *S, amp_journal *j)
 
 void amp_journal_shut(amp_state *S, amp_journal *j)
 {
+  if (!j->open) return;
+  j->open = false;
   S->priv->journal = j->outer;
   j->outer = NULL;
   __atomic_sub_fetch(&amp__capturing, 1, __ATOMIC_RELAXED);

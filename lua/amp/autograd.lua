@@ -20,9 +20,10 @@ local begin, closures = engine.begin, call.closures
 -- -- Grad mode ---------------------------------------------------------------------------------
 
 local here = region.here
+local recording = ffi.cast('int32_t *', ffi.cast('char *', S) + ffi.offsetof('amp_state', 'grad_mode')) -- quicker than by name
 local mode = region.kind(
-  function(rec) rec.outer = S.grad_mode end, function(rec) S.grad_mode = rec.inner end,
-  function(rec) rec.inner = S.grad_mode end, function(rec) S.grad_mode = rec.outer end)
+  function(rec) rec.outer = recording[0] end, function(rec) recording[0] = rec.inner end,
+  function(rec) rec.inner = recording[0] end, function(rec) recording[0] = rec.outer end)
 
 local function need_function(op, fn)
   if type(fn) == 'function' then return end

@@ -37,11 +37,14 @@ end, function(rec)
   S.grad_mode, S.seed, S.rng_offset = rec.mode, rec.seed, rec.offset
 end)
 
+local function nothing() end
+
 -- Changes of what was there before are noted.
-local journaled = region.kind(function(rec) C.amp_journal_open(S, rec.journal) end, function(rec) C.amp_journal_shut(S, rec.journal) end)
+local journaled = region.kind(nothing, function(rec) C.amp_journal_open(S, rec.journal) end, nil,
+  function(rec) C.amp_journal_shut(S, rec.journal) end)
 
 -- The second run is over, or failed: what it changed is as it was.
-local restored = region.kind(function() end, function() end, function(rec, failed)
+local restored = region.kind(nothing, nothing, nil, nothing, function(rec, failed)
   if C.amp_journal_forth(S, rec.journal) < 0 and not failed then err.raise 'checkpoint' end
 end)
 

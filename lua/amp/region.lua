@@ -52,8 +52,12 @@ local address = ffi.cast('uint32_t *', anchor) -- the lower half of the running 
 local known = -1                               -- owner's; -1: the state has to be set anew
 if apart then known = 0 end
 
+-- Who runs, without the compiler: coroutine.running() takes a quarter of what it takes to read through a pointer then.
+local interpreted = not (apart or jit.status())
+
 -- -- Records in and out ---------------------------------------------------------------------------
--- A slot of a group: {rec, kind, fn, on, group, place}; it stays when its region is over, for the next one at its place.
+-- A slot of a group: {rec, kind, on, group, place}; it stays when its region is over, for the next one at its place, and is
+-- one of the group's from when its `look` is done.
 
 local function put_in(slot)
   if slot.on == 2 then return end
@@ -162,6 +166,11 @@ end
 local function here()
   if address[0] ~= known and follow() then forget() end
 end
+if interpreted then
+  here = function()
+    if ((running() or MAIN) ~= owner or known == -1) and follow() then forget() end
+  end
+end
 M.here = here
 call.here = here
 
@@ -204,8 +213,16 @@ local function found(g)
   return g
 end
 
-local function open(kind, rec, fn)
-  if address[0] ~= known then follow() end
+local function new_slot(g, n)
+  local slot = { kind = false, rec = false, on = 2, group = g, place = n }
+  g[n] = slot
+  return slot
+end
+
+local function open(kind, rec)
+  if interpreted then
+    if (running() or MAIN) ~= owner or known == -1 then follow() end
+  elseif address[0] ~= known then follow() end
   local g = top
   local n = g and g.n or 0
   if n == 0 and (not g or owner ~= MAIN) then
@@ -213,19 +230,12 @@ local function open(kind, rec, fn)
     n = g.n
   end
   n = n + 1
-  local slot = g[n]
-  if slot then
-    slot.kind, slot.rec, slot.fn = kind, rec, fn
-  else
-    slot = { kind = kind, rec = rec, fn = fn, on = 0, group = g, place = n }
-    g[n] = slot
-  end
-  g.n = n
+  local slot = g[n] or new_slot(g, n)
+  slot.kind, slot.rec, slot.on = kind, rec, 2
   kind.look(rec)
-  slot.on = 1
+  g.n = n
   kind.enter(rec)
-  slot.on = 2
-  return slot
+  return slot, g, n
 end
 
 -- A group without records.
@@ -250,33 +260,37 @@ local function over(kind, rec, failed)
   end
 end
 
--- Take out what an interrupt left above a place.
-local function close_above(g, at)
-  for i = g.n, at + 1, -1 do
-    local slot = g[i]
-    if slot.on ~= 0 then
-      slot.kind.leave(slot.rec)
-      slot.on = 0
-    end
-    g.n = i - 1
-    if slot.rec then over(slot.kind, slot.rec, true) end
-    slot.rec, slot.fn = nil, nil
-  end
+-- Take out the group's last record.
+local function drop(g)
+  local n = g.n
+  local slot = g[n]
+  if slot.on ~= 0 then slot.kind.leave(slot.rec) end
+  g.n = n - 1
+  return slot
 end
 
--- Take a record out.
+-- Take a record out, and before it what an interrupt left above it.
 local function close(slot, rec)
   if slot.rec ~= rec then return end
-  if address[0] ~= known then follow() end
+  here()
   local g, at = slot.group, slot.place
-  if g.n > at then close_above(g, at) end
-  if slot.on ~= 0 then
-    slot.kind.leave(rec)
-    slot.on = 0
+  while g.n > at do
+    local above = drop(g)
+    local kind, inner = above.kind, above.rec
+    above.rec = false
+    if inner then over(kind, inner, true) end
   end
-  g.n = at - 1
-  if at == 1 and (owner ~= MAIN or count > 1 or apart) then retire(g) end
-  slot.rec, slot.fn = nil, nil
+  if g.n == at then drop(g) end
+  if g.n == 0 and (owner ~= MAIN or count > 1 or apart) then retire(g) end
+  slot.rec = false
+end
+
+-- The same, of a region whose function returned: most have nothing above them, and the state is set for their coroutine.
+local function leave(slot, rec, kind, g, n)
+  if top ~= g or known == -1 or g.n ~= n or n == 1 and (owner ~= MAIN or count > 1) then return close(slot, rec) end
+  kind.leave(rec)
+  g.n = n - 1
+  slot.rec = false
 end
 
 -- -- Running -----------------------------------------------------------------------------------------
@@ -319,34 +333,26 @@ end
 
 local function body(rec, fn, kind, n, a, b, c)
   if unwinding then unwind() end
-  local slot = open(kind, rec, fn)
+  local slot, g, at = open(kind, rec)
   if n == 1 then n, a, b, c = counted(fn(a))
   elseif n == 2 then n, a, b, c = counted(fn(a, b))
   elseif n == 3 then n, a, b, c = counted(fn(a, b, c))
   else n, a, b, c = counted(fn(unpack(a, 1, n))) end
-  close(slot, rec)
+  leave(slot, rec, kind, g, at)
   if kind.over then finished(kind, rec, n, a, b, c) end
-  return n, a, b, c
+  return n, a, b, c, fn -- which the observer reads from the frame, so it has to stay there
 end
 
 local function plain_body(rec, fn, kind)
   if unwinding then unwind() end
-  local slot = open(kind, rec, fn)
+  local slot, g, at = open(kind, rec)
   local n, a, b, c = counted(fn())
-  close(slot, rec)
+  leave(slot, rec, kind, g, at)
   if kind.over then finished(kind, rec, n, a, b, c) end
-  return n, a, b, c
+  return n, a, b, c, fn
 end
 
-M.bodies = { [body] = true, [plain_body] = true } -- frames of regions: their first local is the record
-
---- What a region of the running coroutine runs.
-function M.run_by(rec)
-  local g = apart and active[count] or top
-  for i = 1, g and g.n or 0 do
-    if g[i].rec == rec then return g[i].fn end
-  end
-end
+M.bodies = { [body] = true, [plain_body] = true } -- frames of regions: their first locals are the record and what runs
 
 local function failed(kind, rec, e)
   here()

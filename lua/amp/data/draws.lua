@@ -32,6 +32,7 @@ local function word(n) return ffi.cast('uint64_t', n) end
 
 --- The key of an epoch that begins now: a whole number below 2^53.
 function M.begin()
+  region.here()
   local key = mix(mix(S.seed + STEP) + STEP * word(epochs.n + 1))
   epochs.n = epochs.n + 1
   return tonumber(rshift(key, 11))
@@ -110,6 +111,7 @@ local kind = region.kind(function(rec)
   save(rec.outer)
   rec.outer_epochs = epochs.n
   if not words then rec.go_on = random() * 2 ^ 52 end
+end, function(rec)
   if rec.seed then
     enter(rec.seed)
     rec.seed = nil
@@ -120,6 +122,7 @@ local kind = region.kind(function(rec)
 end, function(rec)
   save(rec.inner)
   rec.inner_epochs = epochs.n
+end, function(rec)
   restore(rec.outer)
   epochs.n = rec.outer_epochs
   if not words then randomseed(rec.go_on) end
@@ -141,6 +144,7 @@ end
 -- @return fn's results
 function M.run(seed, fn, ...)
   if running() then return region.run(kind, { seed = seed, outer = buffer(), inner = buffer() }, fn, ...) end
+  region.here()
   local at = outer[depth]
   if not at then
     at = buffer()
