@@ -157,8 +157,8 @@ local function run(self, a, b, ...)
     err.throw('autocast', 'argument 1 must be a function, or options before it, got %s', util.show(a))
   end
   local asked = parse('autocast', a)
-  need_function('autocast', 2, (...))
-  return region.run(kind, record(asked), ...)
+  need_function('autocast', 2, b)
+  return region.run(kind, record(asked), b, ...)
 end
 
 --- A function that runs fn in a region each time it is called.
