@@ -255,7 +255,7 @@ end
 local function over(kind, rec, failed)
   local f = kind.over
   if f and not rec.done then
-    rec.done = true
+    if not kind.harmless then rec.done = true end
     f(rec, failed)
   end
 end
@@ -452,8 +452,9 @@ end
 -- @tparam function leave write those outside back
 -- @tparam ?function over (rec, failed) called once at the end, outside
 -- @tparam ?function finish (rec, ...) called after fn returned with its results, outside, before over
-function M.kind(look, enter, keep, leave, over_, finish)
-  return { look = look, enter = enter, keep = keep, leave = leave, over = over_, finish = finish }
+-- @tparam ?boolean harmless over may be called twice
+function M.kind(look, enter, keep, leave, over_, finish, harmless)
+  return { look = look, enter = enter, keep = keep, leave = leave, over = over_, finish = finish, harmless = harmless }
 end
 
 --- Run fn(...) in a region.
