@@ -32,7 +32,7 @@ describe('a loader', function()
     local loader = data.DataLoader(tensors(5))
     H.fails_here(function() for _ in pairs(loader) do end end, 'loader:iter()')
     H.fails_here(function() return loader[1] end, 'loader:iter()', '[1]')
-    H.fails_here(function() loader.iter() end, "'object:iter(...)'", 'colon')
+    H.fails_here(function() loader.iter() end, 'loader:iter(...)', 'colon')
     H.fails_here(function() local _ = loader.size() end, 'size', 'colon')
     assert.is_nil(loader.no_such_field)
     loader.note = 'mine'

@@ -295,11 +295,9 @@ end)
 
 describe('a composite of float32 ops', function()
   it('is of float32 in a region, as its parts are', function()
-    for _, name in ipairs { 'gaussian_nll_loss', 'pairwise_distance', 'lp_pool1d', 'lp_pool2d', 'lp_pool3d', 'ifft', 'rfft2', 'svdvals', 'eigh', 'slogdet',
-      'lstsq', 'pinverse', 'cholesky_solve', 'matrix_exp' } do
+    for _, name in ipairs { 'gaussian_nll_loss', 'pairwise_distance', 'lp_pool1d', 'lp_pool2d', 'lp_pool3d' } do
       assert.equal('fp32', amp.policy(name), name)
     end
-    assert.equal('fp32_unless_dtype', amp.policy 'nansum')
     amp.autocast({ dtype = 'float16', device = device }, function()
       local zero, one, tiny = tensor({ 0 }, 'float16'), tensor({ 1 }, 'float16'), tensor({ 1e-6 }, 'float32')
       local l = F.gaussian_nll_loss(zero, one, tiny)

@@ -103,10 +103,9 @@ end
 local function try(row, c, dtype, mode, form, layout, report)
   local ok, k = pcall(setup, c, dtype, mode, form, layout)
   if not ok then return 0 end
-  local rc, out = k.call() -- plans, modules' libraries
-  if rc < 0 then return 0 end
+  if k.call() < 0 then return 0 end -- plans, modules' libraries
   k = setup(c, dtype, mode, form, layout)
-  rc, out = k.call()
+  local _, out = k.call()
   local want = outcome(k, out, form)
   collectgarbage 'stop' -- what is freed meanwhile is no leak
   local n = 0

@@ -28,7 +28,6 @@ struct amp_journal {
   entry *list;
   int n, cap;
   uint32_t epoch;
-  bool open;               /* it may be opened, or shut, twice over: an interrupt came between */
 };
 
 _Atomic uint32_t amp__epoch = 1;
@@ -54,10 +53,10 @@ void amp_journal_free(amp_journal *j)
   free(j);
 }
 
+/* Opened twice, or shut twice, as after an interrupt in between, it is opened or shut once. */
 void amp_journal_open(amp_state *S, amp_journal *j)
 {
-  if (j->open) return;
-  j->open = true;
+  for (const amp_journal *k = S->priv->journal; k; k = k->outer) if (k == j) return;
   j->outer = S->priv->journal;
   S->priv->journal = j;
   __atomic_add_fetch(&amp__capturing, 1, __ATOMIC_RELAXED);
@@ -65,9 +64,10 @@ void amp_journal_open(amp_state *S, amp_journal *j)
 
 void amp_journal_shut(amp_state *S, amp_journal *j)
 {
-  if (!j->open) return;
-  j->open = false;
-  S->priv->journal = j->outer;
+  amp_journal **at = &S->priv->journal;
+  while (*at && *at != j) at = &(*at)->outer;
+  if (*at == NULL) return;
+  *at = j->outer;
   j->outer = NULL;
   __atomic_sub_fetch(&amp__capturing, 1, __ATOMIC_RELAXED);
 }

@@ -37,11 +37,9 @@ end, function(rec)
   S.grad_mode, S.seed, S.rng_offset = rec.mode, rec.seed, rec.offset
 end)
 
-local function nothing() end
-
 -- Changes of what was there before are noted.
-local journaled = region.kind(nothing, function(rec) C.amp_journal_open(S, rec.journal) end, nil,
-  function(rec) C.amp_journal_shut(S, rec.journal) end)
+local function nothing() end
+local journaled = region.kind(nothing, function(rec) C.amp_journal_open(S, rec.journal) end, nil, function(rec) C.amp_journal_shut(S, rec.journal) end)
 
 -- The second run is over, or failed: what it changed is as it was.
 local restored = region.kind(nothing, nothing, nil, nothing, function(rec, failed)

@@ -49,13 +49,12 @@ local function close(rec, ...)
   for i = 1, n do
     local o = made[i]
     made[i] = nil
-    if not o then -- an interrupt came here before
-    elseif #kept > 0 and held[tonumber(ffi.cast('intptr_t', ffi.cast('void *', o)))] then
+    if o and #kept > 0 and held[tonumber(ffi.cast('intptr_t', ffi.cast('void *', o)))] then
       if outer then
         outer.n = outer.n + 1
         outer[outer.n] = o
       end
-    else
+    elseif o then -- nil: an interrupt came here before
       C.amp_release(o)
     end
   end

@@ -57,8 +57,9 @@ Size.__index = function(s, k)
     end
     return nil
   end
-  if k == 'numel' then return elements end
+  return Size.methods[k]
 end
+Size.methods = { numel = elements }
 Size.__tostring = function(s) return util.shape(s) end
 Size.__eq = function(a, b)
   if #a ~= #b then return false end

@@ -253,6 +253,20 @@ out:
   amp__free(src);
   return rc;
 }
+/* A mean, or a reduction without the receiver's values, takes memory between its writes: in place it works on a copy. */
+static int scatter_safely(amp_call *c, int how, bool include)
+{
+  amp_tensor *out = c->out[0];
+  if (out != c->in[0] || (include && how != MEAN)) return scatter(c, how, include);
+  amp_tensor *fresh = amp__tensor_make(out->dtype, AMP_CPU, 0, out->ndim, out->size);
+  if (fresh == NULL) return amp__S->err.code;
+  amp_call inner = *c;
+  inner.out[0] = fresh;
+  int rc = scatter(&inner, how, include);
+  if (rc == 0) rc = amp__copy_to(out, fresh);
+  amp__free(fresh);
+  return rc;
+}
 int amp__cpu_scatter(amp_call *c) { return scatter(c, WRITE, true); }
 int amp__cpu_scatter_add(amp_call *c) { return scatter(c, SUM, true); }
-int amp__cpu_scatter_reduce(amp_call *c) { return scatter(c, SUM + (int)c->a[1].i, c->a[2].i != 0); }
+int amp__cpu_scatter_reduce(amp_call *c) { return scatter_safely(c, SUM + (int)c->a[1].i, c->a[2].i != 0); }

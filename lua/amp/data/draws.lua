@@ -112,16 +112,12 @@ local kind = region.kind(function(rec)
   rec.outer_epochs = epochs.n
   if not words then rec.go_on = random() * 2 ^ 52 end
 end, function(rec)
-  if rec.seed then
-    enter(rec.seed)
-    rec.seed = nil
-  else
-    restore(rec.inner)
-    epochs.n = rec.inner_epochs
-  end
+  if not rec.kept then return enter(rec.seed) end
+  restore(rec.inner)
+  epochs.n = rec.inner_epochs
 end, function(rec)
   save(rec.inner)
-  rec.inner_epochs = epochs.n
+  rec.inner_epochs, rec.kept = epochs.n, true
 end, function(rec)
   restore(rec.outer)
   epochs.n = rec.outer_epochs

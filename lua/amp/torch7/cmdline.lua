@@ -82,7 +82,7 @@ function CmdLine:parse(arg)
       positional = positional + 1
       local p = self.arguments[positional]
       if not p then raise('torch7.CmdLine', "an argument too many: '%s'", a) end
-      out[p.name] = a
+      out[bare(p.name)] = a
     end
     i = i + 1
   end
@@ -90,6 +90,43 @@ function CmdLine:parse(arg)
   return out
 end
 
+--- A time before every line of the log.
+function CmdLine:addTime(name, format) self.dateformat = (format or '%Y-%m-%d %H:%M:%S') .. (name and ' [' .. name .. ']: ' or ' ') end
+--- Log only, with nothing on the screen.
+function CmdLine:silent() self.quiet = true end
+
+--- What the script prints goes to a file too (a path or an open file), the options first. `print` is another function from then on.
+function CmdLine:log(file, params)
+  local f, why = file, nil
+  if type(file) == 'string' then f, why = io.open(file, 'w') end
+  if not f then raise('torch7.CmdLine', "cannot write '%s': %s", tostring(file), tostring(why)) end
+  local screen = print
+  rawset(_G, 'print', function(...)
+    if not self.quiet then screen(...) end
+    local parts = {}
+    for i = 1, select('#', ...) do parts[i] = tostring((select(i, ...))) end
+    f:write(self.dateformat and os.date(self.dateformat) or '', table.concat(parts, ' '), '\n')
+    f:flush()
+  end)
+  print('[program started on ' .. os.date() .. ']')
+  for k, v in pairs(params or {}) do print(k, v) end
+end
+
+--- A name for a folder: the prefix and the options that are not their defaults, `ignore` those that do not count.
+function CmdLine:string(prefix, params, ignore)
+  local parts = {}
+  for k, v in pairs(params) do
+    local o = self.options['-' .. k]
+    if not (ignore and ignore[k]) and (not o or o.default ~= v) then
+      if type(v) == 'boolean' then v = v and 't' or 'f' end
+      parts[#parts + 1] = k .. '=' .. tostring(v)
+    end
+  end
+  table.sort(parts)
+  local text = table.concat(parts, ',')
+  if text == '' then return prefix or '' end
+  return (prefix or '') .. ',' .. text
+end
 require('amp.class').guard(CmdLine, 'torch7.CmdLine', 'cmd')
 
 return function() return setmetatable({lines = {}, options = {}, arguments = {}}, CmdLine) end

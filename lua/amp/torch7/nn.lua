@@ -61,8 +61,9 @@ end
 -- @param input what the network was called with
 -- @param gradient in the output, as criterion:backward gives it
 -- @return the gradient in the input, if that requires one
-function Module:backward(input, gradient)
+function Module:backward(input, gradient, scale)
   local op = 'torch7.backward'
+  if scale ~= nil and scale ~= 1 then raise(op, 'a scale of 1 only, got %s: multiply the rate, or the gradient', tostring(scale)) end
   local out = self.output
   if not amp.is_tensor(out) then
     raise(op, 'the last output is not known: call net:getParameters() first, or loss:backward() instead of net:backward(input, gradient)')

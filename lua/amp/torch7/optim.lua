@@ -147,9 +147,11 @@ define('adam', {'learningRate', 'learningRateDecay', 'beta1', 'beta2', 'epsilon'
   s.m = s.m or amp.zeros_like(g)
   s.v = s.v or amp.zeros_like(g)
   s.m:mul_(b1):add_(g, {alpha = 1 - b1})
-  s.v:mul_(b2):add_(g * g, {alpha = 1 - b2})
+  s.v:mul_(b2):addcmul_(g, g, {value = 1 - b2})
   local step = rate * math.sqrt(1 - b2 ^ s.t) / (1 - b1 ^ s.t)
-  p:add_(s.m / (s.v:sqrt() + (c.epsilon or 1e-8)), {alpha = -step})
+  local denom = s.v:sqrt():add_(c.epsilon or 1e-8)
+  p:addcdiv_(s.m, denom, {value = -step})
+  denom:free()
 end)
 
 define('adamax', {'learningRate', 'beta1', 'beta2', 'epsilon', 'weightDecay'}, 2e-3, function(p, g, s, c, rate)
@@ -164,15 +166,19 @@ end)
 
 define('adagrad', {'learningRate', 'learningRateDecay', 'weightDecay'}, 1e-3, function(p, g, s, _, rate)
   s.paramVariance = s.paramVariance or amp.zeros_like(g)
-  s.paramVariance:add_(g * g)
-  p:add_(g / (s.paramVariance:sqrt() + 1e-10), {alpha = -rate})
+  s.paramVariance:addcmul_(g, g)
+  local denom = s.paramVariance:sqrt():add_(1e-10)
+  p:addcdiv_(g, denom, {value = -rate})
+  denom:free()
 end)
 
 define('rmsprop', {'learningRate', 'alpha', 'epsilon', 'initialMean', 'weightDecay'}, 1e-2, function(p, g, s, c, rate)
   local alpha = c.alpha or 0.99
   s.m = s.m or amp.full_like(g, c.initialMean or 0)
-  s.m:mul_(alpha):add_(g * g, {alpha = 1 - alpha})
-  p:add_(g / (s.m:sqrt() + (c.epsilon or 1e-8)), {alpha = -rate})
+  s.m:mul_(alpha):addcmul_(g, g, {value = 1 - alpha})
+  local denom = s.m:sqrt():add_(c.epsilon or 1e-8)
+  p:addcdiv_(g, denom, {value = -rate})
+  denom:free()
 end)
 
 define('adadelta', {'rho', 'eps', 'weightDecay'}, 1, function(p, g, s, c)
@@ -223,8 +229,5 @@ end
 
 require 'amp.torch7.optim_search'(M)
 require 'amp.torch7.optim_tools'(M)
-
-require('amp.class').guard(Logger, 'torch7.optim.Logger', 'log')
-require('amp.class').guard(Matrix, 'torch7.optim.ConfusionMatrix', 'confusion')
 
 return setmetatable(M, {__index = function(_, name) return amp.optim[name] end})

@@ -165,4 +165,7 @@ return function(M)
     return table.concat(lines, '\n')
   end
   Matrix.__tostring__ = Matrix.__tostring
+
+  require('amp.class').guard(Logger, 'torch7.optim.Logger', 'log')
+  require('amp.class').guard(Matrix, 'torch7.optim.ConfusionMatrix', 'confusion')
 end

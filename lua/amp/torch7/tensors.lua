@@ -42,7 +42,7 @@ tensor.properties.new = function(t)
   end
 end
 -- Sizes have what a LongStorage has.
-local sizes = getmetatable(amp.zeros(1):size()).__index
+local sizes = getmetatable(amp.zeros(1):size()).methods
 sizes.totable = sizes.totable or function(s) return { unpack(s) } end
 sizes.size = sizes.size or function(s) return #s end
 function methods.isSameSizeAs(t, u) return t:size() == u:size() end

@@ -69,6 +69,10 @@ local function constructor(dtype, device)
     local n, first = select('#', ...), ...
     local o = {dtype = dtype, device = device}
     if n == 0 then return amp.zeros({0}, o) end
+    if n > 1 and type(first) ~= 'number' then
+      raise('torch7.Tensor', 'nothing follows %s; views with offsets and strides are made by as_strided',
+        amp.is_tensor(first) and 'a tensor' or 'a table of sizes or numbers')
+    end
     if amp.is_tensor(first) then -- shares its memory, as it did
       if dtype and first.dtype ~= dtype then return first:to(dtype) end
       return first:view(first:size())
@@ -172,13 +176,18 @@ local function scaled(op, sign)
   end
 end
 M.add, M.csub = scaled('add', 1), scaled('sub', -1)
-function M.cmul(x, y) return x * y end
-function M.cdiv(x, y) return x / y end
-function M.cpow(x, y) return x ^ y end
-function M.mm(x, y) return x:matmul(y) end
-function M.mv(x, y) return x:matmul(y) end
-function M.bmm(x, y) return x:matmul(y) end
-function M.ger(x, y) return amp.outer(x, y) end
+-- Of two operands; with a result as the first of three, an error.
+local function pairwise(name, f)
+  M[name] = function(x, y, ...)
+    if select('#', ...) > 0 then raise('torch7.' .. name, '%s(result, x, y) is written result = %s(x, y)', name, name) end
+    return f(x, y)
+  end
+end
+pairwise('cmul', function(x, y) return x * y end)
+pairwise('cdiv', function(x, y) return x / y end)
+pairwise('cpow', function(x, y) return x ^ y end)
+for _, name in ipairs {'mm', 'mv', 'bmm'} do pairwise(name, function(x, y) return x:matmul(y) end) end
+pairwise('ger', function(x, y) return amp.outer(x, y) end)
 
 --- torch.Timer(): time().real in seconds since it was made or reset.
 local Timer = {}
@@ -205,14 +214,20 @@ function M.toc(since) return amp.clock() - since end
 
 function M.CmdLine(...) return require 'amp.torch7.cmdline'(...) end
 
---- Files: torch.load reads .t7 and what amp.save wrote; torch.save writes what amp.load reads.
+--- Files: torch.load reads .t7 and what amp.save wrote; torch.save writes what amp.load reads, modules as .t7.
 function M.load(path, ...)
   local f = type(path) == 'string' and io.open(path, 'rb')
   local head = f and f:read(1)
   if f then f:close() end
-  if head and (head:byte() <= 8 or head:match '%d') then return require('amp.torch7.t7').load(path, ...) end
+  if head and (head:byte() <= 8 or head:match '%d') then
+    return require 'amp.torch7.saved'.modules(require('amp.torch7.t7').load(path, ...))
+  end
   return amp.load(path)
 end
-function M.save(path, object) return amp.save(path, object) end
+function M.save(path, object, mode)
+  local saved = require 'amp.torch7.saved'
+  if mode == nil and not saved.holds_module(object) then return amp.save(path, object) end
+  return require('amp.torch7.own.torch').save(path, saved.plain(object), mode)
+end
 
 return setmetatable(M, {__index = function(_, name) return require('amp.lookup').find(name) end})

@@ -41,17 +41,13 @@ return function(define)
   end
   -- Labels that are ignored are not looked up, and count in no average; a batch of nothing else is 0.
   local function nll(self, x, y, p)
-    local ignored, classes = self.ignoreIndex, x:size(2)
-    local low = y:lt(1):logical_or(y:gt(classes))
-    if ignored then low = low:logical_and(y:ne(ignored)) end
-    if low:any():item() then
-      local bad = y:masked_select(low)[1]:item()
-      raise(self.__name, 'label %d is not from 1 to %d', bad, classes)
-    end
+    local ignored, classes = self.ignoreIndex or -100, x:size(2)
     local weight = p.weights
     if weight and weight:numel() ~= classes then raise(self.__name, '%d weights for %d classes', weight:numel(), classes) end
-    if ignored and not y:ne(ignored):any():item() then return (x * 0):sum() end
-    return amp.nll_loss(x, y, {weight = weight, reduction = reduction(self), ignore_index = ignored})
+    local loss = amp.nll_loss(x, y, {weight = weight, reduction = reduction(self), ignore_index = ignored})
+    local value = loss:item()
+    if value ~= value and not y:ne(ignored):any():item() then return (x * 0):sum() end
+    return loss
   end
   define('ClassNLLCriterion', {
     init = function(self, weights, sizeAverage, ignoreIndex)

@@ -171,9 +171,9 @@ return function(define)
     random = true,
     compute = function(self, x, _, ctx)
       if self.p == 0 then return x end
-      if not (ctx.train or self.stochastic_inference) then return self.v2 == false and x * (1 - self.p) or x end
+      if not (ctx.train or self.stochastic_inference) then return self.v2 and x or x * (1 - self.p) end
       local y = x * mask(ctx, x, x:size(), self.p)
-      return self.v2 == false and y or y / (1 - self.p)
+      return self.v2 and y / (1 - self.p) or y
     end,
     methods = methods, repr = show,
   })

@@ -357,11 +357,13 @@ return function(define)
       if type(x) == 'table' then
         local s = x[2]
         local n = s:dim()
-        adj = {adjust(s:size(n - 2), self.kT, self.padT, self.dT), adjust(s:size(n - 1), self.kH, self.padH, self.dH), adjust(s:size(n), self.kW, self.padW, self.dW)}
+        adj = {adjust(s:size(n - 2), self.kT, self.padT, self.dT), adjust(s:size(n - 1), self.kH, self.padH, self.dH),
+          adjust(s:size(n), self.kW, self.padW, self.dW)}
         x = x[1]
       end
       return H.batched(self, x, 5, function(v)
-        return amp.conv_transpose3d(v, p.weight, p.bias, {stride = {self.dT, self.dH, self.dW}, padding = {self.padT, self.padH, self.padW}, output_padding = adj})
+        return amp.conv_transpose3d(v, p.weight, p.bias, {stride = {self.dT, self.dH, self.dW}, padding = {self.padT, self.padH, self.padW},
+          output_padding = adj})
       end)
     end,
     methods = {noBias = no_bias},

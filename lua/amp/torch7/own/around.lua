@@ -176,7 +176,9 @@ function M.image(torch)
   --- image.load(path, [planes], [type]): 'byte' keeps 0..255.
   function I.load(path, planes, kind)
     local h = amp.data.read_image(path)
-    if planes == 1 and h:size(1) == 3 then h = (h:double() * amp.tensor({0.299, 0.587, 0.114}, {dtype = 'float64'}):view(3, 1, 1)):sum(1, true):round():to 'uint8' end
+    if planes == 1 and h:size(1) == 3 then
+      h = (h:double() * amp.tensor({0.299, 0.587, 0.114}, {dtype = 'float64'}):view(3, 1, 1)):sum(1, true):round():to 'uint8'
+    end
     if planes == 3 and h:size(1) == 1 then h = h:expand(3, h:size(2), h:size(3)):contiguous() end
     if kind == 'byte' then return core.wrap(h) end
     return out_of(h:double() / 255)
@@ -184,7 +186,12 @@ function M.image(torch)
   function I.save(path, x)
     local h = core.amp_of(x)
     if h:dim() == 2 then h = h:unsqueeze(1) end
-    amp.data.write_image(path, h.dtype == 'uint8' and h or h:float():clamp(0, 1))
+    if not path:lower():match '%.png$' then raise('image.save', "only .png is written, got '%s'", path) end
+    local v = h.dtype == 'uint8' and h or (h:float():clamp(0, 1) * 255):round():to 'uint8'
+    local pixels = v:permute(2, 3, 1):contiguous()
+    local png = require('amp.plot.png').encode(pixels:data_ptr(), v:size(3), v:size(2), v:size(1))
+    local ok, why = require('amp.io.file').replace(path, function(put) put(png) end)
+    if not ok then raise('image.save', "cannot write '%s': %s", path, why) end
   end
   for _, kind in ipairs {'PNG', 'JPG', 'PPM', 'PGM'} do I['load' .. kind], I['save' .. kind] = I.load, I.save end
   local function batched(h) return h:dim() == 2 and h:unsqueeze(1):unsqueeze(1) or h:dim() == 3 and h:unsqueeze(1) or h end
@@ -209,7 +216,9 @@ function M.image(torch)
     end
     mode = mode or 'bilinear'
     if mode == 'simple' then mode = 'nearest' end
-    if mode ~= 'bilinear' and mode ~= 'nearest' and mode ~= 'bicubic' then raise('image.scale', "the mode is 'bilinear', 'bicubic' or 'simple', got %s", tostring(mode)) end
+    if mode ~= 'bilinear' and mode ~= 'nearest' and mode ~= 'bicubic' then
+      raise('image.scale', "the mode is 'bilinear', 'bicubic' or 'simple', got %s", tostring(mode))
+    end
     local v = batched(h):float()
     local o = {size = {height, w}, mode = mode}
     if mode ~= 'nearest' then o.align_corners = true end
@@ -369,13 +378,13 @@ function M.threads()
     if ended ~= nil or select('#', ...) > 0 then return run(self, first, f, ended, ...) end
     return run(self, first, f)
   end
-  function Threads:synchronize() end
-  function Threads:dojob() end
-  function Threads:terminate() end
-  function Threads:specific(v) return v end
-  function Threads:hasjob() return false end
-  function Threads:haserror() return false end
-  function Threads:acceptsjob() return true end
+  function Threads.synchronize() end
+  function Threads.dojob() end
+  function Threads.terminate() end
+  function Threads.specific(_, v) return v end
+  function Threads.hasjob() return false end
+  function Threads.haserror() return false end
+  function Threads.acceptsjob() return true end
   function Threads.serialization() end
   local T = setmetatable({Threads = setmetatable(Threads, {__call = function(_, ...) return new(...) end}), serialization = function() end,
     safe = function(f) return f end}, {__call = function(_, ...) return new(...) end})

@@ -347,6 +347,62 @@ return function(nn, torch)
   end
   function NaN:__tostring__() return torch.type(self) .. '(' .. self.id .. ') @ ' .. tostring(self.modules[1]) end
 
+  --- A module on a GPU of its own: here all are on one, so the module as it is.
+  local GPU = class('GPU', 'nn.Decorator')
+  function GPU:__init(module, device, outdevice)
+    Decorator.__init(self, module)
+    self.device, self.outdevice = device, outdevice or device
+  end
+
+  --- From one layout to another, by letters: b batch, c channel, h height, w width, f features, t classes.
+  local Convert = class 'Convert'
+  function Convert:__init(inputShape, outputShape)
+    Module.__init(self)
+    inputShape = inputShape or 'b*'
+    outputShape = outputShape or inputShape
+    self.inputShape = inputShape:find 'b' and inputShape or 'b' .. inputShape
+    self.outputShape = outputShape:find 'b' and outputShape or 'b' .. outputShape
+  end
+  -- The converted tensor; all else that it does is a permutation and a view.
+  local function converted(self, h)
+    local from, to = self.inputShape, self.outputShape
+    if from == 'b*' then return h end
+    local bare = h:dim() == #from - 1
+    if bare then h = h:unsqueeze((from:find 'b')) end
+    if h:dim() ~= #from then raise('nn.Convert', "an input of layout '%s' expected, got %s", from, tostring(h:size())) end
+    local b = from:find 'b'
+    if b ~= 1 then h = h:transpose(1, b) end
+    local rest = from:gsub('b', '')
+    local y
+    if to == 'bf' then y = h:reshape(h:size(1), -1)
+    elseif to == 'b' and h:dim() == 2 then y = h:select(2, 1)
+    elseif #to == #from then
+      local order, left = {1}, {}
+      for i = 1, #rest do left[rest:sub(i, i)] = i + 1 end
+      for letter in to:gsub('b', ''):gmatch '.' do
+        if not left[letter] then raise('nn.Convert', "'%s' cannot be made of '%s'", to, from) end
+        order[#order + 1] = left[letter]
+      end
+      y = h:permute(unpack(order))
+      local at = to:find 'b'
+      if at ~= 1 then y = y:transpose(1, at) end
+    else
+      raise('nn.Convert', "'%s' cannot be made of '%s'", to, from)
+    end
+    return bare and y:squeeze((to:find 'b')) or y
+  end
+  function Convert:updateOutput(input)
+    self.output = wrap(converted(self, amp_of(input:type(self._type))):contiguous())
+    return self.output
+  end
+  function Convert:updateGradInput(input, gradOutput)
+    local x = amp_of(input):to(amp_of(gradOutput).dtype):detach()
+    x.requires_grad = true
+    local y = amp.enable_grad(converted, self, x)
+    self.gradInput = wrap(amp.grad({y}, {x}, {grad_outputs = {amp_of(gradOutput):reshape(y:size())}})[1]):type(input:type())
+    return self.gradInput
+  end
+
   --- The time that a module takes, printed now and then.
   local Profile = class('Profile', 'nn.Decorator')
   function Profile:__init(module, interval, name)

@@ -54,13 +54,9 @@ return function(nn, torch)
   end
   --- Call a method of a module; an error says which module it was.
   function Container:rethrowErrors(module, i, name, ...)
-    local args, n = {...}, select('#', ...)
-    local ok, v = xpcall(function() return module[name](module, unpack(args, 1, n)) end, function(e)
-      local text = type(e) == 'table' and tostring(e) or type(e) == 'string' and e or tostring(e)
-      return ('In %d module of %s:\n%s'):format(i, torch.type(self), text)
-    end)
-    if not ok then error(v, 0) end
-    return v
+    local ok, v = pcall(module[name], module, ...)
+    if ok then return v end
+    error(('In %d module of %s:\n%s'):format(i, torch.type(self), tostring(v)), 0)
   end
   local function show(self, lines)
     local text = torch.type(self) .. ' {\n' .. table.concat(lines, '\n') .. '\n}'
@@ -368,7 +364,8 @@ return function(nn, torch)
   end
   function Decorator:__tostring__() return torch.type(self) .. ' @ ' .. tostring(self.modules[1]) end
   function Decorator.decorate(c)
-    for _, name in ipairs {'updateOutput', 'updateGradInput', 'accGradParameters', 'accUpdateGradParameters', 'sharedAccUpdateGradParameters', '__tostring__'} do
+    local all = {'updateOutput', 'updateGradInput', 'accGradParameters', 'accUpdateGradParameters', 'sharedAccUpdateGradParameters', '__tostring__'}
+    for _, name in ipairs(all) do
       c[name] = Decorator[name]
     end
   end

@@ -69,11 +69,15 @@ M.class_of = class_of
 
 -- -- Handles ---------------------------------------------------------------------------------------------------
 
+-- The handles once more, where they are found fast; the environments own them.
+local handles = setmetatable({}, {__mode = 'kv'})
+
 --- A tensor around an amp tensor, whose memory it shares.
 local function wrap(h)
   if h.ptr_.dtype == 9 then h = h:to 'uint8' end -- masks are bytes
   local u = newproxy(class_of(h).proto)
   setfenv(u, {h = h})
+  handles[u] = h
   return u
 end
 M.wrap = wrap
@@ -93,8 +97,14 @@ function M.is_storage(v)
 end
 
 --- The amp tensor of a tensor.
-local function amp_of(u) return getfenv(u).h end
+local function amp_of(u) return handles[u] or getfenv(u).h end
 M.amp_of = amp_of
+
+--- Let a tensor hold another amp tensor of its type.
+function M.hold(u, h)
+  getfenv(u).h = h
+  handles[u] = h
+end
 
 --- The amp tensor of a tensor of either kind, anything else as it is.
 function M.unwrap(v)
@@ -124,7 +134,7 @@ M.wrap_all = wrap_all
 local function rebind(u, h)
   local t = getmetatable(u).__type
   if h.dtype ~= t.dtype then h = h:to(t.dtype) end
-  getfenv(u).h = h
+  M.hold(u, h)
   return u
 end
 M.rebind = rebind
@@ -154,6 +164,17 @@ local function same_sizes(h, s)
   return true
 end
 M.same_sizes = same_sizes
+
+--- Do two amp tensors have the same sizes?
+function M.same_shape(a, b)
+  local p, q = a.ptr_, b.ptr_
+  local n = p.ndim
+  if n ~= q.ndim then return false end
+  for i = 0, n - 1 do
+    if p.size[i] ~= q.size[i] then return false end
+  end
+  return true
+end
 
 function M.show(s) return #s == 0 and 'nothing' or table.concat(s, 'x') end
 

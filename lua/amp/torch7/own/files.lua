@@ -75,7 +75,7 @@ return function(torch)
   for _, name in ipairs {'quiet', 'pedantic', 'autoSpacing', 'noAutoSpacing', 'littleEndianEncoding', 'nativeEndianEncoding', 'noBuffer'} do
     File[name] = function(self) return self end
   end
-  function File:bigEndianEncoding() raise('torch7.File', 'big-endian files are not known') end
+  function File.bigEndianEncoding() raise('torch7.File', 'big-endian files are not known') end
   function File:longSize(n)
     self.long_size = n == 0 and 8 or n
     return self
@@ -87,7 +87,7 @@ return function(torch)
   function File:hasError() return self.failed == true end
   function File:clearError() self.failed = nil end
   function File:isOpened() return not self.closed end
-  function File:isReadable() return true end
+  function File.isReadable() return true end
   function File:isWritable() return self.writes end
   -- What was written becomes what is read.
   local function flush(self)
@@ -162,10 +162,20 @@ return function(torch)
     put(self, table.concat(list, ' '))
     put(self, '\n')
   end
+  -- A text as a cursor wants a file
+  local Bytes = {}
+  Bytes.__index = Bytes
+  function Bytes:read(to, n, at)
+    if at + n > self.size then return nil, 'the file ends' end
+    ffi.copy(to, ffi.cast('const char *', self.bytes) + at, n)
+    return true
+  end
+  function Bytes:text(n, at) return self.bytes:sub(at + 1, at + n) end
+
   -- run f with a cursor at the place that is read
   local function reading(self, f)
     flush(self)
-    local c = cursor.new(ffi.cast('const uint8_t *', self.text), #self.text, not self.is_binary, self.long_size)
+    local c = cursor.new(setmetatable({bytes = self.text, size = #self.text}, Bytes), not self.is_binary, self.long_size)
     c.at = self.at - 1
     local ok, v = pcall(f, c)
     self.at = c.at + 1
@@ -336,7 +346,7 @@ return function(torch)
   local function get_storage(self, t)
     local n = self:readLong()
     return reading(self, function(c)
-      c:room(t.kind, n)
+      c:room_for(t.kind, n)
       local h = amp.empty({n}, {dtype = t.dtype, device = 'cpu'})
       if n > 0 then c:elements(t.kind, n, h:data_ptr()) end
       if t.name == 'torch.LongStorage' then return core.long_storage(n > 0 and h:tolist() or {}) end
@@ -346,7 +356,7 @@ return function(torch)
   -- A GPU's classes have the layout of the others.
   local function class_named(registry, name)
     local t = registry[name]
-    if t and t.device == 'cuda' then t = registry[(name:gsub('Cuda(%u?%l*)', function(k) return (k == '' or k == 'Tensor' or k == 'Storage') and 'Float' .. k or k end, 1))] end
+    if t and t.device == 'cuda' then t = registry['torch.' .. t.kind .. name:match '(%u%l+)$'] end
     return t
   end
 
@@ -376,8 +386,8 @@ return function(torch)
       self.known[index] = out
       local n = self:readInt()
       for _ = 1, n do
-        local k, v = self:readObject(depth), nil
-        v = self:readObject(depth)
+        local k = self:readObject(depth)
+        local v = self:readObject(depth)
         if k ~= nil and k == k then out[k] = v end
       end
       return out

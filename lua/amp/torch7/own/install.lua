@@ -63,7 +63,7 @@ local function add_data_parallel(nn, classes)
     return self
   end
   function D:threads() return self end
-  function D:syncParameters() end
+  function D.syncParameters() end
   function D:backward(input, gradOutput, scale)
     self.gradInput = self.modules[1]:backward(input, gradOutput, scale)
     return self.gradInput
@@ -153,7 +153,7 @@ function M.install(given)
     end
   end
   -- what a prompt of Torch7 has from the start
-  table.unpack = table.unpack or unpack
+  if rawget(table, 'unpack') == nil then rawset(table, 'unpack', unpack) end
   if rawget(_G, 'path') == nil then
     local found, path = pcall(require, 'pl.path')
     rawset(_G, 'path', found and path or around.path(part 'paths'))

@@ -47,6 +47,29 @@ return function(nn, torch)
     randomise(param, low, high)
     return (J.forward(module, input, param, step) - J.backward(module, input, param, dparam)):abs():max()
   end
+  --- As testJacobianParameters, of the parameters that accUpdateGradParameters changes with a rate of 1.
+  function J.testJacobianUpdateParameters(module, input, param, low, high, step)
+    randomise(input, low, high)
+    randomise(param, low, high)
+    local out = module:forward(input)
+    local g = out.new():resize(out:size()):zero()
+    local flat, start = g:view(-1), param:clone()
+    local updated = torch.zeros(param:nElement(), flat:nElement())
+    for i = 1, flat:nElement() do
+      param:copy(start)
+      g:zero()
+      flat[i] = 1
+      module:forward(input)
+      module:updateGradInput(input, g)
+      module:accUpdateGradParameters(input, g, 1)
+      updated:select(2, i):copy(param)
+    end
+    param:copy(start)
+    local slopes = J.forward(module, input, param, step)
+    local want = slopes:mul(-1)
+    for i = 1, want:size(1) do want:select(1, i):add(start:view(-1)[i]) end
+    return (updated - want):abs():max()
+  end
   --- What comes back from a file gives the same: the errors of the output and of the gradient.
   function J.testIO(module, input, low, high)
     local go = module:forward(input):clone()

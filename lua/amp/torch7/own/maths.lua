@@ -7,11 +7,11 @@ local define, pair, number = ops.define, ops.pair, ops.number
 
 -- -- One operand --------------------------------------------------------------------------------------
 
-for _, name in ipairs {'abs', 'ceil', 'floor', 'round', 'trunc', 'frac', 'neg', 'sign', 'exp', 'log', 'log1p', 'sqrt', 'rsqrt', 'sin', 'cos', 'tan', 'asin', 'acos', 'atan',
-  'sinh', 'cosh', 'tanh', 'sigmoid', 'lgamma', 'digamma', 'expm1', 'erf'} do
+for _, name in ipairs {'abs', 'ceil', 'floor', 'round', 'trunc', 'frac', 'neg', 'sign', 'exp', 'log', 'log1p', 'sqrt', 'rsqrt', 'sin', 'cos', 'tan',
+  'asin', 'acos', 'atan', 'sinh', 'cosh', 'tanh', 'sigmoid', 'lgamma', 'digamma', 'expm1', 'erf'} do
   local f, place = amp[name], amp[name .. '_']
   define(name, {T = function(a)
-    if not a:is_floating_point() and (name == 'ceil' or name == 'floor' or name == 'round' or name == 'trunc') then return a end
+    if not a:is_floating_point() and (name == 'ceil' or name == 'floor' or name == 'round' or name == 'trunc') then return a:clone() end
     return f(a)
   end, N = function(v) return f(amp.tensor({v}, {dtype = 'float64'}))[1]:item() end}, {
     inplace = place and {T = function(h)

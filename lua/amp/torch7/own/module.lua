@@ -7,7 +7,7 @@ local core = require 'amp.torch7.own.core'
 local classes = require 'amp.torch7.class'
 local definitions = require 'amp.torch7.layers'
 local raise = require('amp.error').throw
-local is_tensor, amp_of, wrap, wrap_all = core.is_tensor, core.amp_of, core.wrap, core.wrap_all
+local is_tensor, amp_of, wrap = core.is_tensor, core.amp_of, core.wrap
 local is_amp = amp.is_tensor
 local C = require('amp.ffi').C
 local function version(h) return tonumber(C.amp_tensor_version(h)) end
@@ -24,7 +24,7 @@ return function(nn, torch)
   function Module:updateOutput() return self.output end
   function Module:forward(input) return self:updateOutput(input) end
   function Module:updateGradInput() return self.gradInput end
-  function Module:accGradParameters() end
+  function Module.accGradParameters() end
   function Module:backward(input, gradOutput, scale)
     scale = scale or 1
     self:updateGradInput(input, gradOutput)
@@ -68,7 +68,7 @@ return function(nn, torch)
   end
   function Module:training() self.train = true end
   function Module:evaluate() self.train = false end
-  function Module:reset() end
+  function Module.reset() end
   function Module:share(other, ...)
     for _, name in ipairs {...} do
       if self[name] ~= nil then
@@ -124,113 +124,7 @@ return function(nn, torch)
     for k, v in pairs(file:readObject()) do self[k] = v end
   end
 
-  -- -- Copies and types --------------------------------------------------------------------------------
-
-  -- Copies of storages, so that tensors that shared one share its copy.
-  local function copy_tensor(u, bases, convert)
-    local h = amp_of(u)
-    if h.ptr_.numel == 0 then return wrap(convert(h)) end
-    local key = core.address(h)
-    local base = bases[key]
-    if not base then
-      local whole = h:as_strided({core.storage_size(h)}, {1}, 0)
-      base = {convert(whole), whole} -- the first must not go while its address stands for it
-      bases[key] = base
-    end
-    return wrap(base[1]:as_strided(h:size(), h:stride(), tonumber(h.ptr_.offset)))
-  end
-  local function deep_copy(v, seen, bases, left_out)
-    if is_tensor(v) then
-      seen[v] = seen[v] or copy_tensor(v, bases, function(h) return h:clone() end)
-      return seen[v]
-    end
-    if core.is_storage(v) then
-      seen[v] = seen[v] or core.construct_storage(getmetatable(v).__type, v:totable())
-      return seen[v]
-    end
-    if type(v) ~= 'table' then return v end
-    if seen[v] then return seen[v] end
-    local out = {}
-    seen[v] = out
-    local module = torch.isTypeOf(v, 'nn.Module')
-    for k, x in pairs(v) do
-      if module and left_out[k] and is_tensor(x) then out[k] = x.new()
-      else out[deep_copy(k, seen, bases, left_out)] = deep_copy(x, seen, bases, left_out) end
-    end
-    return setmetatable(out, getmetatable(v))
-  end
-  --- A copy of the module; parameters named are shared with it: net:clone('weight', 'bias').
-  function Module:clone(...)
-    local left_out = {}
-    for _, name in ipairs {...} do left_out[name] = true end
-    local copy = deep_copy(self, {}, {}, left_out)
-    if select('#', ...) > 0 then copy:share(self, ...) end
-    return copy
-  end
-  function Module:type(name, cache)
-    if name == nil then return self._type end
-    cache = cache or {}
-    for k, v in pairs(self) do self[k] = nn.utils.recursiveType(v, name, cache) end
-    self._type = name
-    return self
-  end
-  for name, to in pairs {float = 'torch.FloatTensor', double = 'torch.DoubleTensor', half = 'torch.HalfTensor', cuda = 'torch.CudaTensor',
-    cudaHalf = 'torch.CudaHalfTensor', cudaDouble = 'torch.CudaDoubleTensor'} do
-    Module[name] = function(self, ...) return self:type(to, ...) end
-  end
-  nn.copy_tensor = copy_tensor
-
-  -- -- One vector of parameters -----------------------------------------------------------------------------
-
-  -- Where the elements of a storage that tensors use go: all as they are, or those that are used, close together.
-  local function place_storage(s)
-    local n = s.base:numel()
-    local mask = amp.zeros({n}, {dtype = 'uint8', device = s.base.device})
-    for _, h in ipairs(s.tensors) do mask:as_strided(h:size(), h:stride(), tonumber(h.ptr_.offset)):fill_(1) end
-    local used = mask:sum():item()
-    if used == n then return s.base, n, function(offset) return offset end end
-    local at = amp.cumsum(mask:long(), {dim = 1})
-    return s.base:masked_select(mask:ne(0)), used, function(offset) return at[offset + 1]:item() - 1 end
-  end
-  --- All tensors of a list as parts of one vector, which is given; what they shared they share in it.
-  function Module.flatten(list)
-    if not list or #list == 0 then return torch.Tensor() end
-    local storages, by_key, kind = {}, {}, torch.type(list[1])
-    for i, u in ipairs(list) do
-      if torch.type(u) ~= kind then raise('torch7.getParameters', 'parameter %d is a %s, the first is a %s', i, torch.type(u), kind) end
-      local h = amp_of(u)
-      local key = core.address(h)
-      local s = by_key[key]
-      if not s then
-        s = {tensors = {}, base = h:as_strided({core.storage_size(h)}, {1}, 0)}
-        by_key[key] = s
-        storages[#storages + 1] = s
-      end
-      s.tensors[#s.tensors + 1] = h
-    end
-    local parts, start = {}, 0
-    for i, s in ipairs(storages) do
-      local n
-      parts[i], n, s.place = place_storage(s)
-      s.start = start
-      start = start + n
-    end
-    local flat = #parts == 1 and parts[1]:clone() or amp.cat(parts, 1)
-    for _, u in ipairs(list) do
-      local h = amp_of(u)
-      local s = by_key[core.address(h)]
-      core.rebind(u, flat:as_strided(h:size(), h:stride(), s.start + s.place(tonumber(h.ptr_.offset))))
-    end
-    return wrap(flat)
-  end
-  function Module:getParameters()
-    local params, grads = self:parameters()
-    local p, g = Module.flatten(params), Module.flatten(grads)
-    if p:nElement() ~= g:nElement() then
-      raise('torch7.getParameters', '%d parameters and %d gradients: share both', p:nElement(), g:nElement())
-    end
-    return p, g
-  end
+  require 'amp.torch7.own.copies'(nn, torch)
 
   -- -- Records of what was computed ---------------------------------------------------------------------------
 
@@ -258,10 +152,11 @@ return function(nn, torch)
     for k, x in pairs(v) do out[k] = detached(x, holders) end
     return out
   end
-  -- Versions of the memory in a tree, in a row.
+  -- Tensors and versions of the memory in a tree, in a row.
   local function versions(v, out)
     if is_tensor(v) then
-      out[#out + 1] = version(amp_of(v))
+      local h = amp_of(v)
+      out[#out + 1] = version(h) + tonumber(h.ptr_.id) * 4096
     elseif type(v) == 'table' and getmetatable(v) == nil then
       for _, x in pairs(v) do versions(x, out) end
     end
@@ -286,7 +181,7 @@ return function(nn, torch)
     if not same_tree(r.input, input) then return false end
     local now = versions(input, {})
     for _, name in ipairs(r.names) do
-      if self[name] ~= nil then now[#now + 1] = version(amp_of(self[name])) end
+      if self[name] ~= nil then versions(self[name], now) end
     end
     versions(self.output, now)
     if #now ~= #r.versions then return false end
@@ -295,9 +190,32 @@ return function(nn, torch)
     end
     return true
   end
+  -- What a record holds is let go at once, not when the collector comes by.
+  local function let_go(v)
+    if is_amp(v) then
+      if v.ptr_ ~= nil then v:free() end
+    elseif type(v) == 'table' then
+      for _, x in pairs(v) do let_go(x) end
+    end
+  end
+  local function release(r)
+    let_go(r.out)
+    let_go(r.x_leaves)
+    let_go(r.x)
+  end
+  -- A module's result in the tensor that held the last one, which changes, as it always did; the old one's memory goes.
+  local function reuse(last, now, h)
+    if last == nil or not rawequal(last, now) then return wrap(h) end
+    local old = amp_of(last)
+    if getmetatable(last).__type ~= core.class_of(h) then return wrap(h) end
+    core.hold(last, h)
+    if old.ptr_ ~= nil then old:free() end
+    return last
+  end
   local none = {}
   local function record(self, spec, input, ctx)
-    local r = {input = input, ctx = ctx, x_leaves = {}, p_leaves = {}, names = spec.param_names or none}
+    local old = records[self]
+    local r = {input = input, ctx = ctx, x_leaves = {}, p_leaves = {}, p_ids = {}, names = spec.param_names or none}
     if type(input) == 'table' and getmetatable(input) == nil then -- what is in the table now
       local shallow = {}
       for k, v in pairs(input) do shallow[k] = v end
@@ -309,10 +227,14 @@ return function(nn, torch)
     for _, name in ipairs(r.names) do
       local u = self[name]
       if is_tensor(u) then
-        local t = amp_of(u):detach()
-        t.requires_grad = true
-        p[name] = t
-        r.p_leaves[name] = t
+        local h = amp_of(u)
+        local id = tonumber(h.ptr_.id)
+        local t = old and old.p_ids[name] == id and old.p_leaves[name]
+        if not t then -- a leaf stays as long as its parameter is the same tensor
+          t = h:detach()
+          t.requires_grad = true
+        end
+        p[name], r.p_leaves[name], r.p_ids[name] = t, t, id
       end
     end
     for _, name in ipairs(spec.buffer_names or none) do
@@ -320,14 +242,14 @@ return function(nn, torch)
       if is_tensor(u) then p[name] = amp_of(u) end
     end
     r.x = x
-    r.out = amp.enable_grad(spec.compute, self, x, p, ctx)
+    if amp.is_grad_enabled() then r.out = spec.compute(self, x, p, ctx) else r.out = amp.enable_grad(spec.compute, self, x, p, ctx) end
     return r
   end
   -- Leaves out of compute's fields what is amp's: it stays with the record.
   local function keep(self, r)
     r.versions = versions(r.input, {})
     for _, name in ipairs(r.names) do
-      if self[name] ~= nil then r.versions[#r.versions + 1] = version(amp_of(self[name])) end
+      if self[name] ~= nil then versions(self[name], r.versions) end
     end
     versions(self.output, r.versions)
     records[self] = r
@@ -343,7 +265,7 @@ return function(nn, torch)
           if g.ptr_.numel ~= o.ptr_.numel then
             raise('torch7.backward', 'a gradient of %s for an output of %s', core.show(core.sizes(g)), core.show(core.sizes(o)))
           end
-          if g:size() ~= o:size() then g = g:reshape(o:size()) end
+          if not core.same_shape(g, o) then g = g:reshape(o:size()) end
           if g.dtype ~= o.dtype then g = g:to(o.dtype) end
           outs[#outs + 1], grads[#grads + 1] = o, g
         end
@@ -373,9 +295,13 @@ return function(nn, torch)
     if r and unchanged(self, r, input) then return r end
     local ctx = r and r.ctx or {train = self.train ~= false}
     ctx.again = r ~= nil
-    r = record(self, spec, input, ctx)
-    keep(self, r)
-    return r
+    local new = record(self, spec, input, ctx)
+    if r then
+      new.own_output, new.own_grad = r.own_output, r.own_grad
+      release(r)
+    end
+    keep(self, new)
+    return new
   end
   local function add_gradients(self, r, grads, first, scale)
     local i = first
@@ -383,7 +309,12 @@ return function(nn, torch)
       if r.p_leaves[name] then
         local g, to = grads[i], self['grad' .. name:sub(1, 1):upper() .. name:sub(2)]
         i = i + 1
-        if g and to then amp_of(to):add_(g:size() == amp_of(to):size() and g or g:reshape(amp_of(to):size()), {alpha = scale}) end
+        if g and to then
+          local h = amp_of(to)
+          if not core.same_shape(g, h) then g = g:reshape(h:size()) end
+          if scale == 1 then h:add_(g) else h:add_(g, {alpha = scale}) end
+          g:free()
+        end
       end
     end
   end
@@ -395,6 +326,11 @@ return function(nn, torch)
   end
   local function set_grad_input(self, r, input, grads)
     if not self.gradInput then return end -- a script that needs none sets it to nil
+    if is_tensor(input) and grads[1] and #r.x_leaves == 1 then
+      self.gradInput = reuse(r.own_grad, self.gradInput, grads[1])
+      r.own_grad = self.gradInput
+      return
+    end
     local by_id = {}
     for i, leaf in ipairs(r.x_leaves) do by_id[leaf:id()] = grads[i] end
     self.gradInput = refill(input, r.x, by_id)
@@ -426,11 +362,24 @@ return function(nn, torch)
       if spec.after_reset then spec.after_reset(self, stdv) end
     end
     if not (spec.params or spec.buffers) then L.reset = nil end
-    function L:new_tensor(rows) return torch.Tensor(rows) end
+    function L.new_tensor(_, rows) return torch.Tensor(rows) end
     function L:updateOutput(input)
       if spec.before then spec.before(self, amp_of(input), amp_of(self.weight)) end
+      local old = records[self]
       local r = record(self, spec, input, {train = self.train ~= false})
-      self.output = detached(r.out, r.holders)
+      if is_amp(r.out) then
+        local u = r.holders[r.out:id()]
+        if not u then
+          u = reuse(old and old.own_output, self.output, r.out:detach())
+          r.own_output = u
+        end
+        self.output = u
+      else
+        self.output = detached(r.out, r.holders)
+      end
+      r.own_grad = old and old.own_grad
+      r.holders = nil
+      if old then release(old) end
       keep(self, r)
       return self.output
     end
@@ -486,10 +435,10 @@ return function(nn, torch)
   function Criterion:__init()
     self.gradInput, self.output = torch.Tensor(), 0
   end
-  function Criterion:updateOutput() end
+  function Criterion.updateOutput() end
   function Criterion:forward(input, target) return self:updateOutput(input, target) end
   function Criterion:backward(input, target) return self:updateGradInput(input, target) end
-  function Criterion:updateGradInput() end
+  function Criterion.updateGradInput() end
   Criterion.clone, Criterion.write, Criterion.read = Module.clone, Module.write, Module.read
   function Criterion:type(name, cache)
     if name == nil then return self._type or torch.getdefaulttensortype() end
@@ -508,7 +457,8 @@ return function(nn, torch)
   function Criterion:__tostring__() return torch.type(self) end
 
   local function loss_record(self, spec, input, target)
-    local r = {input = input, target = target, x_leaves = {}}
+    local old = records[self]
+    local r = {input = input, target = target, x_leaves = {}, own_grad = old and old.own_grad}
     if type(input) == 'table' then
       r.input = {}
       for k, v in pairs(input) do r.input[k] = v end
@@ -516,26 +466,28 @@ return function(nn, torch)
     local p = {}
     for _, name in ipairs(spec.tensors or none) do p[name] = core.unwrap(self[name]) end
     r.x = leaves_of(input, r.x_leaves)
-    r.out = amp.enable_grad(spec.compute, self, r.x, core.unwrap_all(target), p)
+    local y = core.unwrap_all(target)
+    if amp.is_grad_enabled() then r.out = spec.compute(self, r.x, y, p) else r.out = amp.enable_grad(spec.compute, self, r.x, y, p) end
     r.versions = versions(target, versions(r.input, {}))
     r.average = self.sizeAverage
+    if old then release(old) end
     records[self] = r
     return r
   end
   local function loss_class(name, spec)
-    local C, parent = classes.class('nn.' .. name, 'nn.Criterion', nn)
-    C.__name = spec.name
-    function C:__init(...)
+    local L, parent = classes.class('nn.' .. name, 'nn.Criterion', nn)
+    L.__name = spec.name
+    function L:__init(...)
       parent.__init(self)
       definitions.check_count(spec, select('#', ...))
       spec.init(self, ...)
     end
-    function C:new_tensor(rows) return torch.Tensor(rows) end
-    function C:updateOutput(input, target)
+    function L.new_tensor(_, rows) return torch.Tensor(rows) end
+    function L:updateOutput(input, target)
       self.output = loss_record(self, spec, input, target).out:item()
       return self.output
     end
-    function C:updateGradInput(input, target)
+    function L:updateGradInput(input, target)
       local r = records[self]
       local fine = r and r.average == self.sizeAverage and same_tree(r.input, input) and same_tree(r.target, target)
       if fine then
@@ -546,6 +498,11 @@ return function(nn, torch)
       local by_id = {}
       if r.out.requires_grad then
         local grads = amp.grad({r.out}, r.x_leaves, {retain_graph = true, allow_unused = true})
+        if is_tensor(input) and grads[1] then
+          self.gradInput = reuse(r.own_grad, self.gradInput, grads[1])
+          r.own_grad = self.gradInput
+          return self.gradInput
+        end
         for i, leaf in ipairs(r.x_leaves) do by_id[leaf:id()] = grads[i] end
       end
       self.gradInput = refill(input, r.x, by_id)
@@ -553,5 +510,4 @@ return function(nn, torch)
     end
   end
   for name, spec in pairs(definitions.losses) do loss_class(name, spec) end
-  nn.deep_copy, nn.wrap_all = deep_copy, wrap_all
 end

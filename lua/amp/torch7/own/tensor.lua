@@ -185,7 +185,6 @@ function core.construct(t, first, ...)
   end
   if type(first) == 'table' then
     if next(first) == nil then return wrap(amp.empty({0}, o)) end
-    local plain = first
     local function numbers(v)
       if is_tensor(v) then return v:totable() end
       if type(v) ~= 'table' then return v end
@@ -193,8 +192,7 @@ function core.construct(t, first, ...)
       for i, x in ipairs(v) do out[i] = numbers(x) end
       return out
     end
-    plain = numbers(first)
-    return wrap(amp.tensor(plain, {dtype = 'float64'}):to(t.dtype):to(t.device))
+    return wrap(amp.tensor(numbers(first), {dtype = 'float64'}):to(t.dtype):to(t.device))
   end
   local s = size_arguments(first, ...)
   local n = 1
@@ -216,6 +214,7 @@ function M.copy(u, v)
   if a.ptr_.numel ~= b.ptr_.numel then fail('copy', 'a tensor of %s into one of %s', show(sizes(b)), show(sizes(a))) end
   if a.ptr_.numel == 0 then return u end
   if a:size() ~= b:size() then b = b:reshape(a:size()) end
+  if b.device ~= a.device then b = b:to(a.device) end
   if not b:is_floating_point() or a:is_floating_point() then a:copy_(b) else a:copy_(b:trunc()) end
   return u
 end
@@ -248,10 +247,14 @@ local function view_of(h, s)
 end
 
 -- name(u, ...) gives a view of u; res:name(tensor, ...) lets res be it.
+-- A view is another handle even where nothing changed: a module lets go of the handles of its results.
+local function other_handle(h, v) return rawequal(h, v) and h:detach() or v end
 local function view_method(name, f)
   M[name] = function(u, first, ...)
-    if is_tensor(first) and (name ~= 'viewAs' and name ~= 'expandAs' or is_tensor((...))) then return rebind(u, f(amp_of(first), ...)) end
-    return wrap(f(amp_of(u), first, ...))
+    if is_tensor(first) and (name ~= 'viewAs' and name ~= 'expandAs' or is_tensor((...))) then
+      return rebind(u, other_handle(amp_of(first), f(amp_of(first), ...)))
+    end
+    return wrap(other_handle(amp_of(u), f(amp_of(u), first, ...)))
   end
 end
 view_method('view', function(h, ...) return view_of(h, size_arguments(...)) end)
@@ -343,7 +346,7 @@ M.repeatTensor = function(u, first, ...)
   if #s < h.ptr_.ndim then fail('repeatTensor', '%d counts for a tensor of %s', #s, show(sizes(h))) end
   local out = h:tile(unpack(s)):contiguous()
   if is_tensor(first) then return core.assign(u, out) end
-  return wrap(out)
+  return wrap(rawequal(out, h) and out:clone() or out)
 end
 
 -- -- Indexing -----------------------------------------------------------------------------------------------------

@@ -160,6 +160,11 @@ end
 conv2('conv2', true)
 conv2('xcorr2', false)
 
+for _, name in ipairs {'eig', 'conv3', 'xcorr3', 'bhistc', 'geqrf', 'orgqr', 'ormqr', 'pstrf'} do
+  local function missing() raise('torch7.' .. name, 'torch.%s is not offered here', name) end
+  torch[name], core.methods[name] = missing, missing
+end
+
 torch.setnumthreads, torch.getnumthreads = amp.set_num_threads, amp.get_num_threads
 torch.setheaptracking = function() end
 local Timer, made = classes.class('torch.Timer', nil, torch), require 'amp.torch7.torch'.Timer
