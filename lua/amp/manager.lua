@@ -56,7 +56,7 @@ end
 
 local function untrack(self, id, t)
   local by = tracking[id]
-  if by and by[SET] then
+  if by ~= self and by and by[SET] then
     by[self] = nil
     if not needed(by) then by = self end
   end
@@ -110,31 +110,31 @@ local function finish(self, rec, state)
   self._recording, self._state = nil, state
 end
 
-local mode = autograd.mode
-local kind = region.kind(mode.look, function(rec)
-  mode.enter(rec)
+local recording = autograd.recording
+local kind = region.kind(autograd.mode.look, function(rec)
+  recording[0] = rec.inner
   for _, gm in ipairs(rec.managers) do
     if gm._recording == rec then enter(gm) end
   end
-end, mode.keep, function(rec)
-  mode.leave(rec)
+end, autograd.mode.keep, function(rec)
+  recording[0] = rec.outer
   for _, gm in ipairs(rec.managers) do
     if gm._recording == rec then exit(gm) end
   end
 end, function(rec, failed)
   for _, gm in ipairs(rec.managers) do finish(gm, rec, failed and 'released' or 'recorded') end
-end)
+end, nil, true)
 
 local function record(managers, fn, ...)
   if fn ~= nil then autograd.need_function('GradManager.record', fn) end
-  region.here()
   for _, gm in ipairs(managers) do
     if gm._recording then err.throw_code('state', 'GradManager.record', 'this manager is recording already; end that with backward or release first') end
   end
   levels = levels + 1
-  local rec = { managers = managers, inner = 1, outer = 0, done = false }
+  local rec = { managers = managers, inner = 1, outer = 0 }
   for _, gm in ipairs(managers) do gm._recording, gm._level, gm._inner = rec, levels, nil end
   if fn ~= nil then return region.run(kind, rec, fn, ...) end
+  region.here()
   for _, gm in ipairs(managers) do enter(gm) end
 end
 

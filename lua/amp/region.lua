@@ -232,9 +232,14 @@ local function open(kind, rec)
   n = n + 1
   local slot = g[n] or new_slot(g, n)
   slot.kind, slot.rec, slot.on = kind, rec, 2
-  kind.look(rec)
-  g.n = n
-  kind.enter(rec)
+  local begin = kind.begin
+  if begin then
+    begin(rec, g, n)
+  else
+    kind.look(rec)
+    g.n = n
+    kind.enter(rec)
+  end
   return slot, g, n
 end
 
@@ -285,19 +290,11 @@ local function close(slot, rec)
   slot.rec = false
 end
 
--- The same, of a region whose function returned: most have nothing above them, and the state is set for their coroutine.
-local function leave(slot, rec, kind, g, n)
-  if top ~= g or known == -1 or g.n ~= n or n == 1 and (owner ~= MAIN or count > 1) then return close(slot, rec) end
-  kind.leave(rec)
-  g.n = n - 1
-  slot.rec = false
-end
-
 -- -- Running -----------------------------------------------------------------------------------------
 -- Results and up to three arguments go by name: the compiler does not do vararg functions that return to a pcall, and
 -- their frames lie twice on the stack.
 
-local passing   -- an error on its way out, noted already
+local noted, passing = false, nil -- an error is on its way out that was noted, and which
 local unwinding -- the slot whose function raised, until it is closed
 
 -- An error came, and one of an interrupt before its region was closed: close it now.
@@ -311,10 +308,9 @@ local function handler(e)
   here()
   local g = apart and active[count] or top
   unwinding = g and g[g.n]
-  if passing ~= nil and rawequal(passing, e) then
-    passing = nil
-    return e
-  end
+  local before = noted and rawequal(passing, e)
+  noted, passing = false, nil
+  if before then return e end
   return note(e)
 end
 
@@ -324,9 +320,25 @@ local function counted(...)
   return n, { ... }
 end
 
+-- Take a record out whose function returned, and count the results. Most have nothing above them, and the state is set for
+-- their coroutine.
+local function ended(slot, rec, kind, g, at, ...)
+  if top ~= g or known == -1 or g.n ~= at or at == 1 and (owner ~= MAIN or count > 1) then
+    close(slot, rec)
+    return counted(...)
+  end
+  kind.leave(rec)
+  g.n = at - 1
+  slot.rec = false
+  local n = select('#', ...)
+  if n <= 3 then return n, ... end
+  return n, { ... }
+end
+
 local function finished(kind, rec, n, a, b, c)
   if kind.finish then
     if n <= 3 then kind.finish(rec, a, b, c) else kind.finish(rec, unpack(a, 1, n)) end
+    if kind.harmless then return end
   end
   over(kind, rec, false)
 end
@@ -334,21 +346,21 @@ end
 local function body(rec, fn, kind, n, a, b, c)
   if unwinding then unwind() end
   local slot, g, at = open(kind, rec)
-  if n == 1 then n, a, b, c = counted(fn(a))
-  elseif n == 2 then n, a, b, c = counted(fn(a, b))
-  elseif n == 3 then n, a, b, c = counted(fn(a, b, c))
-  else n, a, b, c = counted(fn(unpack(a, 1, n))) end
-  leave(slot, rec, kind, g, at)
-  if kind.over then finished(kind, rec, n, a, b, c) end
+  if n == 1 then n, a, b, c = ended(slot, rec, kind, g, at, fn(a))
+  elseif n == 2 then n, a, b, c = ended(slot, rec, kind, g, at, fn(a, b))
+  elseif n == 3 then n, a, b, c = ended(slot, rec, kind, g, at, fn(a, b, c))
+  else n, a, b, c = ended(slot, rec, kind, g, at, fn(unpack(a, 1, n))) end
+  if kind.over then finished(kind, rec, n, a, b, c)
+  elseif kind.reuse then kind.spare = rec end
   return n, a, b, c, fn -- which the observer reads from the frame, so it has to stay there
 end
 
 local function plain_body(rec, fn, kind)
   if unwinding then unwind() end
   local slot, g, at = open(kind, rec)
-  local n, a, b, c = counted(fn())
-  leave(slot, rec, kind, g, at)
-  if kind.over then finished(kind, rec, n, a, b, c) end
+  local n, a, b, c = ended(slot, rec, kind, g, at, fn())
+  if kind.over then finished(kind, rec, n, a, b, c)
+  elseif kind.reuse then kind.spare = rec end
   return n, a, b, c, fn
 end
 
@@ -365,13 +377,12 @@ local function failed(kind, rec, e)
   end
   unwinding = nil
   over(kind, rec, true)
-  passing = e
+  noted, passing = true, e
   error(e, 0)
 end
 
 local function result(n, a, b, c)
-  if n == 0 then return
-  elseif n == 2 then return a, b
+  if n == 2 then return a, b
   elseif n == 3 then return a, b, c end
   return unpack(a, 1, n)
 end
@@ -380,7 +391,8 @@ end
 local function plain(kind, rec, fn)
   local ok, n, a, b, c = xpcall(plain_body, handler, rec, fn, kind)
   if not ok then return failed(kind, rec, n) end
-  if n == 1 then return a end
+  if n == 1 then return a
+  elseif n == 0 then return end
   return result(n, a, b, c)
 end
 
@@ -389,7 +401,8 @@ local function protected(kind, rec, fn, n, a, b, c)
   local ok
   ok, n, a, b, c = xpcall(body, handler, rec, fn, kind, n, a, b, c)
   if not ok then return failed(kind, rec, n) end
-  if n == 1 then return a end
+  if n == 1 then return a
+  elseif n == 0 then return end
   return result(n, a, b, c)
 end
 
@@ -433,7 +446,7 @@ local function left(kind, rec, co, ok, ...)
   take_out(co) -- a yield to where nobody can be yielded to, or an interrupt
   over(kind, rec, true)
   local e = ...
-  passing = e
+  noted, passing = true, e
   error(e, 0)
 end
 
@@ -452,9 +465,11 @@ end
 -- @tparam function leave write those outside back
 -- @tparam ?function over (rec, failed) called once at the end, outside
 -- @tparam ?function finish (rec, ...) called after fn returned with its results, outside, before over
--- @tparam ?boolean harmless over may be called twice
-function M.kind(look, enter, keep, leave, over_, finish, harmless)
-  return { look = look, enter = enter, keep = keep, leave = leave, over = over_, finish = finish, harmless = harmless }
+-- @tparam ?boolean harmless over may be called twice, and where there is `finish` needn't be called if that did all
+-- In the kind's `spare` lies a record that no region uses any more, for the next one, if its `reuse` is set.
+-- @tparam ?function begin (rec, group, n) quicker than look and enter: as look, then group.n = n, then as enter
+function M.kind(look, enter, keep, leave, over_, finish, harmless, begin)
+  return { look = look, enter = enter, keep = keep, leave = leave, over = over_, finish = finish, harmless = harmless, begin = begin }
 end
 
 --- Run fn(...) in a region.

@@ -65,7 +65,11 @@ local kind = region.kind(
   function(rec) rec.outer = call.made end, function(rec) open(rec.inner) end, nil, function(rec) open(rec.outer) end,
   function(rec, failed)
     if failed then close(rec) end
-  end, close, true)
+  end, close, true, function(rec, group, n)
+    rec.outer = call.made
+    group.n = n
+    open(rec.inner)
+  end)
 
 --- Run fn(...) and give back the memory of every tensor handle made inside, except those
 -- in its results (also in returned tables). A handle given back raises when it is used.
