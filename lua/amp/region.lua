@@ -105,6 +105,18 @@ local function alive(co)
   return s == 'normal' or s == 'running'
 end
 
+-- Every group is looked at, as nothing tells which suspended coroutine was resumed: of those that were given up in a region
+-- no more may be there than others, or each switch would take longer than the last.
+local crowd, crowded = 256, false
+
+local function collect()
+  crowded = false
+  collectgarbage()
+  local n = 0
+  for _ in next, groups do n = n + 1 end
+  crowd = n * 2 > 256 and n * 2 or 256
+end
+
 -- The groups that are to be in force while co runs. The main thread can't be resumed: where it runs and its group is not
 -- the last, a callback of a host's runs on it, inside all that the coroutine that waits for the callback is in.
 local function wanted_of(co)
@@ -116,12 +128,15 @@ local function wanted_of(co)
       wanted[n], of[n], seen[g] = g, c, true
     end
   end
+  local all = 0
   for c, g in next, groups do
+    all = all + 1
     if c ~= co and not seen[g] and alive(c) then
       n = n + 1
       wanted[n], of[n] = g, c
     end
   end
+  crowded = all > crowd
   if groups[co] then
     n = n + 1
     wanted[n], of[n] = groups[co], co
@@ -159,6 +174,7 @@ local function follow()
   if armed and count == 0 and next(groups) == nil then arm(false) end
   S.owner = anchor[0]
   known = address[0]
+  if crowded then collect() end
   return co == MAIN and count > 0 and not top
 end
 
