@@ -256,3 +256,12 @@ describe('random numbers of a dataset', function()
     H.fails_here(function() loader:load_state_dict(saved) end, 'key', 'x')
   end)
 end)
+
+describe('datasets of amp that draw nothing', function()
+  it('are known as such, so that no batch begins a place in the random numbers', function()
+    for _, class in ipairs { require 'amp.data.dataset'.class, require 'amp.data.text'.class } do
+      assert.is_function(class.batch)
+      assert.equal(class.batch, class._draws_nothing)
+    end
+  end)
+end)

@@ -248,3 +248,35 @@ describe('schedulers in Lua', function()
     H.fails(function() made:sum() end)
   end)
 end)
+
+describe('a host whose threads have small stacks', function()
+  local root, build = H.absolute(H.root), H.absolute(H.build)
+  local host, script = H.tmp 'lua_thread', H.tmp 'deep.lua'
+  H.write(script, ([[
+package.path = '%s/lua/?.lua;%s/lua/?/init.lua;' .. package.path
+package.cpath = '%s/?.so;' .. package.cpath
+local amp = require 'amp'
+local w = amp.ones(2, 2, {requires_grad = true})
+for k, enter in ipairs {
+  function(f) amp.no_grad(f) end, function(f) amp.autocast(f) end, function(f) amp.scope(f) end,
+  function(f) amp.GradManager():attach{amp.ones(2)}:record(f) end,
+  function(f) amp.checkpoint(function() f() return w * 2 end) end,
+  function(f) amp.autocast.wrap(f)(1, 2, 3, 4) end,
+} do
+  local function down() enter(down) return 1 end
+  local ok, e = pcall(down)
+  assert(not ok and tostring(e):find 'overflow', k .. tostring(e))
+  assert(amp.is_grad_enabled() and not amp.is_autocast_enabled() and (w * w).requires_grad, k)
+end
+return function() amp.no_grad(amp.autocast, function() amp.scope(coroutine.yield) end) end -- open when the state is closed
+]]):format(root, root, build))
+  for _, kib in ipairs { 256, 512, 0 } do
+    it(kib .. ' KiB: endless recursion is an error of Lua, states close with regions open', function()
+      if H.sh('command -v cc && pkg-config --exists luajit || echo no'):find 'no\n' then return pending 'no cc or no luajit to link with' end
+      local out, status = H.sh(("cc -std=gnu11 -O1 '%s/spec/c/lua_thread.c' $(pkg-config --cflags --libs luajit) -pthread -o '%s'"):format(root, host))
+      assert.equal(0, status, out)
+      out, status = H.sh(("ulimit -s 1024; OMP_NUM_THREADS=1 timeout 60 '%s' %d 2 '%s'"):format(host, kib, script))
+      assert.equal(0, status, out)
+    end)
+  end
+end)

@@ -333,6 +333,25 @@ describe('a region', function()
     pcall(coroutine.wrap(function() amp.no_grad(function() amp.autocast(culprit) end) end))
     assert.is_truthy(amp.traceback():find('regions_spec.lua', 1, true))
   end)
+  it('leaves a trace of every kind of error value, in nests and coroutines', function()
+    for _, e in ipairs { { 1 }, 'text', 5, true, print, amp.ones(1), coroutine.create(print), false } do
+      local function culprit_of_all() error(e, 0) end
+      local function nest() amp.no_grad(function() amp.autocast(function() amp.scope(function() return 1, culprit_of_all() end) end) end) end
+      for _, run in ipairs { function() pcall(nest) end, function() coroutine.resume(coroutine.create(nest)) end,
+        function() pcall(amp.enable_grad, coroutine.wrap(nest)) end } do
+        pcall(amp.no_grad, error, 'another')
+        run()
+        assert.is_truthy(amp.traceback():find 'stack traceback:', type(e))
+      end
+      pcall(amp.no_grad, error, 'another')
+      pcall(nest)
+      assert.is_truthy(amp.traceback():find('culprit_of_all', 1, true), amp.traceback())
+    end
+    pcall(amp.no_grad, function() amp.autocast(error) end)
+    assert.is_truthy(amp.traceback():find('that is nil', 1, true), amp.traceback())
+    assert.is_nil(require('amp.error').note_here(nil))
+    assert.is_truthy(amp.traceback():find('stack traceback', 1, true))
+  end)
   it('gives all arguments and results, holes too', function()
     local function same(...) return ... end
     for n = 0, 6 do
@@ -398,6 +417,27 @@ describe('a region', function()
     assert.same({ false, 'float32' }, { amp.no_grad(d) })
     assert.same({ true, 'bfloat16' }, { amp.autocast(d) })
     assert.same({ true, 'float32' }, { d() })
+  end)
+  it('that was given up with its coroutine is nothing to a new one at the same address, a hundred thousand times', function()
+    local w = weight()
+    local function outside()
+      local y = w:matmul(w)
+      return y.dtype == 'float32' and y.requires_grad and amp.is_grad_enabled() and not amp.is_autocast_enabled()
+    end
+    local function body() amp.no_grad(amp.autocast, function() coroutine.yield() end) end
+    local seen, again = {}, 0
+    for i = 1, 1e5 do
+      local co = coroutine.create(body)
+      assert(coroutine.resume(co))
+      local address = tostring(co)
+      if seen[address] then again = again + 1 end
+      seen[address] = true
+      co = nil -- luacheck: ignore
+      if i % 7 == 0 then assert.is_true(coroutine.wrap(outside)(), i)
+      elseif i % 11 == 0 then assert.is_true(outside(), i) end
+    end
+    assert.is_true(again > 1000, 'no address was used again')
+    assert.is_true(outside())
   end)
   it('a million times leaves memory flat', function()
     local function one() return 1 end

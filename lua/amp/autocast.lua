@@ -23,17 +23,33 @@ local DEFAULT = { [0] = types.dtype_code.bfloat16, [1] = types.dtype_code.float1
 -- -- Regions -----------------------------------------------------------------------------------
 
 local here = region.here
+local leave_all = C.amp_autocast_leave
+local on_depth = ffi.cast('int32_t *', ffi.cast('char *', S) + ffi.offsetof('amp_state', 'autocast_on')) -- and autocast_depth: quicker than by name
+
+-- The words inside, of what options ask for and of those outside.
+local function derive(rec, asked, w0, w1)
+  local i0, i1 = asked[0] or w0, asked[1] or w1
+  if asked.verbose == nil then i0, i1 = words.as_verbose(i0, w0), words.as_verbose(i1, w1) end -- verbosity is inherited
+  local e0, e1 = asked.on[0], asked.on[1]
+  if asked[0] == nil then e0 = words.enabled(w0) end
+  if asked[1] == nil then e1 = words.enabled(w1) end
+  rec.i1, rec.ion, rec.idepth = i1, (e0 or e1) and 1 or 0, rec.odepth + 1
+  rec.i0 = i0
+end
+
 local kind = region.kind(function(rec)
-  rec.o0, rec.o1, rec.oon, rec.odepth = word[0], word[1], S.autocast_on, S.autocast_depth
+  local w0, w1 = word[0], word[1]
+  rec.o0, rec.o1, rec.oon, rec.odepth = w0, w1, on_depth[0], on_depth[1]
+  if not rec.i0 then derive(rec, rec.i1, w0, w1) end
 end, function(rec)
-  word[0], word[1], S.autocast_on, S.autocast_depth = rec.i0, rec.i1, rec.ion, rec.idepth
+  word[0], word[1], on_depth[0], on_depth[1] = rec.i0, rec.i1, rec.ion, rec.idepth
 end, function(rec)
-  rec.i0, rec.i1, rec.ion, rec.idepth = word[0], word[1], S.autocast_on, S.autocast_depth
+  rec.i0, rec.i1, rec.ion, rec.idepth = word[0], word[1], on_depth[0], on_depth[1]
 end, function(rec)
-  word[0], word[1], S.autocast_on, S.autocast_depth = rec.o0, rec.o1, rec.oon, rec.odepth
-end, function()
-  if S.autocast_depth == 0 then C.amp_autocast_leave(S) end
-end)
+  word[0], word[1], on_depth[0], on_depth[1] = rec.o0, rec.o1, rec.oon, rec.odepth
+end, function(rec)
+  if rec.odepth == 0 then leave_all(S) end
+end, nil, true)
 
 local option_names = { 'dtype', 'enabled', 'device', 'cache_enabled', 'verbose' }
 
@@ -95,15 +111,9 @@ local function parse(op, o)
   return asked
 end
 
+-- A record: i0 is false until the region has looked what is outside, i1 what is asked for until then.
 local function record(asked)
-  here()
-  local w0, w1 = word[0], word[1]
-  local i0, i1 = asked[0] or w0, asked[1] or w1
-  if asked.verbose == nil then i0, i1 = words.as_verbose(i0, w0), words.as_verbose(i1, w1) end -- verbosity is inherited
-  local e0, e1 = asked.on[0], asked.on[1]
-  if asked[0] == nil then e0 = words.enabled(w0) end
-  if asked[1] == nil then e1 = words.enabled(w1) end
-  return { i0 = i0, i1 = i1, ion = (e0 or e1) and 1 or 0, idepth = S.autocast_depth + 1 }
+  return { i0 = false, i1 = asked, ion = 0, idepth = 0, o0 = 0, o1 = 0, oon = 0, odepth = 0 }
 end
 
 local by_default = parse('autocast', nil)
@@ -143,16 +153,16 @@ local function is_options(v) return type(v) == 'table' and not is_callable(v) en
 -- warning, and the region runs without autocast
 -- @usage local loss = amp.autocast({dtype = 'bfloat16'}, function() return loss_of(net(x), y) end)
 local function run(self, a, ...)
+  local b = ...
   if type(a) == 'function' or is_callable(a) then
-    local b = ...
     if type(b) == 'table' and require('amp.options').meant(a, b, option_names) then
       return region.run(kind, record(parse('autocast', b)), a, select(2, ...))
     end
     return region.run(kind, record(by_default), a, ...)
   end
   if is_device(a) then
-    local b, c = ...
     if is_options(b) then return run(self, with_device('autocast', a, b), select(2, ...)) end
+    local c = select(2, ...)
     if type(c) == 'table' and require('amp.options').meant(b, c, option_names) then return run(self, with_device('autocast', a, c), b, select(3, ...)) end
     return run(self, with_device('autocast', a), ...)
   end
@@ -161,7 +171,7 @@ local function run(self, a, ...)
   end
   local asked = parse('autocast', a)
   need_function('autocast', 2, b)
-  return region.run(kind, record(asked), b, ...)
+  return region.run(kind, record(asked), ...)
 end
 
 --- A function that runs fn in a region each time it is called.
@@ -193,7 +203,7 @@ end
 
 --- Run fn(...) in the state that `snapshot` gave.
 function M.with(state, fn, ...)
-  return region.run(kind, { i0 = state.i0, i1 = state.i1, ion = state.ion, idepth = state.idepth }, fn, ...)
+  return region.run(kind, { i0 = state.i0, i1 = state.i1, ion = state.ion, idepth = state.idepth, o0 = 0, o1 = 0, oon = 0, odepth = 0 }, fn, ...)
 end
 
 --- Set the state outside of regions, for amp.init and amp.initialize.

@@ -20,9 +20,26 @@ local begin, closures = engine.begin, call.closures
 -- -- Grad mode ---------------------------------------------------------------------------------
 
 local here = region.here
+local recording = ffi.cast('int32_t *', ffi.cast('char *', S) + ffi.offsetof('amp_state', 'grad_mode')) -- quicker than by name
 local mode = region.kind(
-  function(rec) rec.outer = S.grad_mode end, function(rec) S.grad_mode = rec.inner end,
-  function(rec) rec.inner = S.grad_mode end, function(rec) S.grad_mode = rec.outer end)
+  function(rec) rec.outer = recording[0] end, function(rec) recording[0] = rec.inner end,
+  function(rec) rec.inner = recording[0] end, function(rec) recording[0] = rec.outer end, nil, nil, nil,
+  function(rec, group, n)
+    rec.outer = recording[0]
+    group.n = n
+    recording[0] = rec.inner
+  end)
+mode.reuse = true
+M.recording = recording
+
+local function record(inner)
+  local rec = mode.spare
+  if rec then
+    mode.spare, rec.inner = nil, inner
+    return rec
+  end
+  return { inner = inner, outer = 0 }
+end
 
 local function need_function(op, fn)
   if type(fn) == 'function' then return end
@@ -34,13 +51,13 @@ end
 --- Run fn(...) without recording; gives its results.
 function M.no_grad(fn, ...)
   need_function('no_grad', fn)
-  return region.run(mode, { inner = 0, outer = 0 }, fn, ...)
+  return region.run(mode, record(0), fn, ...)
 end
 
 --- Run fn(...) recording, also inside no_grad.
 function M.enable_grad(fn, ...)
   need_function('enable_grad', fn)
-  return region.run(mode, { inner = 1, outer = 0 }, fn, ...)
+  return region.run(mode, record(1), fn, ...)
 end
 
 --- Run fn(...) with recording on or off.
@@ -52,7 +69,7 @@ function M.set_grad_enabled(on, fn, ...)
     return
   end
   need_function('set_grad_enabled', fn)
-  return region.run(mode, { inner = on and 1 or 0, outer = 0 }, fn, ...)
+  return region.run(mode, record(on and 1 or 0), fn, ...)
 end
 
 --- Whether ops are recorded for backward now.

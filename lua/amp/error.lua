@@ -208,6 +208,9 @@ local last_traceback
 -- @treturn ?string traceback
 function M.traceback() return last_traceback end
 
+-- What a trace begins with. (Without a text debug.traceback gives back what it got.)
+local function heading(e) return type(e) == 'string' and e or '(an error that is ' .. (type(e) == 'nil' and 'nil' or 'a ' .. type(e)) .. ')' end
+
 --- Note the trace of an error that is on its way through a region, whose handler calls this, and place it.
 -- Gives the error to go on with: the same one, but a text that had no place yet gets it.
 function M.note(e)
@@ -222,7 +225,7 @@ function M.note(e)
     if e.where == nil then e.where = M.where() end
     last_traceback = e.traceback
   else
-    last_traceback = debug.traceback(type(e) == 'string' and e or '(an error that is a ' .. type(e) .. ')', 3)
+    last_traceback = debug.traceback(heading(e), 3)
   end
   return e
 end
@@ -230,7 +233,7 @@ end
 --- Note the trace of an error at the place where it is raised; gives the error. (A handler of xpcall.)
 function M.note_here(e)
   if getmetatable(e) == mt then last_traceback = e.traceback
-  else last_traceback = debug.traceback(type(e) == 'string' and e or nil, 2) end
+  else last_traceback = debug.traceback(heading(e), 2) end
   return e
 end
 

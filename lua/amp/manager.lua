@@ -30,28 +30,39 @@ end
 -- -- Tracking plain tensors while something records them ------------------------------------
 
 -- Both may be done again where an interrupt cut them short.
-local tracking = {} -- tensor id -> set of managers whose recordings need it, for tensors that did not require grad
+local tracking = {} -- tensor id -> the manager whose recording needs it, or a set of them; for tensors that did not require grad
+local SET = {}      -- key of such sets
 
 local function track(self, id, t)
   local by = tracking[id]
-  if by == nil or next(by) == nil then
+  if by == nil then
     if band(C.amp_tensor_flags(t), TRACKED) ~= 0 then return end
-    by = {}
-    tracking[id] = by
+    self._tracked[id] = true
+    tracking[id] = self
+  else
+    self._tracked[id] = true
+    if by[SET] then by[self] = true
+    elseif by ~= self then tracking[id] = { [SET] = true, [by] = true, [self] = true } end
   end
-  self._tracked[id] = true
-  by[self] = true
   if C.amp_requires_grad(S, t, 1) < 0 then err.raise 'GradManager' end
+end
+
+local function needed(set)
+  for gm in pairs(set) do
+    if gm ~= SET then return true end
+  end
+  return false
 end
 
 local function untrack(self, id, t)
   local by = tracking[id]
-  if by then
+  if by ~= self and by and by[SET] then
     by[self] = nil
-    if next(by) == nil then
-      if t then C.amp_requires_grad(S, t, 0) end
-      tracking[id] = nil
-    end
+    if not needed(by) then by = self end
+  end
+  if by == self then
+    if t then C.amp_requires_grad(S, t, 0) end
+    tracking[id] = nil
   end
   self._tracked[id] = nil
 end
@@ -99,30 +110,31 @@ local function finish(self, rec, state)
   self._recording, self._state = nil, state
 end
 
-local kind = region.kind(function(rec) rec.outer = S.grad_mode end, function(rec)
-  S.grad_mode = rec.inner
+local recording = autograd.recording
+local kind = region.kind(autograd.mode.look, function(rec)
+  recording[0] = rec.inner
   for _, gm in ipairs(rec.managers) do
     if gm._recording == rec then enter(gm) end
   end
-end, function(rec) rec.inner = S.grad_mode end, function(rec)
-  S.grad_mode = rec.outer
+end, autograd.mode.keep, function(rec)
+  recording[0] = rec.outer
   for _, gm in ipairs(rec.managers) do
     if gm._recording == rec then exit(gm) end
   end
 end, function(rec, failed)
   for _, gm in ipairs(rec.managers) do finish(gm, rec, failed and 'released' or 'recorded') end
-end)
+end, nil, true)
 
 local function record(managers, fn, ...)
   if fn ~= nil then autograd.need_function('GradManager.record', fn) end
-  region.here()
   for _, gm in ipairs(managers) do
     if gm._recording then err.throw_code('state', 'GradManager.record', 'this manager is recording already; end that with backward or release first') end
   end
   levels = levels + 1
-  local rec = { managers = managers, inner = 1 }
+  local rec = { managers = managers, inner = 1, outer = 0 }
   for _, gm in ipairs(managers) do gm._recording, gm._level, gm._inner = rec, levels, nil end
   if fn ~= nil then return region.run(kind, rec, fn, ...) end
+  region.here()
   for _, gm in ipairs(managers) do enter(gm) end
 end
 

@@ -7,8 +7,9 @@
 -- coroutines' chain. Whoever reads the state first compares the running coroutine's address (amp.running) with `owner`,
 -- whom the state was last set for: ops do so in C (amp_state.running) and give AMP_E_MOVED, Lua calls `here`. Where they
 -- differ `follow` takes the records of suspended coroutines out, the innermost first, and puts those of resumed ones in.
--- Measured (interpreted, compiled): entering and leaving 0.9 and 0.1 microseconds (a coroutine for each region: 1.6 and 1.5,
--- and 400 bytes of C's stack a level); an op's comparison two instructions; a switch that an op sees about a microsecond.
+-- Measured (interpreted, compiled): entering and leaving 0.7 and 0.02 microseconds (a coroutine for each region: 0.8 and 0.4,
+-- and 400 bytes of C's stack a level); an op's comparison two instructions; a switch that an op sees some microseconds, and
+-- more with each coroutine that waits in a region. Reading through a pointer is what costs most without the compiler.
 --
 -- nginx reuses the threads of requests that it ended while they waited, so there an address proves nothing. A host that
 -- replaces coroutine.* and keeps the originals (_create, _resume, _yield), as it does, and a LuaJIT whose running coroutine
@@ -52,8 +53,12 @@ local address = ffi.cast('uint32_t *', anchor) -- the lower half of the running 
 local known = -1                               -- owner's; -1: the state has to be set anew
 if apart then known = 0 end
 
+-- Who runs, without the compiler: coroutine.running() takes a quarter of what it takes to read through a pointer then.
+local interpreted = not (apart or jit.status())
+
 -- -- Records in and out ---------------------------------------------------------------------------
--- A slot of a group: {rec, kind, fn, on, group, place}; it stays when its region is over, for the next one at its place.
+-- A slot of a group: {rec, kind, on, group, place}; it stays when its region is over, for the next one at its place, and is
+-- one of the group's from when its `look` is done.
 
 local function put_in(slot)
   if slot.on == 2 then return end
@@ -101,6 +106,18 @@ local function alive(co)
   return s == 'normal' or s == 'running'
 end
 
+-- Every group is looked at, as nothing tells which suspended coroutine was resumed: of those that were given up in a region
+-- no more may be there than others, or each switch would take longer than the last.
+local crowd, crowded = 256, false
+
+local function collect()
+  crowded = false
+  collectgarbage()
+  local n = 0
+  for _ in next, groups do n = n + 1 end
+  crowd = n * 2 > 256 and n * 2 or 256
+end
+
 -- The groups that are to be in force while co runs. The main thread can't be resumed: where it runs and its group is not
 -- the last, a callback of a host's runs on it, inside all that the coroutine that waits for the callback is in.
 local function wanted_of(co)
@@ -112,12 +129,15 @@ local function wanted_of(co)
       wanted[n], of[n], seen[g] = g, c, true
     end
   end
+  local all = 0
   for c, g in next, groups do
+    all = all + 1
     if c ~= co and not seen[g] and alive(c) then
       n = n + 1
       wanted[n], of[n] = g, c
     end
   end
+  crowded = all > crowd
   if groups[co] then
     n = n + 1
     wanted[n], of[n] = groups[co], co
@@ -155,12 +175,18 @@ local function follow()
   if armed and count == 0 and next(groups) == nil then arm(false) end
   S.owner = anchor[0]
   known = address[0]
+  if crowded then collect() end
   return co == MAIN and count > 0 and not top
 end
 
 --- Set the state for the running coroutine. To be called before the state is read or written outside of ops.
 local function here()
   if address[0] ~= known and follow() then forget() end
+end
+if interpreted then
+  here = function()
+    if ((running() or MAIN) ~= owner or known == -1) and follow() then forget() end
+  end
 end
 M.here = here
 call.here = here
@@ -204,8 +230,16 @@ local function found(g)
   return g
 end
 
-local function open(kind, rec, fn)
-  if address[0] ~= known then follow() end
+local function new_slot(g, n)
+  local slot = { kind = false, rec = false, on = 2, group = g, place = n }
+  g[n] = slot
+  return slot
+end
+
+local function open(kind, rec)
+  if interpreted then
+    if (running() or MAIN) ~= owner or known == -1 then follow() end
+  elseif address[0] ~= known then follow() end
   local g = top
   local n = g and g.n or 0
   if n == 0 and (not g or owner ~= MAIN) then
@@ -213,19 +247,17 @@ local function open(kind, rec, fn)
     n = g.n
   end
   n = n + 1
-  local slot = g[n]
-  if slot then
-    slot.kind, slot.rec, slot.fn = kind, rec, fn
+  local slot = g[n] or new_slot(g, n)
+  slot.kind, slot.rec, slot.on = kind, rec, 2
+  local begin = kind.begin
+  if begin then
+    begin(rec, g, n)
   else
-    slot = { kind = kind, rec = rec, fn = fn, on = 0, group = g, place = n }
-    g[n] = slot
+    kind.look(rec)
+    g.n = n
+    kind.enter(rec)
   end
-  g.n = n
-  kind.look(rec)
-  slot.on = 1
-  kind.enter(rec)
-  slot.on = 2
-  return slot
+  return slot, g, n
 end
 
 -- A group without records.
@@ -245,45 +277,41 @@ end
 local function over(kind, rec, failed)
   local f = kind.over
   if f and not rec.done then
-    rec.done = true
+    if not kind.harmless then rec.done = true end
     f(rec, failed)
   end
 end
 
--- Take out what an interrupt left above a place.
-local function close_above(g, at)
-  for i = g.n, at + 1, -1 do
-    local slot = g[i]
-    if slot.on ~= 0 then
-      slot.kind.leave(slot.rec)
-      slot.on = 0
-    end
-    g.n = i - 1
-    if slot.rec then over(slot.kind, slot.rec, true) end
-    slot.rec, slot.fn = nil, nil
-  end
+-- Take out the group's last record.
+local function drop(g)
+  local n = g.n
+  local slot = g[n]
+  if slot.on ~= 0 then slot.kind.leave(slot.rec) end
+  g.n = n - 1
+  return slot
 end
 
--- Take a record out.
+-- Take a record out, and before it what an interrupt left above it.
 local function close(slot, rec)
   if slot.rec ~= rec then return end
-  if address[0] ~= known then follow() end
+  here()
   local g, at = slot.group, slot.place
-  if g.n > at then close_above(g, at) end
-  if slot.on ~= 0 then
-    slot.kind.leave(rec)
-    slot.on = 0
+  while g.n > at do
+    local above = drop(g)
+    local kind, inner = above.kind, above.rec
+    above.rec = false
+    if inner then over(kind, inner, true) end
   end
-  g.n = at - 1
-  if at == 1 and (owner ~= MAIN or count > 1 or apart) then retire(g) end
-  slot.rec, slot.fn = nil, nil
+  if g.n == at then drop(g) end
+  if g.n == 0 and (owner ~= MAIN or count > 1 or apart) then retire(g) end
+  slot.rec = false
 end
 
 -- -- Running -----------------------------------------------------------------------------------------
 -- Results and up to three arguments go by name: the compiler does not do vararg functions that return to a pcall, and
 -- their frames lie twice on the stack.
 
-local passing   -- an error on its way out, noted already
+local noted, passing = false, nil -- an error is on its way out that was noted, and which
 local unwinding -- the slot whose function raised, until it is closed
 
 -- An error came, and one of an interrupt before its region was closed: close it now.
@@ -297,10 +325,9 @@ local function handler(e)
   here()
   local g = apart and active[count] or top
   unwinding = g and g[g.n]
-  if passing ~= nil and rawequal(passing, e) then
-    passing = nil
-    return e
-  end
+  local before = noted and rawequal(passing, e)
+  noted, passing = false, nil
+  if before then return e end
   return note(e)
 end
 
@@ -310,43 +337,51 @@ local function counted(...)
   return n, { ... }
 end
 
+-- Take a record out whose function returned, and count the results. Most have nothing above them, and the state is set for
+-- their coroutine.
+local function ended(slot, rec, kind, g, at, ...)
+  if top ~= g or known == -1 or g.n ~= at or at == 1 and (owner ~= MAIN or count > 1) then
+    close(slot, rec)
+    return counted(...)
+  end
+  kind.leave(rec)
+  g.n = at - 1
+  slot.rec = false
+  local n = select('#', ...)
+  if n <= 3 then return n, ... end
+  return n, { ... }
+end
+
 local function finished(kind, rec, n, a, b, c)
   if kind.finish then
     if n <= 3 then kind.finish(rec, a, b, c) else kind.finish(rec, unpack(a, 1, n)) end
+    if kind.harmless then return end
   end
   over(kind, rec, false)
 end
 
 local function body(rec, fn, kind, n, a, b, c)
   if unwinding then unwind() end
-  local slot = open(kind, rec, fn)
-  if n == 1 then n, a, b, c = counted(fn(a))
-  elseif n == 2 then n, a, b, c = counted(fn(a, b))
-  elseif n == 3 then n, a, b, c = counted(fn(a, b, c))
-  else n, a, b, c = counted(fn(unpack(a, 1, n))) end
-  close(slot, rec)
-  if kind.over then finished(kind, rec, n, a, b, c) end
-  return n, a, b, c
+  local slot, g, at = open(kind, rec)
+  if n == 1 then n, a, b, c = ended(slot, rec, kind, g, at, fn(a))
+  elseif n == 2 then n, a, b, c = ended(slot, rec, kind, g, at, fn(a, b))
+  elseif n == 3 then n, a, b, c = ended(slot, rec, kind, g, at, fn(a, b, c))
+  else n, a, b, c = ended(slot, rec, kind, g, at, fn(unpack(a, 1, n))) end
+  if kind.over then finished(kind, rec, n, a, b, c)
+  elseif kind.reuse then kind.spare = rec end
+  return n, a, b, c, fn -- which the observer reads from the frame, so it has to stay there
 end
 
 local function plain_body(rec, fn, kind)
   if unwinding then unwind() end
-  local slot = open(kind, rec, fn)
-  local n, a, b, c = counted(fn())
-  close(slot, rec)
-  if kind.over then finished(kind, rec, n, a, b, c) end
-  return n, a, b, c
+  local slot, g, at = open(kind, rec)
+  local n, a, b, c = ended(slot, rec, kind, g, at, fn())
+  if kind.over then finished(kind, rec, n, a, b, c)
+  elseif kind.reuse then kind.spare = rec end
+  return n, a, b, c, fn
 end
 
-M.bodies = { [body] = true, [plain_body] = true } -- frames of regions: their first local is the record
-
---- What a region of the running coroutine runs.
-function M.run_by(rec)
-  local g = apart and active[count] or top
-  for i = 1, g and g.n or 0 do
-    if g[i].rec == rec then return g[i].fn end
-  end
-end
+M.bodies = { [body] = true, [plain_body] = true } -- frames of regions: their first locals are the record and what runs
 
 local function failed(kind, rec, e)
   here()
@@ -359,13 +394,12 @@ local function failed(kind, rec, e)
   end
   unwinding = nil
   over(kind, rec, true)
-  passing = e
+  noted, passing = true, e
   error(e, 0)
 end
 
 local function result(n, a, b, c)
-  if n == 0 then return
-  elseif n == 2 then return a, b
+  if n == 2 then return a, b
   elseif n == 3 then return a, b, c end
   return unpack(a, 1, n)
 end
@@ -374,7 +408,8 @@ end
 local function plain(kind, rec, fn)
   local ok, n, a, b, c = xpcall(plain_body, handler, rec, fn, kind)
   if not ok then return failed(kind, rec, n) end
-  if n == 1 then return a end
+  if n == 1 then return a
+  elseif n == 0 then return end
   return result(n, a, b, c)
 end
 
@@ -383,7 +418,8 @@ local function protected(kind, rec, fn, n, a, b, c)
   local ok
   ok, n, a, b, c = xpcall(body, handler, rec, fn, kind, n, a, b, c)
   if not ok then return failed(kind, rec, n) end
-  if n == 1 then return a end
+  if n == 1 then return a
+  elseif n == 0 then return end
   return result(n, a, b, c)
 end
 
@@ -427,7 +463,7 @@ local function left(kind, rec, co, ok, ...)
   take_out(co) -- a yield to where nobody can be yielded to, or an interrupt
   over(kind, rec, true)
   local e = ...
-  passing = e
+  noted, passing = true, e
   error(e, 0)
 end
 
@@ -446,8 +482,11 @@ end
 -- @tparam function leave write those outside back
 -- @tparam ?function over (rec, failed) called once at the end, outside
 -- @tparam ?function finish (rec, ...) called after fn returned with its results, outside, before over
-function M.kind(look, enter, keep, leave, over_, finish)
-  return { look = look, enter = enter, keep = keep, leave = leave, over = over_, finish = finish }
+-- @tparam ?boolean harmless over may be called twice, and where there is `finish` needn't be called if that did all
+-- In the kind's `spare` lies a record that no region uses any more, for the next one, if its `reuse` is set.
+-- @tparam ?function begin (rec, group, n) quicker than look and enter: as look, then group.n = n, then as enter
+function M.kind(look, enter, keep, leave, over_, finish, harmless, begin)
+  return { look = look, enter = enter, keep = keep, leave = leave, over = over_, finish = finish, harmless = harmless, begin = begin }
 end
 
 --- Run fn(...) in a region.

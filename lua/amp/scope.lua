@@ -8,6 +8,7 @@ local core = require 'amp.ffi'
 local call = require 'amp.call'
 local err = require 'amp.error'
 local region = require 'amp.region'
+local need_function = require('amp.autograd').need_function
 local types = require 'amp.types'
 local util = require 'amp.util'
 local C, S, ref_t = core.C, core.S, core.ref_t
@@ -16,9 +17,13 @@ local istype, band, bor = ffi.istype, bit.band, bit.bor
 local M = {}
 local SCOPE = 8
 
+local attention = ffi.cast('int32_t *', ffi.cast('char *', S) + ffi.offsetof('amp_state', 'attention')) -- quicker than by name
+
 local function open(made)
   call.made = made
-  S.attention = made and bor(S.attention, SCOPE) or band(S.attention, bit.bnot(SCOPE))
+  local a = attention[0]
+  local b = made and bor(a, SCOPE) or band(a, bit.bnot(SCOPE))
+  if b ~= a then attention[0] = b end
 end
 
 -- Mark what is reachable from a returned value, through plain tables.
@@ -60,7 +65,11 @@ local kind = region.kind(
   function(rec) rec.outer = call.made end, function(rec) open(rec.inner) end, nil, function(rec) open(rec.outer) end,
   function(rec, failed)
     if failed then close(rec) end
-  end, close)
+  end, close, true, function(rec, group, n)
+    rec.outer = call.made
+    group.n = n
+    open(rec.inner)
+  end)
 
 --- Run fn(...) and give back the memory of every tensor handle made inside, except those
 -- in its results (also in returned tables). A handle given back raises when it is used.
@@ -68,8 +77,8 @@ local kind = region.kind(
 -- @return fn's results
 -- @usage local l = amp.scope(function() local y = net(x); return y:sum():item() end)
 function M.scope(fn, ...)
-  require('amp.autograd').need_function('scope', fn)
-  return region.run(kind, { inner = { n = 0 } }, fn, ...)
+  need_function('scope', fn)
+  return region.run(kind, { inner = { n = 0 }, outer = false }, fn, ...)
 end
 
 local outside = region.kind(kind.look, kind.enter, nil, kind.leave)
@@ -78,7 +87,7 @@ local outside = region.kind(kind.look, kind.enter, nil, kind.leave)
 function M.lasting(fn, ...)
   region.here()
   if not call.made then return fn(...) end
-  return region.run(outside, { inner = nil }, fn, ...)
+  return region.run(outside, { inner = false, outer = false }, fn, ...)
 end
 
 --- Take a handle out of the open scope: it is not given back at its end.

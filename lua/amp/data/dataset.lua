@@ -57,7 +57,6 @@ function TensorDataset:batch(indices)
   return unpack(out)
 end
 
-TensorDataset._draws_nothing = TensorDataset.batch
 proxy.dataset(TensorDataset, 'data.TensorDataset')
 
 function TensorDataset:__tostring()
@@ -67,5 +66,6 @@ function TensorDataset:__tostring()
 end
 
 require('amp.class').guard(TensorDataset, 'data.TensorDataset', 'set')
+TensorDataset._draws_nothing = TensorDataset.batch -- as it is called: guarded
 
 return setmetatable({class = TensorDataset}, {__call = new})

@@ -32,6 +32,7 @@ local function word(n) return ffi.cast('uint64_t', n) end
 
 --- The key of an epoch that begins now: a whole number below 2^53.
 function M.begin()
+  region.here()
   local key = mix(mix(S.seed + STEP) + STEP * word(epochs.n + 1))
   epochs.n = epochs.n + 1
   return tonumber(rshift(key, 11))

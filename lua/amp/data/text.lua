@@ -76,7 +76,6 @@ function TextDataset:batch(indices)
   return self.tokens:index_select(1, flat):reshape(shape), self.tokens:index_select(1, flat + 1):reshape(shape)
 end
 
-TextDataset._draws_nothing = TextDataset.batch
 proxy.dataset(TextDataset, 'data.TextDataset')
 
 function TextDataset:__tostring()
@@ -84,5 +83,6 @@ function TextDataset:__tostring()
 end
 
 require('amp.class').guard(TextDataset, 'data.TextDataset', 'set')
+TextDataset._draws_nothing = TextDataset.batch -- as it is called: guarded
 
 return setmetatable({class = TextDataset}, {__call = new})

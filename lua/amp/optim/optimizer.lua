@@ -121,12 +121,17 @@ local function hyper(self, op)
     end
     if type(g.lr) ~= 'number' or g.lr ~= g.lr then err.throw(op, 'lr of group %d must be a number, got %s', i, util.show(g.lr)) end
     groups.fill(h[i - 1], g)
-    h[i - 1].rescale = self._rescale or 0
+    h[i - 1].rescale = self._rescale
   end
   return h, n
 end
 
 Optimizer._hyper_parameters = hyper -- for replays of a captured step
+
+-- By itself: a function that makes one of its own is never compiled.
+local function refuse(self, op)
+  origin.refuse_scaled(op, function() return self:describe() end, self._all, self._count)
+end
 
 --- Update every parameter that has a gradient.
 -- @tparam ?function closure called first; its results are returned instead of self
@@ -145,7 +150,7 @@ function Optimizer:step(closure)
   if side then side:before_step(self) end
   local rc = C.amp_optim_step(S, self._handle, h, n)
   if rc < 0 then
-    if rc == STATE then origin.refuse_scaled(op, function() return self:describe() end, self._all, self._count) end
+    if rc == STATE then refuse(self, op) end
     call.try(op, C.amp_optim_step, S, self._handle, h, n)
   elseif S.attention ~= 0 then call.attend() end
   self._calls = self._calls + 1
@@ -365,7 +370,7 @@ function M.class(class)
     options = options or {}
     local self = {
       class = class, name = options.name, where = err.where(), param_groups = {}, _calls = 0,
-      _ids = {}, _sizes = {}, _count = 0,
+      _ids = {}, _sizes = {}, _count = 0, _side = false, _rescale = 0, -- these last are asked for each step: a field that is there is quick
     }
     if self.name ~= nil and type(self.name) ~= 'string' then err.throw(class.op, 'name must be a string, got %s', util.show(self.name)) end
     self.defaults = groups.read(class, options, class.defaults, { name = true })

@@ -90,7 +90,7 @@ function Trainer:step(batch_size, o)
   local scaled = is_scaled(self)
   if fused then opt._rescale = factor else multiply(self, factor, scaled) end
   local ok, message = pcall(run, self, fused, scaled)
-  if fused then opt._rescale = nil end
+  if fused then opt._rescale = 0 end
   if not ok then error(message, 0) end
   return self
 end

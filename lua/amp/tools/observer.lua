@@ -99,7 +99,8 @@ function M.place()
     end
     if region.bodies[info.func] then -- its function called amp by a tail call, and nothing of it is left but what the region runs
       local _, rec = debug.getlocal(level, 1)
-      local f = user_function(region.run_by(rec)) or rec.listener and user_function(rec.listener.fn)
+      local _, fn = debug.getlocal(level, 2)
+      local f = user_function(fn) or rec.listener and user_function(rec.listener.fn)
       if f then return line_of(f), method_below(level) or called end
     end
     if info.what ~= 'C' and not own(info.source) then
