@@ -48,7 +48,10 @@ local function run(row, c, device)
   return out, grads, cost, #leaves
 end
 
-local function compare(what, a, b)
+-- Ops that divide first on a device, where no look is taken whether a product left the range.
+local another_order = { cosine_similarity = { rtol = 1e-6, atol = 1e-7 } }
+
+local function compare(what, a, b, tolerance)
   if (a == nil) ~= (b == nil) then error(('%s: there is one on the CPU %s, on the device %s'):format(what, tostring(b ~= nil), tostring(a ~= nil)), 0) end
   if a == nil then return end
   if type(a) ~= 'cdata' then
@@ -57,7 +60,7 @@ local function compare(what, a, b)
   end
   if not a.device:match '^cuda' then error(what .. ': is on ' .. a.device, 0) end
   if a.dtype ~= b.dtype then error(('%s: %s against %s'):format(what, a.dtype, b.dtype), 0) end
-  local wrong = H.difference(a:cpu(), H.values(b), H.shape(b), H.exact)
+  local wrong = H.difference(a:cpu(), H.values(b), H.shape(b), tolerance or H.exact)
   if wrong then error(what .. ': ' .. wrong, 0) end
 end
 
@@ -78,8 +81,8 @@ for i = from, #ops.rows do
             return
           end
           local got, gotg, cost, n = run(row, c, 'cuda')
-          for k = 1, #want do compare(('%s: result %d'):format(label, k), got[k], want[k]) end
-          for k = 1, n do compare(('%s: gradient %d'):format(label, k), gotg[k], wantg[k]) end
+          for k = 1, #want do compare(('%s: result %d'):format(label, k), got[k], want[k], another_order[name]) end
+          for k = 1, n do compare(('%s: gradient %d'):format(label, k), gotg[k], wantg[k], another_order[name]) end
           if cost.reads ~= cost.waits then error(('%s: %d reads, %d waits counted'):format(label, cost.reads, cost.waits), 0) end
           if cost.reads > (waits[name] or 0) then error(('%s: %d reads'):format(label, cost.reads), 0) end
         end)
