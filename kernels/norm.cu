@@ -424,7 +424,7 @@ int amp__cuda_renorm(amp_call *c) /* p dim maxnorm */
   a[1].i = n;
   a[10].i = 1;
   a[11].i = type;
-  if (!(norm = amp__cuda_op(AMP_OP_lp_norm, &x, 1, a))) return AMP_E_INTERNAL;
+  if (!(norm = amp__cuda_op(AMP_OP_lp_norm, &x, 1, a))) return AMP_E_MEMORY;
   shrink f = { c->a[2].f };
   times m;
   amp_tensor *in[2] = { x, norm };
