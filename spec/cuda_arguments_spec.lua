@@ -266,12 +266,15 @@ fails(function() wide(amp.ones(1000, { device = 'cuda' }), amp.ones(1000)) end, 
 ]])
 
   case('whose gradients are used outside goes on leaving them, whoever clears them', [[
-local function run(captured, inside, after)
+local scaler = amp.GradScaler { init_scale = 1 }
+local function run(captured, inside, after, scaled)
   local p = amp.ones(4, { device = 'cuda' }):requires_grad_()
   local opt, out = optim.SGD({ p }, { lr = 0.1 }), {}
   local function step(x)
     if inside then opt:clear_grad() end
-    (p * x):sum():backward()
+    local loss = (p * x):sum()
+    if scaled then loss = scaler:scale(loss) end
+    loss:backward()
   end
   if captured then step = amp.capture(step) end
   for i = 1, 9 do
@@ -281,11 +284,10 @@ local function run(captured, inside, after)
   end
   return out
 end
-local function alike(what, inside, after)
-  local a, b = run(false, inside, after), run(true, inside, after)
+local function alike(what, inside, after, scaled)
+  local a, b = run(false, inside, after, scaled), run(true, inside, after, scaled)
   for i = 1, #a do same(a[i], b[i], what .. ', call ' .. i) end
 end
-local scaler = amp.GradScaler { init_scale = 1 }
 alike('cleared outside', false, function(opt) opt:step():clear_grad() end)
 alike('cleared inside', true, function(opt) opt:step() end)
 alike('cleared on both sides', true, function(opt) opt:step():clear_grad() end)
@@ -294,7 +296,7 @@ alike('cleared now and then', true, function(opt, _, i) opt:step() if i % 3 == 0
 alike('added to, then cleared', false, function(opt, _, i) opt:step() if i ~= 2 and i > 3 then opt:clear_grad() end end)
 alike('filled with zeros', false, function(opt) opt:step() opt:zero_grad { set_to_none = false } end)
 alike('clipped', true, function(opt, p) nn.utils.clip_grad_norm_({ p }, 0.5) opt:step() end)
-alike('unscaled', false, function(opt) scaler:unscale_(opt) scaler:step(opt):update() opt:clear_grad() end)
+alike('unscaled', false, function(opt) scaler:unscale_(opt) scaler:step(opt):update() opt:clear_grad() end, true)
 -- what the graph can't do as an eager call is an error
 fails(function() run(true, false, function(opt, _, i) opt:step() if i < 3 then opt:clear_grad() end end) end, 'another gradient')
 fails(function() run(true, false, function(opt, p) opt:step() p.grad = amp.ones(4, { device = 'cuda' }) end) end, 'gradient')

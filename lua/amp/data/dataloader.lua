@@ -262,7 +262,8 @@ function DataLoader:iter()
     end
     local b = self.position + 1
     local batch
-    if not (feed and feed.sent[b]) then batch = obtain(b) end
+    if feed and feed.sent[b] then gathered = math.max(gathered, b) -- also where it failed, which `take` says
+    else batch = obtain(b) end
     advance(b)
     if feed then
       if batch then feed:send(b, batch) end
