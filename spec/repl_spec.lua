@@ -254,6 +254,7 @@ describe('amp at a terminal', function()
       if i > 4 and os.getenv 'AMP_SPEC_SANITIZED' then break end -- the sanitizer takes these itself
       t:amp()
       t:type 'half a li'
+      t:wait 'half a li$' -- else the shell reads it
       os.execute(('kill -%s %d'):format(signal, t:pid()))
       t:wait '%$ ?$'
       t:type('', 'C-u', 'Enter')
