@@ -272,6 +272,7 @@ stage_emulator() { # the table's rows through the CUDA plug-in's own kernels, on
     return 0
   fi
   say 'ops on the emulated GPU'
+  SPEC_LIMIT="${SPEC_LIMIT:-1500}" # every case runs threads of a card one after the other
   bounded env AMP_PLUGIN_DIR=build/emulated AMP_SPEC_DEVICE=cuda luajit spec/run.lua spec/ops_spec.lua
   grep -vE '^[0-9]+ passed, [0-9]+ failed$' "$log"
   tally 'ops on the emulated GPU' "$status"

@@ -39,7 +39,7 @@ local shapes = { { 3, 3 }, { 4, 2 }, { 2, 4 }, { 2, 3, 2 }, { 1, 1 }, { 5, 1 }, 
 -- up to 1.8 n eps here, so 8 n eps is what no processor should reach and every wrong algorithm does.
 local unit = { float64 = 2 ^ -53, float32 = 2 ^ -24, float16 = 2 ^ -11, bfloat16 = 2 ^ -8 }
 local function bound(dt, n, norm) return { rtol = 0, atol = (4 * unit[dt] + 8 * n * math.min(unit[dt], unit.float32)) * norm } end
-local function norm2(a) return math.max(1, amp.svdvals(a:double()):max():item()) end
+local function norm2(a) return math.max(1, amp.svdvals(a:double():cpu()):max():item()) end
 
 
 local function layouts(x)
@@ -209,7 +209,7 @@ function closed.inverse()
     for _, dt in ipairs { 'float64', 'float32' } do
       amp.manual_seed(n)
       local a = amp.randn(2, n, n, { dtype = dt })
-      local sv = amp.svdvals(a:double())
+      local sv = amp.svdvals(a:double():cpu())
       local norm, cond = sv:max():item(), (sv:max(2) / sv:min(2)):max():item()
       local tol = bound(dt, n, cond) -- a residual of an inverse or a solution grows with the condition
       local eye = amp.eye(n, { dtype = dt }):expand(2, n, n):contiguous()
