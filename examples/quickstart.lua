@@ -9,9 +9,10 @@
 --   --checkpoint FILE  save the run after each epoch, and where --stop-after stops it
 --   --stop-after N     stop after N steps
 --   --resume FILE      go on with a saved run, to the same numbers as one that never stopped
+--   --graph FILE       save the trained network as a graph, for programs in C (examples/embed/run_graph.c); the last run's
 --   --loss-log FILE    write each step's loss, exactly
 --   --quiet            no progress bar
--- The last four are for one precision and one seed.
+-- Those on checkpoints and the loss log are for one precision and one seed.
 local tree = (arg[0]:match '^(.*/)' or '') .. '../lua/' -- where amp is not installed, its tree as it lies here
 package.path = package.path .. ';' .. tree .. '?.lua;' .. tree .. '?/init.lua'
 local amp = require 'amp'
@@ -34,7 +35,7 @@ local function options()
     device = amp.cuda.is_available() and 'cuda' or 'cpu'}
   local read = {
     precision = list, epochs = number, device = tostring, data = tostring, checkpoint = tostring, resume = tostring,
-    ['stop-after'] = number, ['loss-log'] = tostring,
+    ['stop-after'] = number, ['loss-log'] = tostring, graph = tostring,
     seeds = function(text)
       local out = list(text)
       for i, s in ipairs(out) do out[i] = number(s) end
@@ -85,6 +86,17 @@ local function evaluate(net, loader, region, device)
   end)
   net:train()
   return accuracy:value() * 100
+end
+
+-- The network as a graph of its ops in evaluation mode, for any number of pictures: it runs without Lua, and on any device.
+local function save_graph(net, path, device)
+  local x = amp.zeros(2, 1, 28, 28):to(device)
+  net:eval()
+  local g = amp.graph.trace(net, {x}, {dynamic = {1}})
+  g:save(path)
+  local again = amp.load_graph(path, {map_location = device})
+  if not amp.equal(again(x), net(x)) then error(('%s does not give what the network gives'):format(path), 0) end
+  net:train()
 end
 
 local function train(o, digits, precision, seed)
@@ -159,6 +171,7 @@ local function train(o, digits, precision, seed)
     if o.checkpoint then save() end
   end
   if log then log:close() end
+  if o.graph then save_graph(net, o.graph, o.device) end
   return {
     accuracy = evaluate(net, test, region, o.device), seconds = at.seconds, peak = amp.memory(o.device).peak,
     casts = at.casts / math.max(at.step, 1), scale = scaler:get_scale(), skipped = at.skipped,

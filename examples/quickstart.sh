@@ -161,7 +161,7 @@ targets() { # those of the names given that this build has
 say "building in $build (about a minute the first time)"
 # shellcheck disable=SC2086,SC2046
 if ! cmake -S "$root" -B "$build" $generator $again -DCMAKE_BUILD_TYPE=Release >>"$log" 2>&1 ||
-   ! cmake --build "$build" --parallel "$jobs" --target amp $(targets amp_onednn amp_lapack) >>"$log" 2>&1; then
+   ! cmake --build "$build" --parallel "$jobs" --target amp $(targets amp_onednn amp_lapack amp_mpi_openmpi amp_mpi_mpich) >>"$log" 2>&1; then
   tail -n 30 "$log"
   say "the build failed; the whole log is $log"
   exit 1
@@ -178,4 +178,5 @@ LUA_PATH="$root/lua/?.lua;$root/lua/?/init.lua;;"
 AMP_LIBRARY="$build/amp/libamp.so"
 export LUA_PATH AMP_LIBRARY
 say 'built: lua/bin/amp is a prompt, lua/bin/amp script.lua runs a script, examples/guide/README.md is the manual'
-exec luajit "$root/examples/quickstart.lua" "$@"
+say "the network goes to build/digits.safetensors, which examples/embed/run_graph.c runs without Lua"
+exec luajit "$root/examples/quickstart.lua" --graph "$build/digits.safetensors" "$@"

@@ -31,6 +31,7 @@ build = {
     AMP_CUDA = "$(AMP_CUDA)",
     AMP_ONEDNN = "$(AMP_ONEDNN)",
     AMP_LAPACK = "$(AMP_LAPACK)",
+    AMP_MPI = "$(AMP_MPI)",
   },
   install = {
     bin = {

@@ -14,6 +14,7 @@ root=$(CDPATH='' cd -P -- "$(dirname -- "$0")/.." && pwd)
 spec="$root/rockspec/amp-$version.rockspec"
 if [ ! -f "$spec" ]; then
   echo "pack.sh: no rockspec for version $version; there are:" >&2
+  # shellcheck disable=SC2012
   (cd "$root/rockspec" && ls amp-*.rockspec | sed 's/^amp-\(.*\)\.rockspec$/  \1/') >&2
   exit 1
 fi
@@ -28,8 +29,10 @@ stage=$(mktemp -d "${TMPDIR:-/tmp}/amp-pack.XXXXXX")
 trap 'rm -rf "$stage"' EXIT
 # the tree lies beside the rockspec at the top of the rock: source.dir is "." for this URL
 cp "$spec" "$stage/"
-(cd "$root" && tar cf - CMakeLists.txt LICENSE README.md src lua $([ -d kernels ] && echo kernels) spec examples rockspec) |
+kernels=''
+[ -d "$root/kernels" ] && kernels=kernels
+(cd "$root" && tar cf - CMakeLists.txt LICENSE README.md src lua ${kernels:+kernels} spec examples rockspec) |
   tar xf - -C "$stage"
 rm -f "$rock"
-(cd "$stage" && find . -name '*.o' -o -name '*.so' -o -name '*.rock' | xargs rm -f && zip -qr "$rock" .)
+(cd "$stage" && find . \( -name '*.o' -o -name '*.so' -o -name '*.rock' \) -exec rm -f {} + && zip -qr "$rock" .)
 echo "$rock"

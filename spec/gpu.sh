@@ -20,20 +20,24 @@ step() { # name, command...
 }
 
 build() {
-  cmake -S . -B "$BUILD" -G Ninja -DAMP_CUDA=ON -DAMP_EMULATOR=OFF ${CMAKE_FLAGS:-} >"$BUILD.log" 2>&1 && ninja -C "$BUILD" >>"$BUILD.log" 2>&1 || { tail -40 "$BUILD.log"; return 1; }
+  # shellcheck disable=SC2086
+  if cmake -S . -B "$BUILD" -G Ninja -DAMP_CUDA=ON -DAMP_EMULATOR=OFF ${CMAKE_FLAGS:-} >"$BUILD.log" 2>&1 &&
+    ninja -C "$BUILD" >>"$BUILD.log" 2>&1; then return 0; fi
+  tail -40 "$BUILD.log"
+  return 1
 }
-ops() { AMP_SPEC_DEVICE=cuda luajit spec/run.lua ${FILTER:+--filter="$FILTER"} spec/ops_spec.lua; }
-specs() { for f in spec/gpu/*_spec.lua; do luajit spec/run.lua "$f" || return 1; done; }
-scripts() { for f in spec/gpu/*.lua; do case $f in *_spec.lua) ;; *) luajit "$f" || return 1 ;; esac; done; }
+ops() { AMP_SPEC_DEVICE=cuda luajit spec/run.lua ${FILTER:+--filter="$FILTER"} spec/ops/ops_spec.lua; }
+specs() { for f in spec/device/gpu/*_spec.lua; do luajit spec/run.lua "$f" || return 1; done; }
+scripts() { for f in spec/device/gpu/*.lua; do case $f in *_spec.lua) ;; *) luajit "$f" || return 1 ;; esac; done; }
 # The walk over all ops under compute-sanitizer, in shards by name, side by side: sizes are small, so the card has room for all.
-# Neither busted nor compiled Lua runs there; spec/plain.lua with -joff does. TOOLS: which; LIMIT: seconds for a shard; SHARDS: which.
+# Neither busted nor compiled Lua runs there; spec/lib/plain.lua with -joff does. TOOLS: which; LIMIT: seconds for a shard; SHARDS: which.
 shards=${SHARDS:-'a b[a-h] b[i-z] c[a-h] c[i-o] c[p-z] d e f[a-k] f[l-z] [gh] [ijk] l[a-i] l[j-z] m[a-d] m[e-i] m[j-z] n[a-k] n[l-z] [opq] r[a-d] r[e-z] s[a-h] s[i-p] s[q-z] t [u-z]'}
 sanitize() {
   bad=0
   set -f # the shards are patterns of names, not of files
   for tool in ${TOOLS:-memcheck racecheck initcheck}; do
     for p in $shards; do
-      (AMP_SPEC_DEVICE=cuda AMP_SPEC_PROGRESS=10 timeout ${LIMIT:-400} compute-sanitizer --tool $tool --error-exitcode 9 --print-limit 20 luajit -joff spec/plain.lua --filter="^amp%.$p" spec/ops_spec.lua >"$BUILD.$tool.$p.log" 2>&1
+      (AMP_SPEC_DEVICE=cuda AMP_SPEC_PROGRESS=10 timeout "${LIMIT:-400}" compute-sanitizer --tool "$tool" --error-exitcode 9 --print-limit 20 luajit -joff spec/lib/plain.lua --filter="^amp%.$p" spec/ops/ops_spec.lua >"$BUILD.$tool.$p.log" 2>&1
        echo "$?" >"$BUILD.$tool.$p.status") &
     done
     wait

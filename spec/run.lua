@@ -11,15 +11,18 @@ package.cpath = ('%s/?.so;%s'):format(build, package.cpath)
 package.loaded['busted.luajit'] = function() end
 require 'ffi'
 require 'amp'
-local helper = require 'spec.helper'
+local helper = require 'spec.lib.helper'
 helper.root, helper.build = root, build
 
 local files = {}
-local options = { '-o', here .. '/handler.lua' }
+local options = { '-o', here .. '/lib/handler.lua' }
 for _, a in ipairs(arg) do
   if a:match('_spec%.lua$') then files[#files + 1] = a else options[#options + 1] = a end
 end
 if #files == 0 then files[1] = here end
+-- Between files busted takes out of package.loaded what the one before loaded: a part of amp that is loaded when first
+-- used would be there twice, each with types of its own. Files of one process share it instead.
+if #files > 1 or not files[1]:match '_spec%.lua$' then options[#options + 1] = '--no-auto-insulate' end
 for _, f in ipairs(files) do options[#options + 1] = f end
 for i = #arg, 1, -1 do arg[i] = nil end
 for i, a in ipairs(options) do arg[i] = a end

@@ -59,11 +59,12 @@ enum amp_limit {
 enum amp_dtype {
   AMP_FLOAT64, AMP_FLOAT32, AMP_FLOAT16, AMP_BFLOAT16,
   AMP_INT64, AMP_INT32, AMP_INT16, AMP_INT8, AMP_UINT8, AMP_BOOL,
+  AMP_FLOAT8_E4M3, AMP_FLOAT8_E5M2, /* for storage: what computes takes no operand of them */
   AMP_DTYPE_COUNT
 };
 
 enum amp_dtype_set { /* for amp_op_info.dtypes */
-  AMP_DT_FLOAT = 15, AMP_DT_INT = 496, AMP_DT_BOOL = 512
+  AMP_DT_FLOAT = 15, AMP_DT_INT = 496, AMP_DT_BOOL = 512, AMP_DT_FLOAT8 = 3072
 };
 
 enum amp_device_type { AMP_CPU, AMP_CUDA, AMP_DEVICE_COUNT };
@@ -120,7 +121,8 @@ enum amp_tensor_flag {
   AMP_T_VIEW = 32,         /* shares another tensor's storage */
   AMP_T_UNRECORDED = 64,   /* a view of a tracked tensor, made while nothing was recorded */
   AMP_T_SCALE = 128,       /* a scaler's scale: a product with it is a scaled loss */
-  AMP_T_WEIGHT = 256       /* a module's parameter: regions keep its cast, whether it requires grad or not */
+  AMP_T_WEIGHT = 256,      /* a module's parameter: regions keep its cast, whether it requires grad or not */
+  AMP_T_MASK = 512         /* bytes that pick elements as bool does; what is made of them and uint8 as well does so too */
 };
 
 /* A handle: owns one count of its tensor. A released handle holds NULL. */
@@ -130,9 +132,13 @@ typedef struct amp_ref { amp_tensor *t; } amp_ref;
 typedef struct amp_ref { amp_tensor *ptr_; } amp_ref;
 #endif
 
-typedef struct amp_autocast_state { /* one a device type */
+/* One a device type. Bit 0 of `cache` and `verbose` says yes. A region of 8 bits has its recipe (enum amp_float8_recipe)
+** in bits 2 and 3 of `cache`, its history's length in bits 1 to 7 of `verbose` and, above those, 4 to 7 of `cache`;
+** `dtype` is its base. */
+typedef struct amp_autocast_state {
   uint8_t enabled, dtype, cache, verbose;
 } amp_autocast_state;
+enum amp_float8_recipe { AMP_FLOAT8_NONE, AMP_FLOAT8_CURRENT, AMP_FLOAT8_DELAYED, AMP_FLOAT8_BLOCK };
 
 typedef struct amp_error {
   int32_t code;        /* enum amp_status */
@@ -146,8 +152,10 @@ enum amp_attention { /* bits of amp_state.attention: Lua's turn, soon */
   AMP_A_LOG = 2,       /* amp_log_next has lines */
   AMP_A_DEAD = 4,      /* amp_dead_next has ids */
   AMP_A_SCOPE = 8,     /* Lua's own: a scope is noting the handles made */
-  AMP_A_OBSERVE = 16   /* amp_observe is on: Lua drains its spans after every call */
+  AMP_A_OBSERVE = 16,  /* amp_observe is on: Lua drains its spans after every call */
+  AMP_A_REENTERED = 32 /* Lua's own: after the next op it asks anew which coroutine runs */
 };
+enum amp_interrupt { AMP_I_INTERRUPT = 1, AMP_I_OBSERVE = 2, AMP_I_TRACE = 4 }; /* bits of amp_state.interrupt */
 
 /* What belongs to one Lua state (or one thread of a C program). Fields marked
 ** rw may be written between calls; the caller restores what it changed. */
@@ -158,7 +166,7 @@ typedef struct amp_state {
   int32_t autocast_depth;         /* rw, regions entered */
   amp_autocast_state autocast[2]; /* rw, by device type */
   int32_t allow_banned;           /* rw */
-  uint8_t default_dtype, default_device, default_device_index, interrupt; /* interrupt: bit 1 interrupted, bit 2 observed */
+  uint8_t default_dtype, default_device, default_device_index, interrupt; /* interrupt: enum amp_interrupt */
   uint64_t seed, rng_offset;      /* Philox key and counter */
   int64_t casts, cached_casts, host_waits, recorded;
   amp_error err;
@@ -166,8 +174,20 @@ typedef struct amp_state {
   /* rw: where *running isn't owner, an op gives AMP_E_MOVED and does nothing; NULL: it doesn't look. Of Lua: the fields
   ** above are those of coroutine `owner`, and another one runs. */
   const uint64_t *running;
-  uint64_t owner;
+  uint64_t owner;      /* 0: nobody; 1: who amp_links was called in, while its resumers are those */
 } amp_state;
+
+/* Of LuaJIT: where a coroutine's block, at its address, says where its innermost frame on the processor's stack is (bits 1
+** and 2 are flags), and what a frame holds: places in bytes, but for word, a place in words of eight bytes. */
+typedef struct amp_frames {
+  int32_t word;        /* of the pointer to the frame */
+  int32_t step;        /* to the frame of who resumed it, where that was Lua's resume or wrap */
+  int32_t owner;       /* the address of the coroutine whose frame it is */
+  int32_t outer;       /* pointer to the same coroutine's frame outside, 0: none */
+  int32_t back;        /* where it returns to */
+  uint64_t by_resume, by_wrap; /* what that is in resume, in wrap */
+  uint64_t main;       /* the main thread's address, 0: not known */
+} amp_frames;
 
 typedef struct amp_memory_stats { /* bytes, of one device */
   int64_t live, cached, peak;
@@ -177,13 +197,14 @@ typedef struct amp_memory_stats { /* bytes, of one device */
   int64_t swing;  /* rw: largest fall of live bytes from there to a backward's end, less what collectors freed */
   int64_t allocations, failures;
   int64_t kept;   /* of the cached bytes, those that captured steps keep */
-  int64_t rest;   /* rw: a GPU's least large bytes at the end of a backward; growth beyond asks for a pace there, which -1 says, and sets them anew */
+  int64_t rest;   /* rw: large bytes after the last collection; growth beyond asks for a pace: on the CPU where it takes fresh memory,
+                  ** on a GPU, whose least ones at the end of a backward these are, at the next such end, which -1 says, and sets them anew */
 } amp_memory_stats;
 
 /* What the library knows of an op: its row. */
 typedef struct amp_op_info {
   const char *name;
-  const char *schema;  /* arguments in order, see amp_ops.def */
+  const char *schema;  /* arguments in order, results after ->, see amp_ops.def */
   const char *doc;
   int32_t policy;      /* enum amp_policy, as built */
   uint32_t dtypes;     /* bit 1 << dtype: may be given */
@@ -235,6 +256,15 @@ AMP_API amp_state *amp_state_new(void);
 /* Frees a state that no thread is using; NULL is harmless. Tensors made with it stay valid, its engines and observer do
 ** not. */
 AMP_API void amp_state_free(amp_state *S);
+/* Functions that take no state use S in this thread from now on. */
+AMP_API void amp_state_use(amp_state *S);
+/* The state that this thread used last, which has their errors; NULL: none so far. */
+AMP_API amp_state *amp_state_used(void);
+/* Lua's own: note by which words of the stack the running coroutine's resumers are known, and make it the owner. 0: they are
+** too many, and nobody owns the state. */
+AMP_API int amp_links(amp_state *S, const amp_frames *frames);
+/* Lua's own: whether the state's fields are another coroutine's than the one that runs, or its resumers are others. */
+AMP_API int amp_moved(const amp_state *S);
 /* Bytes of an element, 0 where there is no such dtype. */
 AMP_API int amp_dtype_size(int dtype);
 /* "float32" and so on; "no dtype" for a number that is none. Static. */
@@ -378,7 +408,7 @@ enum amp_origin {
   AMP_O_MIXED = 8,        /* scaled and others in one sum; only amp_grads_origin says it */
   AMP_O_HAND = 16         /* backwards of losses times a number that a scaler's scale is or was: any step takes it */
 };
-enum amp_request_kind { AMP_R_NONE, AMP_R_FUNCTION, AMP_R_HOOK, AMP_R_MEMORY /* give some back, then run again */ };
+enum amp_request_kind { AMP_R_NONE, AMP_R_FUNCTION, AMP_R_HOOK, AMP_R_MEMORY /* give some back, then run again */, AMP_R_READY /* a leaf's gradient is complete (amp_ready) */ };
 
 typedef struct amp_engine { /* head of a running backward; read it between steps */
   int32_t request;     /* enum amp_request_kind, what Lua is asked for */
@@ -405,6 +435,10 @@ AMP_API void amp_grad_check_keep(const amp_ref *a);
 AMP_API int amp_grads_origin(amp_tensor *const *leaf, int n, int mask, int *at);
 /* The origin of a's gradient is this, for a caller who knows: it stands until somebody writes the gradient. */
 AMP_API void amp_grad_origin_put(const amp_ref *a, int origin);
+/* What is known of a's gradient, for amp_grad_keep: amp_grad_check_hold and the origin; 0: nothing. */
+AMP_API int amp_grad_hold(const amp_ref *a);
+/* The caller has changed the gradient, and that is still so. */
+AMP_API void amp_grad_keep(const amp_ref *a, int held);
 /* Gradients that the caller begins backwards with are of this origin from now on; what they were before. */
 AMP_API int amp_backward_origin(amp_state *S, int origin);
 /* The same, where they carry a scaler's scale, that of this tensor (amp_scaler_scale_tensor). */
@@ -418,6 +452,11 @@ AMP_API int64_t amp_hook(amp_state *S, const amp_ref *a);
 ** nothing is recorded, no input needs a gradient. Inputs and outputs may be NULL or no floats; up to a million and 255.
 ** The id lives until amp_dead_next gives it. */
 AMP_API int amp_function(amp_state *S, amp_tensor *const *in, int nin, amp_tensor *const *out, int nout, int64_t *id);
+/* The id under which the caller is told that a leaf's gradient is complete: a backward that adds to it stops with
+** AMP_R_READY and that id once it has, at its end at the latest. <0: error, such as a tensor made by an op. */
+AMP_API int64_t amp_ready(amp_state *S, const amp_ref *a);
+/* Nobody is told any more. */
+AMP_API void amp_ready_off(const amp_ref *a);
 /* The next id of this state (of a function, hook or borrowed memory) that nothing uses any more, 0: none. */
 AMP_API int64_t amp_dead_next(amp_state *S);
 /* Starts a backward from nroot tensors with the gradients given (grad or one NULL: ones, for a scalar). input NULL:
@@ -456,8 +495,12 @@ AMP_API void amp_journal_open(amp_state *S, amp_journal *j);
 AMP_API void amp_journal_shut(amp_state *S, amp_journal *j);
 /* How many storages were changed. */
 AMP_API int amp_journal_count(const amp_journal *j);
+/* Notes t now, where a journal is open: a change that comes after others then takes no memory. */
+AMP_API int amp_journal_note(amp_state *S, const amp_ref *t);
 /* Storages that were changed get the bytes and versions they had before the function, for running it again. */
 AMP_API int amp_journal_back(amp_state *S, amp_journal *j);
+/* The same for good, for a function whose results are of no use: takes no memory. */
+AMP_API int amp_journal_undo(amp_state *S, amp_journal *j);
 /* They get those they had before amp_journal_back. */
 AMP_API int amp_journal_forth(amp_state *S, amp_journal *j);
 
@@ -465,6 +508,23 @@ AMP_API int amp_journal_forth(amp_state *S, amp_journal *j);
 
 /* To be called when the outermost region of S has ended: drops copies in lower precision of storage that pointers lead to. */
 AMP_API void amp_autocast_leave(amp_state *S);
+/* The step that casts to 8 bits belong to: the number of the outermost region, or the one that was set for a
+** recomputation; 0 for the region's own again. */
+AMP_API int64_t amp_float8_step(amp_state *S);
+/* Set the step of regions of 8 bits; 0: the region's own again. Gives what was set before. */
+AMP_API int64_t amp_float8_set_step(amp_state *S, int64_t step);
+/* Casts to 8 bits since the state began. */
+AMP_API int64_t amp_float8_casts(amp_state *S);
+/* The largest |x| of earlier steps of the layer whose weight t is, the last first: of its inputs (kind 0), of gradients
+** (1). Up to `room` numbers go to `values`; how many there are. 0: nothing is known. A wait for the device. */
+AMP_API int amp_float8_history(amp_state *S, const amp_ref *t, int kind, double *values, int room);
+/* The same, set; values from 0 to the largest float32. */
+AMP_API int amp_float8_set_history(amp_state *S, const amp_ref *t, int kind, const double *values, int n);
+/* on: casts of this state count elements, those beyond the largest value, and those that become 0. */
+AMP_API void amp_float8_count(amp_state *S, int on);
+/* These three of a layer's inputs, weight and gradients into counts[9], which are 0 from then on. 1, or 0: the layer has
+** cast nothing. A wait for the device. */
+AMP_API int amp_float8_take_counts(amp_state *S, const amp_ref *t, double *counts);
 /* Drops all such copies of S, also inside a region. */
 AMP_API void amp_clear_autocast_cache(amp_state *S);
 /* a in dtype, as a region casts an op's input: a parameter's copy is kept, the cast is counted, and printed where the region
@@ -503,13 +563,18 @@ AMP_API int amp_scaler_put(amp_state *S, amp_scaler *s, double scale, int64_t tr
 AMP_API amp_check *amp_check_new(amp_state *S, amp_scaler *s);
 /* Drops a count; gradients that refer to the check keep it. NULL is harmless. */
 AMP_API void amp_check_free(amp_check *k);
-/* Looks at the gradients of n leaves for Inf and NaN, and with unscale 1 leaves 1/scale pending on them. One already
-** checked under k and unchanged since is not looked at again; one that another check of this iteration unscaled is not
-** unscaled again. Add to unscale: 2 to allow float16 parameters, 4 to let the user see no gradients on overflow, 8
-** where somebody else will unscale, 16 where amp_optim_step of these leaves comes next, before a gradient changes: it may
-** look by itself (another call for k, with n 0 say, looks now). Does not wait. AMP_E_STATE, and nothing changes: a gradient's
-** origin (amp_grads_origin) is not what unscale says, be it that its loss was not scaled, or that it was unscaled and has got
-** a scaled one since. */
+enum amp_check_flag {
+  AMP_UNSCALE = 1,      /* leave 1/scale pending on the gradients */
+  AMP_UNSCALE_HALF = 2, /* of float16 parameters, too */
+  AMP_CHECK_DROP = 4,   /* let the user see no gradients on overflow */
+  AMP_CHECK_RAW = 8,    /* the caller will unscale */
+  AMP_CHECK_SOON = 16   /* amp_optim_step of these leaves comes next, before a gradient changes: it may look by itself */
+};
+/* Looks at the gradients of n leaves for Inf and NaN, as unscale (enum amp_check_flag) says. One already checked under k
+** and unchanged since is not looked at again; one that another check of this iteration unscaled is not unscaled again.
+** What AMP_CHECK_SOON put off another call for k, with n 0 say, looks at now. Does not wait. AMP_E_STATE, and nothing
+** changes: a gradient's origin (amp_grads_origin) is not what unscale says, be it that its loss was not scaled, or that
+** it was unscaled and has got a scaled one since. */
 AMP_API int amp_check_grads(amp_state *S, amp_check *k, amp_tensor *const *leaf, int n, int unscale);
 /* How many of the leaves have gradients, if all of them were checked in k's iteration and are unchanged; else -1. */
 AMP_API int amp_check_holds(const amp_check *k, amp_tensor *const *leaf, int n);
@@ -546,16 +611,63 @@ AMP_API int amp_masters_refresh(amp_state *S, amp_tensor *const *master, amp_ten
 ** 0, multiplies them by what brings it down to that. Does not wait. */
 AMP_API int amp_clip_grad_norm(amp_state *S, amp_ref *norm, amp_tensor *const *leaf, int n, double max_norm, double p);
 
+/* -- Several processes ----------------------------------------------------- */
+/* Ranks count from 0 here. Collectives run in order, in a thread of the engine (MPI) or a stream of the device (NCCL);
+** a work is one call under way. */
+
+enum amp_dist_kind {
+  AMP_DIST_ALL_REDUCE, AMP_DIST_BROADCAST, AMP_DIST_REDUCE, AMP_DIST_ALL_GATHER, AMP_DIST_GATHER, AMP_DIST_SCATTER,
+  AMP_DIST_REDUCE_SCATTER, AMP_DIST_ALL_TO_ALL, AMP_DIST_SEND, AMP_DIST_RECV, AMP_DIST_BARRIER, AMP_DIST_GROUP,
+  AMP_DIST_KINDS
+};
+enum amp_dist_op { AMP_DIST_SUM, AMP_DIST_MEAN, AMP_DIST_MAX, AMP_DIST_MIN, AMP_DIST_PRODUCT,
+  AMP_DIST_ALIKE = 256 /* added: all ranks call the same for sure, and nothing compares */ };
+
+typedef struct amp_work amp_work;
+
+/* Loads an engine's plug-in ("mpi_openmpi", "mpi_mpich", "nccl") and joins the other processes. AMP_E_UNSUPPORTED: it is
+** not there. A second call gives the same rank and size. */
+AMP_API int amp_dist_start(amp_state *S, const char *engine, int32_t *rank, int32_t *size);
+/* A group of n ranks of the world; its number, from 1. Called by all ranks of the world, in the same order. */
+AMP_API int amp_dist_group(amp_state *S, const int32_t *rank, int n, double timeout);
+/* Begins a call (enum amp_dist_kind, amp_dist_op) in a group (0: the world) with the tensors of distributed/collectives.h,
+** contiguous, of one dtype. like: the tensor whose shape all ranks must agree on, NULL: none. root: a place in the group,
+** or a rank of the world for send and recv. NULL: error. */
+AMP_API amp_work *amp_dist_call(amp_state *S, int kind, int op, int group, int root, double timeout, amp_tensor *like,
+                                amp_tensor *const *in, int nin, amp_tensor *const *out, int nout);
+/* 1: it is done; 0: not within these seconds; <0: error, such as calls that differ between ranks, which names them. */
+AMP_API int amp_dist_wait(amp_state *S, amp_work *w, double seconds);
+/* Waits no more for it; its tensors are kept until it is done. NULL is harmless. */
+AMP_API void amp_dist_free(amp_work *w);
+/* Gradients of n leaves of one dtype and device as one piece of memory, for collectives. */
+typedef struct amp_bucket amp_bucket;
+/* The caller's; counts the leaves. dtype: of the memory, -1: the leaves'. NULL on error. */
+AMP_API amp_bucket *amp_bucket_new(amp_state *S, amp_tensor *const *leaf, int n, int dtype);
+/* A new piece with copies of the gradients (0 where there is none), and behind them for each leaf 1 or 0: it has one. */
+AMP_API int amp_bucket_pack(amp_state *S, amp_ref *flat, amp_bucket *b);
+/* Gradients lie in that piece from now on, as tensors of their own; where no rank had one, there is none. One that the
+** caller holds keeps its place and gets the values. */
+AMP_API int amp_bucket_unpack(amp_state *S, amp_bucket *b);
+/* Frees it; gradients stay. NULL is harmless. */
+AMP_API void amp_bucket_free(amp_bucket *b);
+/* Leaves the other processes, after they have come here as well (status 0), or at once. The process calls it at its end
+** by itself. */
+AMP_API int amp_dist_stop(amp_state *S, double timeout, int status);
+
 /* -- Optimizers ----------------------------------------------------------- */
 
-enum amp_optim_kind { AMP_SGD, AMP_ADAM, AMP_ADAMW, AMP_RMSPROP, AMP_ADAGRAD, AMP_LAMB, AMP_OPTIM_COUNT };
+enum amp_optim_kind {
+  AMP_SGD, AMP_ADAM, AMP_ADAMW, AMP_RMSPROP, AMP_ADAGRAD, AMP_LAMB,
+  AMP_NADAM, AMP_RADAM, AMP_ADADELTA, AMP_ADAMAX, AMP_LION, AMP_OPTIM_COUNT
+};
 
 typedef struct amp_optim amp_optim;
 
 typedef struct amp_hyper {  /* of a group, at each step */
   double lr, momentum, dampening, weight_decay, beta1, beta2, eps;
-  double alpha, lr_decay, initial;  /* RMSprop's smoothing; Adagrad's decay of lr and first sum of squares */
+  double alpha, lr_decay, initial;  /* RMSprop's smoothing, Adadelta's rho; Adagrad's decay of lr, NAdam's of momentum; Adagrad's first sum of squares */
   int32_t nesterov, maximize, amsgrad, centered, bias_correction, always_adapt;
+  int32_t decoupled, unused;  /* NAdam, RAdam: weight decay as AdamW's; 0 */
   double rescale;  /* gradients are multiplied by it in the step; 0: they are not */
 } amp_hyper;
 
@@ -617,6 +729,144 @@ AMP_API int amp_capture_replay(amp_state *S, amp_capture *c, amp_tensor *const *
 /* Frees the capture and its graph. NULL is harmless. */
 AMP_API void amp_capture_free(amp_capture *c);
 
+/* -- Graphs ----------------------------------------------------------------- */
+/* A function as a list of op calls (rows of the table), recorded while it runs for some inputs. It runs again without the
+** function: with other values, and in whatever region and grad mode its caller is in. Values are numbered from 0; so are
+** nodes, in the order in which they run. A graph may be run by several threads at once; what changes it may not. */
+
+typedef struct amp_graph amp_graph;
+enum amp_graph_kind {
+  AMP_G_INPUT, AMP_G_PARAMETER, AMP_G_BUFFER, AMP_G_CONSTANT,
+  AMP_G_NUMBER,          /* a number beside a tensor, weak in promotion */
+  AMP_G_RESULT           /* of a node */
+};
+typedef struct amp_graph_value {
+  const char *name;
+  amp_tensor *tensor;    /* of a parameter, buffer, constant or number; borrowed */
+  int32_t node;          /* that makes it, -1: none */
+  uint8_t kind, dtype, ndim, device, device_index; /* enum amp_graph_kind; as they were when it was recorded */
+  uint8_t free_dims;     /* bit d: an input's size d may be another one at each run */
+  int64_t size[8];
+} amp_graph_value;
+enum { AMP_G_DETACH = -1 }; /* amp_graph_node.op: amp_detach, which is no row */
+typedef struct amp_graph_node {
+  const char *name;
+  int32_t op, flags;     /* number of the row; AMP_INPLACE, AMP_OUT */
+  int32_t nin, nout;
+  const int32_t *in;     /* [nin] values, -1: absent */
+  int32_t out[4];        /* values, -1: there is none */
+  const amp_slot *attrs; /* [the row's nslot] */
+  int8_t grad, regions;  /* grad mode: -1 the caller's, 0, 1; bit d: on device type d the region is its own, as in autocast */
+  int8_t unused[2];
+  amp_autocast_state autocast[2];
+} amp_graph_node;
+/* A number in a node's attributes, or of a number, that follows free sizes: numerator * product of size^power / denominator
+** + more. Of several for one place the sum. */
+typedef struct amp_graph_size {
+  int32_t node, slot;    /* node -1: of the number that is value `slot`; -2: free size `slot` must be this */
+  int32_t real, unused;  /* the attribute is a float */
+  double numerator, denominator, more;
+  int8_t power[16];      /* of each free size, in the order of the inputs and their dimensions */
+} amp_graph_size;
+
+/* Starts to record what S does with n inputs of these names, none of them twice. NULL: error, such as one that is recording already. The
+** graph is the caller's. S records history meanwhile; what S has of a region and of that is the caller's of each run, and what
+** sets grad_mode or a device's autocast state anew is the function's own. */
+AMP_API amp_graph *amp_graph_begin(amp_state *S, amp_tensor *const *input, const char *const *name, int n);
+/* Ends it; the m tensors are its outputs. keep 0: what was recorded is of no use; only amp_graph_free may follow, which also
+** does alone while it is suspended. */
+AMP_API int amp_graph_end(amp_state *S, amp_graph *g, amp_tensor *const *output, int m, int keep);
+/* Recording stops for a while, as where the coroutine that records yields. A second call is harmless. */
+AMP_API void amp_graph_suspend(amp_state *S, amp_graph *g);
+/* It goes on. A second call is harmless. */
+AMP_API void amp_graph_resume(amp_state *S, amp_graph *g);
+/* 1: S is recording. */
+AMP_API int amp_graph_recording(const amp_state *S);
+/* While S records: bit d, size d of the tensor depends on values (of nonzero, say), so that a size read is not what a later run
+** has. */
+AMP_API int amp_graph_varies(const amp_state *S, const amp_ref *t);
+/* While g is recorded: names of nodes begin so from now on; own != 0: the first one is called just so. */
+AMP_API int amp_graph_at(amp_state *S, amp_graph *g, const char *prefix, int own);
+/* While g is recorded: the tensor is known by this name (kind: AMP_G_PARAMETER, AMP_G_BUFFER, AMP_G_CONSTANT). Counted. */
+AMP_API int amp_graph_know(amp_state *S, amp_graph *g, const amp_ref *t, int kind, const char *name);
+/* An empty graph to be built by the functions below. NULL: no memory. */
+AMP_API amp_graph *amp_graph_new(amp_state *S);
+/* Adds a value that no node makes; v is copied, its tensor counted. Gives its number. */
+AMP_API int amp_graph_add_value(amp_state *S, amp_graph *g, const amp_graph_value *v);
+/* Adds a node, with nout results named after it, whose out is filled in; in-place and OUT results are values there
+** already. Gives its number. */
+AMP_API int amp_graph_add_node(amp_state *S, amp_graph *g, const amp_graph_node *n, const amp_graph_value *results);
+/* Adds a number that follows free sizes; by rising nodes. */
+AMP_API int amp_graph_add_size(amp_state *S, amp_graph *g, const amp_graph_size *s);
+/* Ends building: these values are the outputs. Checks all of it. */
+AMP_API int amp_graph_finish(amp_state *S, amp_graph *g, const int32_t *output, int m);
+/* How many values there are. */
+AMP_API int amp_graph_value_count(const amp_graph *g);
+/* How many nodes. */
+AMP_API int amp_graph_node_count(const amp_graph *g);
+/* How many numbers that follow free sizes. */
+AMP_API int amp_graph_size_count(const amp_graph *g);
+/* Value i (from 0), NULL: no such one. Valid until the graph is changed. */
+AMP_API const amp_graph_value *amp_graph_value_at(const amp_graph *g, int i);
+/* Node i (from 0), NULL: no such one. Valid until the graph is changed. */
+AMP_API const amp_graph_node *amp_graph_node_at(const amp_graph *g, int i);
+/* Number i (from 0) that follows free sizes, NULL: no such one. Valid until the graph is changed. */
+AMP_API const amp_graph_size *amp_graph_size_at(const amp_graph *g, int i);
+/* How many inputs it has; 0 for NULL. */
+AMP_API int amp_graph_inputs(const amp_graph *g);
+/* How many outputs it has; 0 for NULL. */
+AMP_API int amp_graph_outputs(const amp_graph *g);
+/* The value that is input i (from 0), -1: no such one. */
+AMP_API int amp_graph_input(const amp_graph *g, int i);
+/* The value that is output i (from 0), -1: no such one. */
+AMP_API int amp_graph_output(const amp_graph *g, int i);
+/* Sizes of an input that may be others at each run: bit d is dimension d, from 0. */
+AMP_API int amp_graph_free_dims(amp_state *S, amp_graph *g, int input, int dims);
+/* Another tensor in place of a parameter, buffer or constant (by its value's number), counted. */
+AMP_API int amp_graph_set_tensor(amp_state *S, amp_graph *g, int value, const amp_ref *t);
+/* Calls node `node` (from 0) by itself, in its own region and grad mode where it has one: nin operands as it has them, absent
+** ones empty; out[4] are empty handles for its results. Of an in-place node the first operand is the result; one that writes
+** to a value (AMP_OUT) has that as the last of one operand more. */
+AMP_API int amp_graph_call(amp_state *S, const amp_graph *g, int node, const amp_ref *in, int nin, amp_ref *out);
+/* Moves it to a device (type * 256 + index from 0): constants, and parameters and buffers, which keep their identity and their
+** gradients; inputs are expected there from then on. What a graph of a GPU keeps on the CPU stays there. */
+AMP_API int amp_graph_to(amp_state *S, amp_graph *g, int device);
+/* A graph from a file that amp's g:save wrote, on a device (type * 256 + index from 0); the caller's. NULL: error. The file may be
+** anyone's: one that is damaged, or of a newer version, is refused. No Lua anywhere. */
+AMP_API amp_graph *amp_graph_load(amp_state *S, const char *path, int device);
+/* The text in the file it was read from, NULL: it was read from none. Valid as long as the graph. */
+AMP_API const char *amp_graph_text(const amp_graph *g);
+/* Runs it: n inputs, m empty handles for the outputs. In the state that the thread used last (a thread that has none gets one);
+** errors go there. One differentiable function where grad mode is on. A failed run writes no output. */
+AMP_API int amp_graph_run(amp_graph *g, const amp_ref *inputs, int n, amp_ref *outputs, int m);
+typedef struct amp_graph_paused amp_graph_paused;
+/* The same for callers who can make memory free: a run that lacks it stays in *paused (NULL at first) and goes on at the next call
+** with the same inputs, still held, so that no write and no draw happens twice. */
+AMP_API int amp_graph_run_on(amp_graph *g, const amp_ref *inputs, int n, amp_ref *outputs, int m, amp_graph_paused **paused);
+/* Gives a run up that stayed so. NULL is harmless. */
+AMP_API void amp_graph_drop(amp_graph_paused *paused);
+enum amp_graph_pass {
+  AMP_G_DEAD = 1, AMP_G_COMMON = 2, AMP_G_CONSTANTS = 4, AMP_G_FOLD = 8, AMP_G_JOINS = 16, AMP_G_CHAINS = 32,
+  AMP_G_ANYWHERE = 64,   /* to compare: joined rows also where they gain nothing */
+  AMP_G_REGION = 128,    /* its runs are in the region in which it was recorded, or out of any as that was */
+  AMP_G_LAYOUT = 256,    /* with AMP_G_REGION, where S wants no gradients now: convolutions on a CPU with channels last */
+  AMP_G_LEAN = 512       /* no weights of products stay in their kernels' own forms between runs: less memory */
+};
+/* Passes over a finished graph, in place: what changes nothing and is not used goes, equal nodes become one, nodes of constants
+** are computed, batch norm in eval mode goes into the product before it, nodes that one row does together become that row,
+** elementwise rows in a row work through memory together. What depends on parameters alone is kept between runs while they
+** stay as they are. Results agree with those before within rounding. Without any pass
+** only copies of constants go that a recording makes and that nothing writes. */
+AMP_API int amp_graph_optimize(amp_state *S, amp_graph *g, int passes);
+/* Before its constants are asked for: those that a pass computed of tensors which others have are of these as they are now.
+** Runs see to it themselves. */
+AMP_API int amp_graph_refresh(amp_state *S, amp_graph *g);
+/* What passes found of node i (from 0): k > 0, it belongs to elementwise chain k; -1, it depends on nothing but what the graph
+** holds, and its results are kept between runs; 0, nothing, or there is no such node. */
+AMP_API int amp_graph_group(const amp_graph *g, int i);
+/* Frees it; what runs of it gave stays. NULL is harmless. */
+AMP_API void amp_graph_free(amp_graph *g);
+
 /* -- GPUs ------------------------------------------------------------------- */
 
 typedef struct amp_device_properties {
@@ -632,6 +882,7 @@ AMP_API int amp_device_get_properties(amp_state *S, int device, int index, amp_d
 ** (captured steps as graphs of branches, else in one line), "chain" (launches of an op that begin before the one before has
 ** ended), "small" (own kernel for small products), "split" (large 16-bit products with odd extents in parts), "rnn" (a recurrent
 ** step in one launch, 3: all steps), "cudnn", "cusolver", "cufft" (0: never, 1: where it pays; the last five 2: wherever it can).
+** Of the CPU, for tests: "fill", a byte that all memory of any device is set to when it is handed out (0: left as it is).
 ** value < 0 only asks. Gives the value it had; <0: error. */
 AMP_API int amp_device_set(amp_state *S, int device, const char *name, int value);
 /* What a device type uses, "cublas", "cudnn" and so on: its version, or why it is not there. Static. */

@@ -21,9 +21,9 @@ local dir = run('mktemp -d'):match('%S+')
 local function count(flag, n)
   local lib = dir .. '/' .. (flag == '' and 'with' or 'without')
   os.execute('mkdir -p ' .. lib)
-  local objects = run(("find %s/CMakeFiles/amp_core.dir -name '*.o' ! -name 'amp_dispatch.c.o' | tr '\\n' ' '"):format(build))
-  local text = run(('cc -std=gnu11 -O3 -fPIC -fvisibility=hidden -fno-math-errno -fno-trapping-math %s -I%s -c %s/amp_dispatch.c -o %s/d.o')
-    :format(flag, src, src, lib)) ..
+  local objects = run(("find %s/CMakeFiles/amp_core.dir -name '*.o' ! -path '*/dispatch/dispatch.c.o' | tr '\\n' ' '"):format(build))
+  local text = run(('cc -std=gnu11 -O3 -fPIC -fvisibility=hidden -fno-math-errno -fno-trapping-math %s -I%s -I%s/gen -c %s/dispatch/dispatch.c -o %s/d.o')
+    :format(flag, src, build, src, lib)) ..
     run(('cc -shared -o %s/libamp.so %s/d.o %s -lm -ldl -lpthread -fopenmp'):format(lib, lib, objects)) ..
     run(('cc -O2 -I%s %s/autocast_off.c -o %s/run -L%s -lamp -Wl,-rpath,%s'):format(src, here, lib, lib, lib))
   text = text .. run(('OMP_NUM_THREADS=1 valgrind --tool=callgrind --callgrind-out-file=/dev/null %s/run %d'):format(lib, n))

@@ -30,13 +30,13 @@ fi
 
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
-claims=${*:-tiny_ops tiny_ops_joff mlp64 bf16_mlp digits matmul_conv startup memory autocast_off ops}
+claims=${*:-tiny_ops tiny_ops_joff mlp64 bf16_mlp digits matmul_conv startup memory autocast_off graph_runner ops}
 for claim in $claims; do
   file=$claim flags=''
   case $claim in tiny_ops_joff) file=tiny_ops flags=-joff ;; esac
   : >"$out/ours"; : >"$out/theirs"
   runs=1
-  [ -f "$here/$file.py" ] && [ $peer = 1 ] && [ $claim != ops ] && runs=3
+  [ -f "$here/$file.py" ] && [ $peer = 1 ] && [ "$claim" != ops ] && runs=3
   i=0
   while [ $i -lt $runs ]; do
     luajit $flags "$here/$file.lua" >>"$out/ours" || { echo "$claim: failed"; break; }

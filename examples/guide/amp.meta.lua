@@ -1,7 +1,7 @@
 ---@meta amp
 -- Made by examples/guide/meta.lua; never run. In .luarc.json: "workspace": { "library": ["examples/guide"] }, "runtime.version": "LuaJIT".
 
----@alias amp.dtype 'float64'|'float32'|'float16'|'bfloat16'|'int64'|'int32'|'int16'|'int8'|'uint8'|'bool'
+---@alias amp.dtype 'float64'|'float32'|'float16'|'bfloat16'|'int64'|'int32'|'int16'|'int8'|'uint8'|'bool'|'float8_e4m3'|'float8_e5m2'
 
 ---@class amp.Tensor
 ---@field T any
@@ -2954,7 +2954,7 @@ function Tensor:cpu() end
 ---@param given any
 function Tensor:cuda(index, given) end
 
----Address of the first element (a cdata pointer of the dtype's C type, uint16_t for 16-bit floats).
+---Address of the first element (a cdata pointer of the dtype's C type, uint16_t for 16-bit floats, uint8_t for 8-bit ones).
 ---LuaJIT takes some NaNs that are read through such a pointer for values of its own (a table, a function): read by it only what was
 ---computed here; `item` and `tolist` give plain NaNs, whatever the bits.
 function Tensor:data_ptr() end
@@ -3095,7 +3095,9 @@ function Tensor:tensordot() end
 function Tensor:tile(...) end
 
 ---Another dtype, device or layout; the tensor itself where nothing changes.
----t:to('cuda'), t:to('float16'), t:to(u), t:to{dtype =, device =, memory_format =, copy =, non_blocking =}
+---t:to('cuda'), t:to('float16'), t:to(u), t:to{dtype =, device =, memory_format =, copy =, non_blocking =, saturate =}
+---To an 8-bit float, values beyond the largest and infinities become the largest; with saturate = false NaN
+---(float8_e4m3) or infinity (float8_e5m2).
 ---With non_blocking a copy between pinned memory and a GPU is only queued: the CPU's side may be written, or read, after
 ---the stream has come that far (amp.cuda.synchronize, an event). A copy to the CPU then lies in pinned memory.
 ---@param a any
@@ -3131,6 +3133,69 @@ function Tensor:view_as(u) end
 
 ---Fill with zeros.
 function Tensor:zero_() end
+
+---@class amp.Graph
+---@field training boolean
+---@overload fun(...: any): any
+local Graph = {}
+
+---Its buffers (running statistics and the like), a list.
+function Graph:buffers() end
+
+---Write it as an ONNX model at exactly this path.
+---@param path string
+---@param given? table opset (17): 14 to 17
+function Graph:export_onnx(path, given) end
+
+---Names of its inputs, a list.
+---@return table # 
+function Graph:inputs() end
+
+---Iterate over names and buffers.
+function Graph:named_buffers() end
+
+---Iterate over names and parameters.
+function Graph:named_parameters() end
+
+---Its nodes, in the order in which they run; attributes have the values of the recording.
+---@return table # list of {name, op, inputs = {names}, attrs = {by name}, outputs = {{name, shape, dtype}}}
+function Graph:nodes() end
+
+---Change it into a graph that does the same in less. Results and gradients agree with those before within rounding, and it goes on
+---seeing changed parameters.
+---@param given? table passes, each true unless it is false here: dead (what changes nothing and is not used goes), common (equal nodes become one), constants (nodes of constants are computed), fold (batch norm in eval mode goes into the product before it), joins (nodes that one op does together), chains (elementwise nodes pass over memory together), layout (for compiled functions: channels last on a CPU), fuse (joins and chains); keep_weights (true): products on a CPU keep their weights in the form of their kernels, a second copy that goes where memory is short
+---@return amp.Graph # itself
+function Graph:optimize(given) end
+
+---Names of its outputs, a list.
+---@return table # 
+function Graph:outputs() end
+
+---Its parameters, a list; they are the module's.
+---@return table # 
+function Graph:parameters() end
+
+---Run it: the values that the function gives for these arguments; g(...) is the same. One differentiable function.
+---@param ... any what the function takes: tensors of the sizes and dtypes it was traced for (free sizes aside), nested the same way, on the device of the parameters
+---@return any # what the function gives
+function Graph:run(...) end
+
+---Write it to a safetensors file at exactly this path: parameters, buffers and constants as tensors, the ops as JSON in its metadata.
+---amp.load_graph reads it without the Lua that made it, amp_graph_load (amp.h) without any.
+---@param path string
+---@param given? table remove_amp_cast (false): write the plain float32 graph of a converted one
+function Graph:save(path, given) end
+
+---Draw it for Graphviz (https://graphviz.org): a text in its language, at exactly this path. Casts are orange, parameters, inputs and
+---outputs have their own shapes, and modules are boxes around their nodes. amp.plot.graph draws a picture without Graphviz.
+---@param path string
+---@return amp.Graph # itself
+function Graph:save_dot(path) end
+
+---Move its parameters and buffers, which stay the module's, and its constants to a device. Inputs are expected there from then on.
+---@param device string 'cpu', 'cuda', 'cuda:2'
+---@return amp.Graph # itself
+function Graph:to(device) end
 
 ---@class amp.optim.Optimizer
 ---@field param_groups table[]
@@ -3448,6 +3513,27 @@ function Class:state_dict() end
 end
 
 do
+---@class amp.data.DistributedSampler
+local Class = {}
+
+---This rank's indices of the epoch.
+---@return amp.Tensor # int64
+function Class:indices() end
+
+---The indices one by one: `for i in sampler:iter() do`.
+function Class:iter() end
+
+---Which epoch comes: it says, with the seed, how examples are shuffled. Call it on all ranks before each epoch.
+---@param n any
+---@return any # self
+function Class:set_epoch(n) end
+
+---How many examples each rank gets.
+function Class:size() end
+
+end
+
+do
 ---@class amp.data.ImageFolder
 local Class = {}
 
@@ -3624,7 +3710,7 @@ local Class = {}
 ---backward one pass makes the gradients of x and of the residual, each in its dtype.
 ---@param x amp.Tensor ... x shape
 ---@param residual amp.Tensor what is added to x, broadcast as in `+`
----@param dtype? string of the first result, whose gradient then has it too: where a region's product alone uses that one, the region's dtype saves the float32 values. Rounded once, as a cast's result is.
+---@param dtype? string of the first result, whose gradient then has it too: where a region's product alone uses that one, the region's dtype saves the float32 values ('float8', of a region of 8 bits: its base). Rounded once, as a cast's result is.
 ---@return amp.Tensor # the sum, normalised
 ---@return amp.Tensor # x + residual
 function Class:forward_add(x, residual, dtype) end
@@ -3765,7 +3851,7 @@ local Class = {}
 ---backward one pass makes the gradients of x and of the residual, each in its dtype.
 ---@param x amp.Tensor ... x shape
 ---@param residual amp.Tensor what is added to x, broadcast as in `+`
----@param dtype? string of the first result, whose gradient then has it too: where a region's product alone uses that one, the region's dtype saves the float32 values. Rounded once, as a cast's result is.
+---@param dtype? string of the first result, whose gradient then has it too: where a region's product alone uses that one, the region's dtype saves the float32 values ('float8', of a region of 8 bits: its base). Rounded once, as a cast's result is.
 ---@return amp.Tensor # the sum, normalised
 ---@return amp.Tensor # x + residual
 function Class:forward_add(x, residual, dtype) end
@@ -3790,7 +3876,7 @@ local Class = {}
 ---backward one pass makes the gradients of x and of the residual, each in its dtype.
 ---@param x amp.Tensor ... x shape
 ---@param residual amp.Tensor what is added to x, broadcast as in `+`
----@param dtype? string of the first result, whose gradient then has it too: where a region's product alone uses that one, the region's dtype saves the float32 values. Rounded once, as a cast's result is.
+---@param dtype? string of the first result, whose gradient then has it too: where a region's product alone uses that one, the region's dtype saves the float32 values ('float8', of a region of 8 bits: its base). Rounded once, as a cast's result is.
 ---@return amp.Tensor # the sum, normalised
 ---@return amp.Tensor # x + residual
 function Class:forward_add(x, residual, dtype) end
@@ -3820,8 +3906,19 @@ function Class:clone() end
 ---Evaluation mode.
 function Class:eval() end
 
+---Write the graph that the module's last call ran as to exactly this path; amp.load_graph and C read it.
+---@param path string
+---@return any # nn.Module itself
+function Class:export(path) end
+
 ---Floating-point parameters and buffers in float16 (bfloat16, float32, float64).
 function Class:half() end
+
+---Calls of the module run as a graph per set of input shapes, gradients included (MXNet's hybridize). The module stays what
+---it is: parameters, modes, loading. hybridize(false) undoes it.
+---@param given? boolean|table false; or static_alloc, static_shape (a graph keeps its memory in any case; static_shape without static_alloc is an error, as in MXNet)
+---@return any # nn.Module itself
+function Class:hybridize(given) end
 
 ---Which class an instance is of, or derives from.
 ---@param class any
@@ -3830,7 +3927,7 @@ function Class:is(class) end
 ---Take values from a state dict: copied in place and cast, so optimizers stay valid.
 ---Nothing is changed when anything is wrong.
 ---@param state table name -> tensor
----@param given? table strict (true: names must agree exactly)
+---@param given? table strict (true: names must agree exactly), names ('pytorch': the state counts a list's parts from 0)
 ---@return table # missing_keys and unexpected_keys, lists of names
 function Class:load_state_dict(state, given) end
 
@@ -3876,6 +3973,13 @@ function Class:register_parameter(name, tensor) end
 ---Make all parameters require gradients, or stop it.
 ---@param on? boolean default true
 function Class:requires_grad_(on) end
+
+---Write that graph to prefix-0003.safetensors (for epoch 3).
+---@param prefix string
+---@param epoch number a whole number from 0
+---@param given? table remove_amp_cast (true): the plain float32 graph
+---@return any # nn.Module itself
+function Class:save_checkpoint(prefix, epoch, given) end
 
 ---Parameters and persistent buffers by name. Of a network cast by amp.initialize: in float32,
 ---parameters that have masters being these.
@@ -3969,7 +4073,7 @@ local Class = {}
 ---backward one pass makes the gradients of x and of the residual, each in its dtype.
 ---@param x amp.Tensor ... x shape
 ---@param residual amp.Tensor what is added to x, broadcast as in `+`
----@param dtype? string of the first result, whose gradient then has it too: where a region's product alone uses that one, the region's dtype saves the float32 values. Rounded once, as a cast's result is.
+---@param dtype? string of the first result, whose gradient then has it too: where a region's product alone uses that one, the region's dtype saves the float32 values ('float8', of a region of 8 bits: its base). Rounded once, as a cast's result is.
 ---@return amp.Tensor # the sum, normalised
 ---@return amp.Tensor # x + residual
 function Class:forward_add(x, residual, dtype) end
@@ -3991,6 +4095,19 @@ local Class = {}
 
 ---Draw the parameters anew, as PyTorch does: uniform within 1 / sqrt(hidden_size).
 function Class:reset_parameters() end
+
+end
+
+do
+---@class amp.nn.RotaryEmbedding: amp.nn.Module
+local Class = {}
+
+---cos and sin of positions.
+---@param length number how many; or, with `positions`, more than the largest of them
+---@param given? table device, dtype (float32), offset (0: the first position), positions (int tensor, from 1; offset is not looked at)
+---@return amp.Tensor # length x dim (positions' shape x dim)
+---@return amp.Tensor # 
+function Class:cos_sin(length, given) end
 
 end
 
@@ -4093,6 +4210,114 @@ function Class:reset_parameters() end
 
 end
 
+do
+---@class amp.nn.parallel.DistributedDataParallel: amp.nn.Module
+local Class = {}
+
+---Gradients of backwards inside fn stay this rank's own; the next backward outside sums what has been gathered.
+---@param fn any
+---@return any # what fn gives
+function Class:no_sync(fn, ...) end
+
+end
+
+do
+---@class amp.optim.swa.AveragedModel
+local Class = {}
+
+---Copy the averages into a network's weights and buffers.
+---@param model any
+---@return any # self
+function Class:copy_to(model) end
+
+---The same as update_parameters; an EMA made of a network takes that one by default.
+---@param model any
+function Class:update(model) end
+
+---Take the network's weights into the average. The first update copies them.
+---@param model any what the average was made of, or a network of the same shape
+---@return any # self
+function Class:update_parameters(model) end
+
+end
+
+do
+---@class amp.optim.swa.EMA
+local Class = {}
+
+---Copy the averages into a network's weights and buffers.
+---@param model any
+---@return any # self
+function Class:copy_to(model) end
+
+---The same as update_parameters; an EMA made of a network takes that one by default.
+---@param model any
+function Class:update(model) end
+
+---Take the network's weights into the average. The first update copies them.
+---@param model any what the average was made of, or a network of the same shape
+---@return any # self
+function Class:update_parameters(model) end
+
+end
+
+do
+---@class amp.text.models.BERT
+local Class = {}
+
+---Keep no values between layers for backward, but compute them again: less memory, a third more time.
+---@param on any
+function Class:gradient_checkpointing_enable(on) end
+
+---Draw the weights anew: normal of deviation initializer_range, biases 0.
+function Class:reset_parameters() end
+
+---Write a folder that from_pretrained and transformers read. See Decoder.save_pretrained.
+---@param dir any
+function Class:save_pretrained(dir) end
+
+---A file may lack the pooler.
+---@param names any
+function Class:without(names) end
+
+end
+
+do
+---@class amp.text.models.GPT2
+local Class = {}
+
+---The sizes of the cache: layers, heads of keys, elements of a head.
+function Class:cache_sizes() end
+
+---Draw the weights anew: normal of deviation initializer_range, projections back into the stream over sqrt(2 n_layer); biases 0.
+function Class:reset_parameters() end
+
+end
+
+do
+---@class amp.text.models.Llama
+local Class = {}
+
+---The sizes of the cache: layers, heads of keys, elements of a head.
+function Class:cache_sizes() end
+
+---Draw the weights anew: normal of deviation initializer_range, biases 0.
+function Class:reset_parameters() end
+
+end
+
+do
+---@class amp.text.models.SentenceEncoder
+local Class = {}
+
+---Texts as vectors.
+---@param texts table|string a list of strings, or one
+---@param given? table batch_size (32)
+---@return amp.Tensor # texts x size, of length 1, in float32 (one text: size)
+function Class:encode(texts, given) end
+
+end
+
 ---@class amp
 local amp = {}
 
@@ -4106,6 +4331,8 @@ amp.int16 = 'int16'
 amp.int8 = 'int8'
 amp.uint8 = 'uint8'
 amp.bool = 'bool'
+amp.float8_e4m3 = 'float8_e4m3'
+amp.float8_e5m2 = 'float8_e5m2'
 amp.enabled = true
 
 ---Absolute value.
@@ -7573,20 +7800,25 @@ function amp.arange(...) end
 ---What is cast is decided in the library by the op's class; a region only sets the state's
 ---fields, through amp.region, so it ends as it began whatever happens inside.
 ---Run a function in a region: its ops compute in a 16-bit dtype or in float32, each as its class says.
----options: before or right behind fn; fn is the first argument without them: dtype ('float16' or 'bfloat16'; not given: float16 on a GPU, bfloat16 on the processor), enabled (true; false: the region is as if there were no autocast), device (such as 'cuda': the only one that the region is for; not given: all), cache_enabled (true: casts of weights are kept till the weight changes), verbose (of the region around this one, else false; true: each cast is printed)
+---options: before or right behind fn; fn is the first argument without them: dtype ('float16' or 'bfloat16' or 'float8'; not given: float16 on a GPU, bfloat16 on the processor). Of 'float8', in which linear layers multiply 8-bit floats and all else is a region of its base: base ('bfloat16', or 'float16'), recipe ('current', 'delayed' or 'block': what a scale is made of), history (16: steps that 'delayed' looks back), exclude (names of modules that stay in the base). For all: enabled (true; false: the region is as if there were no autocast), device (such as 'cuda': the only one that the region is for; not given: all), cache_enabled (true: casts of weights are kept till the weight changes), verbose (of the region around this one, else false; true: each cast is printed)
 ---@class amp.autocast.module
 ---@overload fun(fn: function, ...: any): any
----@overload fun(options: {cache_enabled?: boolean, device?: string, dtype?: amp.dtype, enabled?: boolean, verbose?: boolean}, fn: function, ...: any): any
+---@overload fun(options: {base?: string, cache_enabled?: boolean, device?: string, dtype?: amp.dtype, enabled?: boolean, exclude?: any, history?: number, recipe?: string, verbose?: boolean}, fn: function, ...: any): any
 amp.autocast = {}
+
+---The number of the 16-bit dtype of a region on a device: of one of 8 bits its base.
+---@param device any
+function amp.autocast.base_dtype(device) end
 
 ---Forget the casts of weights, which are kept till the weight changes or goes, or memory is short.
 function amp.autocast.clear_autocast_cache() end
 
----host_waits, casts, cached_casts since this Lua state began, plain numbers
+---host_waits, casts, cached_casts since this Lua state began, plain numbers; float8_casts: of the casts, those to 8 bits
 function amp.autocast.counters() end
 
 ---dtype that a region on a device computes in: of the region around this, else the default.
 ---@param device? string default: the default device
+---@return string # 'float8' in a region of 8 bits, whatever its base
 function amp.autocast.get_autocast_dtype(device) end
 
 ---@param device? string default: the default device
@@ -7635,7 +7867,7 @@ function amp.autocast.with(state, fn, ...) end
 
 ---A function that runs fn in a region each time it is called.
 ---@param fn function
----@param options? table those of amp.autocast, {dtype, enabled = true, device, cache_enabled = true, verbose}; in either order with fn
+---@param options? table those of amp.autocast, {dtype, base = 'bfloat16', recipe = 'current', history = 16, exclude, enabled = true, device, cache_enabled = true, verbose}; in either order with fn
 ---@param more any after a device in front, as in ('cuda', fn, options): the last of the three
 ---@return function # 
 function amp.autocast.wrap(fn, options, more) end
@@ -7657,8 +7889,9 @@ function amp.bernoulli(input, p) end
 ---@return table # list of tensors
 function amp.broadcast_tensors(...) end
 
----A function that does what fn does: n calls are n steps, whatever the device. On a CPU each call runs fn, so its
----arguments, results, errors and side effects are fn's own. On a GPU, after two calls for each new set of shapes, the
+---A function that does what fn does: n calls are n steps, whatever the device. Inside, modules made of amp's own layers run
+---as optimized graphs, as compiled functions do (amp.compile). On a CPU each call runs fn, so its arguments, results,
+---errors and side effects are fn's own. On a GPU, after two calls for each new set of shapes, the
 ---step is captured and replayed: learning rates, data, loss scale and random numbers are as eager steps have them;
 ---prints, counters and schedulers inside fn do not repeat. Results are copies without history.
 ---@param fn function|table a step, or a table that can be called, such as a module
@@ -7690,7 +7923,29 @@ function amp.clear_autocast_cache() end
 ---Wall time in seconds, from an arbitrary start; never runs backward.
 function amp.clock() end
 
----host_waits, casts, cached_casts since this Lua state began, plain numbers
+---A function that runs as a graph: the first call for a set of shapes, dtypes, devices, modes and regions traces and optimizes, later
+---calls run that graph. Values, gradients, dtypes, draws and errors are those of plain calls. What can't be a graph runs as it is,
+---after one warning that says which line and why. A graph is made anew where modules' fields, upvalues or globals that the function
+---sees hold something else than when it was traced.
+---@param fn any
+---@param given? table dynamic (false): one graph for sizes that differ
+---@return function # 
+function amp.compile(fn, given) end
+
+---A module in mixed precision (MXNet's convert_hybrid_block). The module must be hybridized and have run once; it is left
+---as it is.
+---@param module any
+---@param given? table target_dtype, target_dtype_ops, fp32_ops, conditional_fp32_ops, excluded_names, cast_optional_params, as amp.convert_model
+---@return any # nn.Module with tensors of its own under the module's names
+function amp.convert_hybrid_block(module, given) end
+
+---A copy of a graph, or of a module's, in mixed precision (MXNet's convert_model).
+---@param model any
+---@param given? table example_inputs (for a module: a list), target_dtype (the device's), target_dtype_ops, fp32_ops, conditional_fp32_ops, excluded_names, cast_optional_params (false)
+---@return amp.Graph # 
+function amp.convert_model(model, given) end
+
+---host_waits, casts, cached_casts since this Lua state began, plain numbers; float8_casts: of the casts, those to 8 bits
 function amp.counters() end
 
 ---Connectionist temporal classification: negative log-likelihood of label sequences under all
@@ -7800,6 +8055,10 @@ function amp.custom_fwd(fn, given) end
 
 amp.data = {}
 
+---One dataset behind the other: ConcatDataset{a, b}.
+---@param list any
+function amp.data.ConcatDataset(list) end
+
 ---DataLoader: a dataset as batches, shuffled, resumable.
 ---
 ---An epoch draws its order once, from amp's generator, when it begins (`iter`); batches are gathered as they are needed, `prefetch` of them ahead.
@@ -7809,9 +8068,18 @@ amp.data = {}
 ---What a dataset or transform draws at random is a function of the epoch's key and of the place in the epoch (data/draws.lua).
 ---Make a loader.
 ---@param dataset table with size() and batch(indices) or get(i)
----@param options? {batch_size?: number, device?: string, drop_last?: boolean, pin_memory?: boolean, prefetch?: number, shuffle?: boolean, timeout?: number, transform?: any, workers?: number} batch_size (1), shuffle (false), drop_last (false: the last batch may be smaller), workers (0: processes that gather batches; datasets of tensors and text, whose batches are cheap, are not given to any), prefetch (0: batches gathered ahead; with workers at least two for each), timeout (0: seconds that a worker's batch is waited for, then an error; 0 waits for ever), transform (function of a batch's tensors that gives those to hand out, run in the caller's process), pin_memory (false: batches lie in ordinary memory; pinned, a GPU copies them while the program goes on; without a GPU it has no effect), device (where batches are handed out, such as 'cuda': the next one is copied there while the step computes; a transform gets them there)
+---@param options? {batch_size?: number, device?: string, drop_last?: boolean, pin_memory?: boolean, prefetch?: number, sampler?: any, shuffle?: boolean, timeout?: number, transform?: any, workers?: number} batch_size (1), shuffle (false), drop_last (false: the last batch may be smaller), sampler (whose indices are the order of an epoch: data.DistributedSampler, a table with indices() or iter(), a list), workers (0: processes that gather batches; datasets of tensors and text, whose batches are cheap, are not given to any), prefetch (0: batches gathered ahead; with workers at least two for each), timeout (0: seconds that a worker's batch is waited for, then an error; 0 waits for ever), transform (function of a batch's tensors that gives those to hand out, run in the caller's process), pin_memory (false: batches lie in ordinary memory; pinned, a GPU copies them while the program goes on; without a GPU it has no effect), device (where batches are handed out, such as 'cuda': the next one is copied there while the step computes; a transform gets them there)
 ---@return amp.data.DataLoader
 function amp.data.DataLoader(dataset, options) end
+
+---DistributedSampler: each rank's share of a dataset, anew in each epoch.
+---
+---The order of all examples (shuffled by seed and epoch, the same on every rank) is padded with its own beginning to a
+---multiple of the ranks, or cut with drop_last; rank r takes places r, r + n, r + 2n, ... That is PyTorch's rule.
+---@param set table a dataset
+---@param o? {drop_last?: boolean, rank?: any, seed?: number, shuffle?: boolean, world_size?: any} {shuffle = true, seed = 0, drop_last = false}; also rank and world_size, in place of amp.distributed's
+---@return amp.data.DistributedSampler
+function amp.data.DistributedSampler(set, o) end
 
 ---ImageFolder: a dataset of images, one folder a class.
 ---
@@ -7822,9 +8090,14 @@ function amp.data.DataLoader(dataset, options) end
 ---Images are read when they are asked for (data/image.lua); folders in a class's folder belong to it.
 ---Make a dataset of images, each folder in `root` being a class.
 ---@param root string
----@param given? {channels?: number, max_bytes?: any, size?: any, transform?: any} channels (3), size ({height, width} or one number: images are brought to it; needed for batches of images of unequal sizes), transform (function of an image that gives what is used instead), max_bytes (of an image, as of read_image)
+---@param given? {channels?: number, max_bytes?: any, size?: any, skip_bad?: boolean, transform?: any} channels (3), size ({height, width} or one number: images are brought to it; needed for batches of images of unequal sizes), transform (function of an image that gives what is used instead), max_bytes (of an image, as of read_image), skip_bad (false: an image that cannot be read is an error; true: the next one takes its place, with its label and one warning)
 ---@return amp.data.ImageFolder
 function amp.data.ImageFolder(root, given) end
+
+---Examples of a dataset by their indices (a list or tensor, from 1), in that order.
+---@param set any
+---@param indices any
+function amp.data.Subset(set, indices) end
 
 ---TensorDataset: examples along dimension 1 of one or several tensors.
 ---
@@ -7860,6 +8133,24 @@ function amp.data.TextDataset(path, given) end
 ---@return amp.data.Vocabulary
 function amp.data.Vocabulary(text, given) end
 
+---n indices, each drawn with a chance in proportion to its weight.
+---@param weights table|amp.Tensor of the examples, not below 0
+---@param n? number indices an epoch; default: as many as weights
+---@param given? table replacement (true)
+---@return table # a sampler with size(), indices() and iter(), anew in each epoch
+function amp.data.WeightedRandomSampler(weights, n, given) end
+
+---A batch of examples.
+---@param list table of examples: tensors, numbers, or tables of them
+---@return any # the same with one dimension more
+function amp.data.collate(list) end
+
+---Read a table.
+---@param path string
+---@param given? table target (name or number of the column that is to be guessed: text becomes labels from 1, numbers stay numbers), columns (list of the features' names; all others), header (true: the first line names the columns), separator (','), missing (a number for empty fields; without it they are errors)
+---@return any # TensorDataset with columns, target, classes (of a target of text); its examples are x, or x, y
+function amp.data.csv(path, given) end
+
 ---Read an idx file.
 ---@param path string plain or gzip
 ---@param given? table max_bytes (the most that the tensor may take; 100 times the file's size and at least 256 MiB where it isn't given)
@@ -7872,11 +8163,23 @@ function amp.data.idx(path, given) end
 ---@return table # {train =, test =}: datasets of images, float32 N x 1 x 28 x 28 from 0 to 1, and labels, int64 N from 1 to 10 (digit + 1)
 function amp.data.mnist(dir, given) end
 
+---Split a dataset at random into parts without an example in common.
+---@param set table
+---@param parts table lengths that add up to the set's size, or fractions that add up to 1
+---@return any # a Subset for each
+function amp.data.random_split(set, parts) end
+
 ---Read an image.
 ---@param path string
 ---@param given? table channels: 1 (gray), 3 (RGB) or 4 (with alpha), as the file has them; max_bytes: the most that the pixels may take, 100 times the file's size and at least 256 MiB where it isn't given
 ---@return amp.Tensor # uint8, channels x height x width, on the CPU
 function amp.data.read_image(path, given) end
+
+---Write an image, whole or not at all.
+---@param path string ending in .png, .jpg, .jpeg, .ppm or .pgm
+---@param t amp.Tensor H x W or C x H x W: uint8, or floats from 0 to 1 (values outside are clipped)
+---@param given? table quality (of a JPEG, from 1 to 100; 90)
+function amp.data.write_image(path, t, given) end
 
 ---End what amp.initialize or amp.init set for the whole program.
 function amp.deactivate() end
@@ -7895,10 +8198,117 @@ function amp.detect_anomaly(given, fn, ...) end
 ---@param fn any
 function amp.disable_casts(fn, ...) end
 
----Run fn a few times and report what to change. The first of several calls is a warm-up.
----@param fn function one training step; gets the number of the call
+amp.distributed = {}
+
+---All ranks' tensors, on every rank.
+---@param t amp.Tensor
+---@param o? table {group, async}
+---@return table # a list of tensors in the order of ranks, or a work
+function amp.distributed.all_gather(t, o) end
+
+---Every rank's t becomes the sum (or another op) of all ranks'. bool: or (sum, max), and (product, min).
+---@param t amp.Tensor changed in place
+---@param o? table {op = 'sum' | 'mean' | 'max' | 'min' | 'product', group, async = false}
+---@return any # t, or a work
+function amp.distributed.all_reduce(t, o) end
+
+---Tensor i of each rank's list goes to rank i; gives what came from the ranks.
+---@param list table one tensor for each rank, all of one shape and dtype
+---@param o? table {group, async}
+---@return table # a list of tensors in the order of ranks, or a work
+function amp.distributed.all_to_all(list, o) end
+
+---All ranks come here before any goes on.
+---@param o? table {group, async}
+function amp.distributed.barrier(o) end
+
+---Every rank's t becomes that of one rank.
+---@param t amp.Tensor changed in place
+---@param o? table {from = 1, group, async}
+---@return any # t, or a work
+function amp.distributed.broadcast(t, o) end
+
+---A value of plain data (nil, booleans, numbers, strings, tables of these) of one rank, on every rank.
+---@param value any at rank `from`
+---@param o? table {from = 1, group}
+---@return any # the value; a copy, on the others
+function amp.distributed.broadcast_object(value, o) end
+
+---Leave the other processes, which come here as well; a second time nothing happens. The end of a program does it by
+---itself.
+function amp.distributed.finalize() end
+
+---All ranks' tensors, on rank `to`.
+---@param t amp.Tensor
+---@param o? table {to = 1, group, async}
+---@return table # a list of tensors at rank `to`, nil elsewhere; or a work
+function amp.distributed.gather(t, o) end
+
+---Join the other processes. Calling it again changes nothing.
+---@param o? table {backend = 'auto' | 'nccl' | 'mpi', timeout = 300}: seconds that a call waits for the other ranks
+function amp.distributed.init(o) end
+
+---Whether init was called, and finalize was not.
+function amp.distributed.is_initialized() end
+
+---Whether this is rank 1, which prints and writes.
+function amp.distributed.is_main() end
+
+---This process's rank among those of its machine, from 1.
+function amp.distributed.local_rank() end
+
+---A metric of amp.metric counts what all ranks have counted. All ranks call it, once they have made their last update.
+---@param metric any with state() and merge(state), or a sum and a count
+---@return any # metric
+function amp.distributed.merge_metric(metric) end
+
+---Some of the ranks. All ranks call it, with the same list; those in it use what it gives, as option `group`.
+---@param ranks table a list of ranks, from 1
+---@return table # group; fields ranks, and rank: this process's place in it, nil where it is none of it
+function amp.distributed.new_group(ranks) end
+
+---This process's rank, from 1.
+function amp.distributed.rank() end
+
+---Get a tensor of t's shape and dtype from a rank, which calls send.
+---@param t amp.Tensor changed in place
+---@param o table {from, group, async}
+---@return any # t, or a work
+function amp.distributed.recv(t, o) end
+
+---Rank `to` gets the sum (or another op) of all ranks' t in its own; the others' stay.
+---@param t amp.Tensor changed in place at rank `to`
+---@param o? table {to = 1, op = 'sum', group, async}
+---@return any # t, or a work
+function amp.distributed.reduce(t, o) end
+
+---The sum (or another op) of all ranks' t, of which each rank gets its part along dimension 1.
+---@param t amp.Tensor of n * k rows, n ranks
+---@param o? table {op = 'sum', group, async}
+---@return amp.Tensor # k rows, or a work
+function amp.distributed.reduce_scatter(t, o) end
+
+---Each rank's t becomes its tensor of the list that rank `from` gives.
+---@param t amp.Tensor changed in place
+---@param list? table one tensor for each rank; at rank `from`
+---@param o? table {from = 1, group, async}
+---@return any # t, or a work
+function amp.distributed.scatter(t, list, o) end
+
+---Send a tensor to a rank, which calls recv.
+---@param t amp.Tensor
+---@param o table {to, group, async}
+---@return any # t, or a work
+function amp.distributed.send(t, o) end
+
+---How many ranks there are.
+function amp.distributed.world_size() end
+
+---Run fn a few times and report what to change. The first of several calls is a warm-up. Of a graph it tells what amp.summary does, and
+---runs nothing; graphs that fn uses (amp.compile, hybridize) are looked at as well.
+---@param fn function|amp.Graph one training step; gets the number of the call
 ---@param given any
----@return table # findings (list of {kind, text, advice, where}), dims, waits, underflow ({name, zero, subnormal, zero_scaled, subnormal_scaled}: shares), casts, cached_casts, cast_bytes, host_waits (a step), bound ('host', 'kernels' or 'gpu'), kernels, calls, lua (shares of the time), time (seconds a step); its tostring is the text
+---@return table # findings (list of {kind, text, advice, where}), dims, waits, underflow ({name, zero, subnormal, zero_scaled, subnormal_scaled}: shares), casts, cached_casts, cast_bytes, host_waits (a step), bound ('host', 'kernels' or 'gpu'), float8 (a list of what layers cast to 8 bits: {name, input, weight, gradient = {elements, saturated, zero}, pays}), kernels, calls, lua (shares of the time), time (seconds a step), graphs ({name, report} or {name, why}); its tostring is the text
 function amp.doctor(fn, given) end
 
 ---Sum of products in Einstein's notation.
@@ -7941,6 +8351,11 @@ function amp.errors(kind) end
 ---@param o any
 function amp.eye(n, m, o) end
 
+---The histories of a network's layers, as plain data; layers that have none are not in it. Waits for the device.
+---@param net any
+---@return table # name of the weight -> {input = {numbers}, gradient = {numbers}}, the latest step first
+function amp.float8_state(net) end
+
 ---fn in float32: half inputs are cast up, and autocast is off inside.
 ---@param fn function
 function amp.float_function(fn) end
@@ -7949,7 +8364,7 @@ function amp.float_function(fn) end
 ---pointer points at must outlive it.
 ---@param pointer any
 ---@param shape table
----@param dtype? string default 'float32'
+---@param dtype? string default: that of the elements, or the default dtype
 function amp.from_ptr(pointer, shape, dtype) end
 
 ---The tensor behind a handle of C's; nothing is copied, and the handle stays C's to release.
@@ -7977,6 +8392,7 @@ function amp.full_like(t, value, o) end
 
 ---dtype that a region on a device computes in: of the region around this, else the default.
 ---@param device? string default: the default device
+---@return string # 'float8' in a region of 8 bits, whatever its base
 function amp.get_autocast_dtype(device) end
 
 ---Device of new tensors.
@@ -8012,6 +8428,32 @@ function amp.gradcheck(fn, inputs, options) end
 ---@param inputs table|amp.Tensor
 ---@param options? table as of gradcheck
 function amp.gradgradcheck(fn, inputs, options) end
+
+amp.graph = {}
+
+---A copy of a graph in mixed precision; amp.convert_model, which takes modules as well, says more.
+---@param graph amp.Graph
+---@param given? table target_dtype, target_dtype_ops, fp32_ops, conditional_fp32_ops, excluded_names, cast_optional_params
+---@return amp.Graph # 
+function amp.graph.convert(graph, given) end
+
+---Whether a value is a graph.
+---@param v any
+---@return boolean # 
+function amp.graph.is(v) end
+
+---Read a graph from a file that g:save wrote; the same as amp.load_graph.
+---@param path string
+---@param given? table map_location ('cpu'): the device it comes to
+---@return amp.Graph # 
+function amp.graph.load(path, given) end
+
+---Record what a module or a function does for these inputs. It runs once, and what the run changed is put back.
+---@param fn any
+---@param inputs table a list of its arguments: tensors, tables of tensors, plain values (which the graph takes for fixed)
+---@param given? table names (of the inputs, a list; by default those of the parameters), dynamic: sizes that are free at run time, as {1} (that dimension of every input) or {x = {1, 3}}
+---@return amp.Graph # 
+function amp.graph.trace(fn, inputs, given) end
 
 ---fn with its float tensors cast to the region's low dtype; outside a region fn itself.
 ---@param fn function
@@ -8064,6 +8506,25 @@ function amp.io.load_npy(path, given) end
 ---@param given? table max_bytes (the most that the tensors may take; 100 times the file's size and at least 256 MiB where it isn't given)
 ---@return table # name -> tensor, on the CPU
 function amp.io.load_npz(path, given) end
+
+---Read what torch.save wrote: tensors, numbers, strings, lists (from 1), dictionaries with their keys. None is nil.
+---Nothing in the file is run; an object of any other class is an error that names it.
+---@param path string
+---@param given? table only: a list of names, of the outermost dictionary, to read; map_location: a device; max_bytes
+---@return any # what was saved
+function amp.io.load_pt(path, given) end
+
+amp.io.onnx = {}
+
+---Read an ONNX model as a graph. It takes and gives the file's numbers: indices from 0. Its float initializers are parameters that
+---require grad, running statistics buffers.
+---@param path string
+---@param given? table shapes (sizes of inputs whose sizes are free or unknown in the file, by name), max_bytes (the most that a tensor may take)
+---@return amp.Graph # 
+function amp.io.onnx.load(path, given) end
+
+---rename(state, rules): the tensors of a state dict under other names. See amp/io/rename.lua.
+function amp.io.rename(...) end
 
 amp.io.safetensors = {}
 
@@ -8143,6 +8604,18 @@ function amp.list_widest_type_cast() end
 ---load(path, {map_location}): what amp.save wrote; no code is run. See amp/io/checkpoint.lua.
 function amp.load(...) end
 
+---Set the histories of a network's layers. Those that the state does not name begin anew. Nothing is changed when anything
+---is wrong.
+---@param net any
+---@param state table what float8_state gave
+function amp.load_float8_state(net, state) end
+
+---Read a graph from a file that g:save, net:export or save_checkpoint wrote. The Lua that made it is not needed.
+---@param path string
+---@param given? table map_location ('cpu'): the device it comes to
+---@return amp.Graph # 
+function amp.load_graph(path, given) end
+
 ---Go on from what state_dict gave.
 ---@param dict any
 function amp.load_state_dict(dict) end
@@ -8192,13 +8665,48 @@ function amp.meshgrid(...) end
 
 amp.metric = {}
 
+---Make a metric: `update` takes a batch, `value` gives what was asked for since the last `reset`, `state` and `merge` add
+---up what several ranks saw.
+---@param given? string|table a name for printing, or options by name
+function amp.metric.AUC(given) end
+
 ---Make a metric: `update` takes a batch, `value` gives the mean since the last `reset`.
 ---@param given? string|table a name for printing, or options
 function amp.metric.Accuracy(given, ...) end
 
+---Make a metric: `update` takes a batch, `value` gives what was asked for since the last `reset`, `state` and `merge` add
+---up what several ranks saw.
+---@param given? string|table a name for printing, or options by name
+function amp.metric.ConfusionMatrix(given) end
+
+---Make a metric: `update` takes a batch, `value` gives what was asked for since the last `reset`, `state` and `merge` add
+---up what several ranks saw.
+---@param given? string|table a name for printing, or options by name
+function amp.metric.F1(given) end
+
 ---Make a metric: `update` takes a batch, `value` gives the mean since the last `reset`.
 ---@param given? string|table a name for printing, or options
 function amp.metric.Loss(given, ...) end
+
+---Make a metric: `update` takes a batch, `value` gives what was asked for since the last `reset`, `state` and `merge` add
+---up what several ranks saw.
+---@param given? string|table a name for printing, or options by name
+function amp.metric.Mean(given) end
+
+---Make a metric: `update` takes a batch, `value` gives what was asked for since the last `reset`, `state` and `merge` add
+---up what several ranks saw.
+---@param given? string|table a name for printing, or options by name
+function amp.metric.MeanAveragePrecision(given) end
+
+---Make a metric: `update` takes a batch, `value` gives what was asked for since the last `reset`, `state` and `merge` add
+---up what several ranks saw.
+---@param given? string|table a name for printing, or options by name
+function amp.metric.Perplexity(given) end
+
+---Make a metric: `update` takes a batch, `value` gives what was asked for since the last `reset`, `state` and `merge` add
+---up what several ranks saw.
+---@param given? string|table a name for printing, or options by name
+function amp.metric.TopK(given) end
 
 ---Product of several matrices, multiplied in the order that takes the fewest operations.
 ---The first and the last may be vectors.
@@ -8754,10 +9262,10 @@ function amp.nn.HuberLoss(options) end
 ---
 ---An instance keeps every field in one table behind it (its own raw keys begin
 ---with a dot, as no field's name does), so each assignment is seen: a module or a tensor that requires grad is registered
----under the field's name, in order. Containers (nn/list.lua, nn/moduledict.lua) keep their parts in themselves, where
+---under the field's name, in order. Containers (nn/container/) keep their parts in themselves, where
 ---ipairs, pairs and # look, and these raw keys in a metatable of their own: `inside` gives the table that has them.
 ---Tensors keep their identity through to(), half() and loading, so optimizers and other holders stay valid. How an error
----names the modules it passed is in nn/where.lua; walking the tree and state dicts are in nn/tree.lua.
+---names the modules it passed is in nn/core/where.lua; walking the tree and state dicts are in nn/core/tree.lua.
 ---@return amp.nn.Identity
 function amp.nn.Identity() end
 
@@ -9028,10 +9536,10 @@ function amp.nn.Mish(inplace) end
 ---
 ---An instance keeps every field in one table behind it (its own raw keys begin
 ---with a dot, as no field's name does), so each assignment is seen: a module or a tensor that requires grad is registered
----under the field's name, in order. Containers (nn/list.lua, nn/moduledict.lua) keep their parts in themselves, where
+---under the field's name, in order. Containers (nn/container/) keep their parts in themselves, where
 ---ipairs, pairs and # look, and these raw keys in a metatable of their own: `inside` gives the table that has them.
 ---Tensors keep their identity through to(), half() and loading, so optimizers and other holders stay valid. How an error
----names the modules it passed is in nn/where.lua; walking the tree and state dicts are in nn/tree.lua.
+---names the modules it passed is in nn/core/where.lua; walking the tree and state dicts are in nn/core/tree.lua.
 ---@return amp.nn.Module
 function amp.nn.Module() end
 
@@ -9213,6 +9721,17 @@ function amp.nn.ReplicationPad2d(padding) end
 ---@return amp.nn.Module
 function amp.nn.ReplicationPad3d(padding) end
 
+---nn.RotaryEmbedding: positions as rotations of pairs of a head's elements (Su et al., 2021), in the half-rotated form of
+---transformers: element i goes with element i + dim / 2.
+---
+---Scaling for longer texts than those of the training: 'linear' (angles over factor), 'dynamic' (the base grows with the length
+---beyond max_positions), 'llama3' (low frequencies over factor, high ones kept, a ramp between).
+---Make it.
+---@param dim number elements of a head, even
+---@param given? {base?: number, dim?: any, max_positions?: number, scaling?: any} max_positions (2048; a first guess, tables grow; where 'dynamic' scaling begins), base (10000; also `theta`), scaling (nil, or {type = 'linear' | 'dynamic' | 'llama3', factor, ...} with the names of config.json's rope_scaling)
+---@return amp.nn.RotaryEmbedding
+function amp.nn.RotaryEmbedding(dim, given) end
+
 ---Activations as modules: each calls the function of its name.
 ---@param inplace? boolean
 ---@return amp.nn.Module
@@ -9273,6 +9792,15 @@ function amp.nn.Softshrink(lambd) end
 ---Activations as modules: each calls the function of its name.
 ---@return amp.nn.Module
 function amp.nn.Softsign() end
+
+---nn.SwiGLU: the gated feed-forward network of Llama (Shazeer, 2020): down(silu(gate(x)) * up(x)).
+---Make it; its layers are gate_proj, up_proj and down_proj.
+---@param in_features any
+---@param hidden_features any
+---@param out_features any
+---@param bias? boolean
+---@return amp.nn.Module
+function amp.nn.SwiGLU(in_features, hidden_features, out_features, bias) end
 
 ---Normalisation of channels: BatchNorm1d/2d/3d, SyncBatchNorm, InstanceNorm (any rank), InstanceNorm1d/2d/3d.
 ---Those over the last dimensions or groups of channels are in nn/layernorm.lua.
@@ -9520,6 +10048,17 @@ function amp.nn.init.xavier_uniform_(t, ...) end
 ---@param t any
 function amp.nn.init.zeros_(t) end
 
+amp.nn.parallel = {}
+
+---DistributedDataParallel: a network whose gradients are the mean over all ranks.
+---    local net = nn.parallel.DistributedDataParallel(net)
+---Parameters and buffers of rank 1 are everybody's at the start. Each backward leaves in every parameter the mean of all
+---ranks' gradients, summed in buckets while backward goes on. In a world of one it is the network and nothing else.
+---@param net amp.nn.Module
+---@param o? {bucket_mb?: number, find_unused_parameters?: boolean, gradient_dtype?: string, group?: any, net?: any} {bucket_mb = 25, gradient_dtype = 'same' | 'float16' | 'bfloat16', find_unused_parameters = false, group}: what gradients are sent in; parameters that a rank does not use are found anyhow
+---@return amp.nn.parallel.DistributedDataParallel
+function amp.nn.parallel.DistributedDataParallel(net, o) end
+
 amp.nn.utils = {}
 
 ---Scale gradients so that their total norm is at most max_norm, without waiting for it.
@@ -9549,6 +10088,26 @@ function amp.nn.utils.clip_grads_with_norm_(params, max_norm, total_norm) end
 ---@param norm_type? number p of the norm (2; math.huge: largest)
 ---@return amp.Tensor # a float32 scalar
 function amp.nn.utils.get_total_norm(params, norm_type) end
+
+---lora(net, {rank, alpha, targets, dropout, trainable}) puts narrow matrices beside nn.Linear layers and freezes the rest;
+---merge_lora(net) takes them into the weights; lora_parameters(net) is what is trained, lora_state_dict(net) the adapters alone.
+---See amp/nn/blocks/lora.lua.
+function amp.nn.utils.lora(...) end
+
+---lora(net, {rank, alpha, targets, dropout, trainable}) puts narrow matrices beside nn.Linear layers and freezes the rest;
+---merge_lora(net) takes them into the weights; lora_parameters(net) is what is trained, lora_state_dict(net) the adapters alone.
+---See amp/nn/blocks/lora.lua.
+function amp.nn.utils.lora_parameters(...) end
+
+---lora(net, {rank, alpha, targets, dropout, trainable}) puts narrow matrices beside nn.Linear layers and freezes the rest;
+---merge_lora(net) takes them into the weights; lora_parameters(net) is what is trained, lora_state_dict(net) the adapters alone.
+---See amp/nn/blocks/lora.lua.
+function amp.nn.utils.lora_state_dict(...) end
+
+---lora(net, {rank, alpha, targets, dropout, trainable}) puts narrow matrices beside nn.Linear layers and freezes the rest;
+---merge_lora(net) takes them into the weights; lora_parameters(net) is what is trained, lora_state_dict(net) the adapters alone.
+---See amp/nn/blocks/lora.lua.
+function amp.nn.utils.merge_lora(...) end
 
 ---All elements of the tensors, one after the other, as a vector with history.
 ---@param params any
@@ -9636,6 +10195,23 @@ function amp.ones_like(t, o) end
 
 amp.optim = {}
 
+---Adadelta: gradients over the running root of their squares, times that of the steps made (Zeiler, 2012).
+---amp.optim.Adadelta(params, {lr = 1, rho = 0.9, eps = 1e-6, weight_decay = 0, maximize = false, name}).
+---@param params any
+---@param options? {eps?: number, lr?: number, maximize?: boolean, name?: string, rho?: number, weight_decay?: number}
+---@return amp.optim.Optimizer
+function amp.optim.Adadelta(params, options) end
+
+---Adafactor: second moments kept as a row and a column for each matrix, steps relative to the parameter's size (Shazeer and
+---Stern, 2018). Of parameters with more dimensions the last two count.
+---amp.optim.Adafactor(params, {lr = 1e-2, beta2_decay = -0.8, eps = {false, 1e-3}, d = 1, weight_decay = 0, maximize = false, name}).
+---eps: what keeps the divisor from 0 (false: the dtype's smallest step at 1) and the least size of a parameter; d: how
+---large an update may be.
+---@param params any
+---@param options? {beta2_decay?: number, d?: number, eps?: table, lr?: number, maximize?: boolean, name?: string, weight_decay?: number}
+---@return amp.optim.Optimizer
+function amp.optim.Adafactor(params, options) end
+
 ---Adagrad: gradients over the root of the sum of all their squares so far.
 ---amp.optim.Adagrad(params, {lr = 1e-2, lr_decay = 0, weight_decay = 0,
 ---initial_accumulator_value = 0, eps = 1e-10, maximize = false, name}); Torch7's learningRate,
@@ -9662,6 +10238,13 @@ function amp.optim.Adam(params, options) end
 ---@param options? {amsgrad?: boolean, betas?: table, eps?: number, lr?: number, maximize?: boolean, name?: string, weight_decay?: number}
 ---@return amp.optim.Optimizer
 function amp.optim.AdamW(params, options) end
+
+---Adamax: Adam with the largest gradient so far, slowly forgotten, instead of the second moment (Kingma and Ba, 2015).
+---amp.optim.Adamax(params, {lr = 2e-3, betas = {0.9, 0.999}, eps = 1e-8, weight_decay = 0, maximize = false, name}).
+---@param params any
+---@param options? {betas?: table, eps?: number, lr?: number, maximize?: boolean, name?: string, weight_decay?: number}
+---@return amp.optim.Optimizer
+function amp.optim.Adamax(params, options) end
 
 ---LAMB: AdamW's update of each parameter, scaled by the trust ratio: the parameter's norm over
 ---the update's. For large batches. A parameter that is all zeros, and with weight_decay = 0 every
@@ -9696,6 +10279,40 @@ function amp.optim.LARC(optimizer, options) end
 ---@return amp.optim.Optimizer
 function amp.optim.LBFGS(params, options) end
 
+---Lion: steps of one size, by the sign of momentum and gradient mixed (Chen et al., 2023). Weight decay is decoupled.
+---amp.optim.Lion(params, {lr = 1e-4, betas = {0.9, 0.99}, weight_decay = 0, maximize = false, name}).
+---@param params any
+---@param options? {betas?: table, lr?: number, maximize?: boolean, name?: string, weight_decay?: number}
+---@return amp.optim.Optimizer
+function amp.optim.Lion(params, options) end
+
+---Muon: momentum whose matrix is made orthogonal by five Newton-Schulz steps in bfloat16 (Jordan et al., 2024). For
+---matrices only; give biases, gains and embeddings to AdamW.
+---amp.optim.Muon(params, {lr = 1e-3, weight_decay = 0.1, momentum = 0.95, nesterov = true,
+---ns_coefficients = {3.4445, -4.775, 2.0315}, eps = 1e-7, ns_steps = 5, adjust_lr_fn = 'original' | 'match_rms_adamw', name}).
+---adjust_lr_fn says what the rate of a rows x columns matrix is multiplied by: sqrt(max(1, rows / columns)), or
+---0.2 sqrt(max(rows, columns)), or ('spectral_unclamped') sqrt(rows / columns).
+---@param params any
+---@param options? {adjust_lr_fn?: string, eps?: number, lr?: number, momentum?: number, name?: string, nesterov?: boolean, ns_coefficients?: table, ns_steps?: number, weight_decay?: number}
+---@return amp.optim.Optimizer
+function amp.optim.Muon(params, options) end
+
+---NAdam: Adam with Nesterov's momentum (Dozat, 2016).
+---amp.optim.NAdam(params, {lr = 2e-3, betas = {0.9, 0.999}, eps = 1e-8, weight_decay = 0, momentum_decay = 4e-3,
+---decoupled_weight_decay = false, maximize = false, name}).
+---@param params any
+---@param options? {betas?: table, decoupled_weight_decay?: boolean, eps?: number, lr?: number, maximize?: boolean, momentum_decay?: number, name?: string, weight_decay?: number}
+---@return amp.optim.Optimizer
+function amp.optim.NAdam(params, options) end
+
+---RAdam: Adam whose first steps, while the second moment's variance is large, are the momentum's (Liu et al., 2020).
+---amp.optim.RAdam(params, {lr = 1e-3, betas = {0.9, 0.999}, eps = 1e-8, weight_decay = 0,
+---decoupled_weight_decay = false, maximize = false, name}).
+---@param params any
+---@param options? {betas?: table, decoupled_weight_decay?: boolean, eps?: number, lr?: number, maximize?: boolean, name?: string, weight_decay?: number}
+---@return amp.optim.Optimizer
+function amp.optim.RAdam(params, options) end
+
 ---RMSprop: gradients over the root of a running mean of their squares, plain or centered
 ---(then over their running deviation), with momentum.
 ---amp.optim.RMSprop(params, {lr = 1e-2, alpha = 0.99, eps = 1e-8, weight_decay = 0, momentum = 0,
@@ -9720,11 +10337,22 @@ function amp.optim.SGD(params, options) end
 ---Fields: optimizer, param_groups, learning_rate, loss_scale (1 without amp.init_trainer).
 ---A trainer.
 ---@param params any a list of tensors or of groups, a module, or tensors by name
----@param what string|table 'sgd', 'nag', 'adam', 'adamw', 'rmsprop', 'adagrad', 'lamb'; or an optimizer
----@param given? {alpha?: any, always_adapt?: any, amsgrad?: any, betas?: any, bias_correction?: any, centered?: any, dampening?: any, eps?: any, initial_accumulator_value?: any, kvstore?: any, lr?: any, lr_decay?: any, maximize?: any, momentum?: any, multi_precision?: any, name?: string, nesterov?: any, rescale_grad?: number, update_on_kvstore?: any, weight_decay?: any} the optimizer's options, of {lr, momentum, dampening, nesterov, weight_decay, betas, eps, amsgrad, alpha, centered, lr_decay, initial_accumulator_value, bias_correction, always_adapt, maximize} those that it has; also {rescale_grad = 1, name}, and {kvstore, update_on_kvstore, multi_precision}, which are accepted and have no effect
+---@param what string|table 'sgd', 'nag', 'adam', 'adamw', 'rmsprop', 'adagrad', 'lamb', 'nadam', 'radam', 'adadelta', 'adamax', 'lion', 'adafactor', 'muon'; or an optimizer
+---@param given? {alpha?: any, always_adapt?: any, amsgrad?: any, betas?: any, bias_correction?: any, centered?: any, dampening?: any, eps?: any, initial_accumulator_value?: any, kvstore?: any, lr?: any, lr_decay?: any, maximize?: any, momentum?: any, multi_precision?: any, name?: string, nesterov?: any, rescale_grad?: number, update_on_kvstore?: any, weight_decay?: any} the optimizer's options, of {lr, momentum, dampening, nesterov, weight_decay, betas, eps, amsgrad, alpha, centered, lr_decay, initial_accumulator_value, bias_correction, always_adapt, maximize} those that it has; also {rescale_grad = 1, name, kvstore}: 'dist_sync' sums gradients over the ranks; and {update_on_kvstore, multi_precision}, which have no effect
 ---@param more? table kvstore options here do as well
 ---@return amp.optim.Optimizer
 function amp.optim.Trainer(params, what, given, more) end
+
+---ZeroRedundancyOptimizer: an optimizer whose state is spread over the ranks.
+---    local opt = amp.optim.ZeroRedundancyOptimizer(net:parameters(), 'AdamW', {lr = 1e-3})
+---All elements of all parameters in one row, cut into as many pieces as there are ranks (LAMB, whose step looks at whole
+---parameters: whole ones, by size): each rank keeps the state of its piece, steps it, and sends the result to the others
+---(Rajbhandari et al. 2020, stage 1). Gradients are whole on every rank, so clipping and loss scaling are what they were.
+---Checkpoints hold the plain optimizer's state (consolidated_state_dict), which any number of ranks goes on from.
+---@param params any
+---@param options? table
+---@return amp.optim.Optimizer
+function amp.optim.ZeroRedundancyOptimizer(params, options) end
 
 amp.optim.lr_scheduler = {}
 
@@ -9746,6 +10374,7 @@ function amp.optim.lr_scheduler.ChainedScheduler(opt, options) end
 ---  MultiplicativeLR(opt, {lr_lambda})             ChainedScheduler({schedulers})    (all stepped at once)
 ---  ConstantLR(opt, {factor = 1/3, total_iters = 5})         PolynomialLR(opt, {total_iters = 5, power = 1})
 ---  CosineAnnealingWarmRestarts(opt, {T_0, T_mult = 1, eta_min = 0})
+---  CosineWithWarmup(opt, {warmup_steps = 0, total_steps, num_cycles = 0.5})
 ---  CyclicLR(opt, {base_lr, max_lr, step_size_up = 2000, step_size_down, mode = 'triangular', gamma = 1, scale_fn,
 ---    scale_mode = 'cycle', cycle_momentum = true, base_momentum = 0.8, max_momentum = 0.9})
 ---  ReduceLROnPlateau(opt, {mode = 'min', factor = 0.1, patience = 10, threshold = 1e-4,
@@ -9773,6 +10402,7 @@ function amp.optim.lr_scheduler.ConstantLR(opt, options) end
 ---  MultiplicativeLR(opt, {lr_lambda})             ChainedScheduler({schedulers})    (all stepped at once)
 ---  ConstantLR(opt, {factor = 1/3, total_iters = 5})         PolynomialLR(opt, {total_iters = 5, power = 1})
 ---  CosineAnnealingWarmRestarts(opt, {T_0, T_mult = 1, eta_min = 0})
+---  CosineWithWarmup(opt, {warmup_steps = 0, total_steps, num_cycles = 0.5})
 ---  CyclicLR(opt, {base_lr, max_lr, step_size_up = 2000, step_size_down, mode = 'triangular', gamma = 1, scale_fn,
 ---    scale_mode = 'cycle', cycle_momentum = true, base_momentum = 0.8, max_momentum = 0.9})
 ---  ReduceLROnPlateau(opt, {mode = 'min', factor = 0.1, patience = 10, threshold = 1e-4,
@@ -9800,6 +10430,7 @@ function amp.optim.lr_scheduler.CosineAnnealingLR(opt, options) end
 ---  MultiplicativeLR(opt, {lr_lambda})             ChainedScheduler({schedulers})    (all stepped at once)
 ---  ConstantLR(opt, {factor = 1/3, total_iters = 5})         PolynomialLR(opt, {total_iters = 5, power = 1})
 ---  CosineAnnealingWarmRestarts(opt, {T_0, T_mult = 1, eta_min = 0})
+---  CosineWithWarmup(opt, {warmup_steps = 0, total_steps, num_cycles = 0.5})
 ---  CyclicLR(opt, {base_lr, max_lr, step_size_up = 2000, step_size_down, mode = 'triangular', gamma = 1, scale_fn,
 ---    scale_mode = 'cycle', cycle_momentum = true, base_momentum = 0.8, max_momentum = 0.9})
 ---  ReduceLROnPlateau(opt, {mode = 'min', factor = 0.1, patience = 10, threshold = 1e-4,
@@ -9827,6 +10458,35 @@ function amp.optim.lr_scheduler.CosineAnnealingWarmRestarts(opt, options) end
 ---  MultiplicativeLR(opt, {lr_lambda})             ChainedScheduler({schedulers})    (all stepped at once)
 ---  ConstantLR(opt, {factor = 1/3, total_iters = 5})         PolynomialLR(opt, {total_iters = 5, power = 1})
 ---  CosineAnnealingWarmRestarts(opt, {T_0, T_mult = 1, eta_min = 0})
+---  CosineWithWarmup(opt, {warmup_steps = 0, total_steps, num_cycles = 0.5})
+---  CyclicLR(opt, {base_lr, max_lr, step_size_up = 2000, step_size_down, mode = 'triangular', gamma = 1, scale_fn,
+---    scale_mode = 'cycle', cycle_momentum = true, base_momentum = 0.8, max_momentum = 0.9})
+---  ReduceLROnPlateau(opt, {mode = 'min', factor = 0.1, patience = 10, threshold = 1e-4,
+---    threshold_mode = 'rel', cooldown = 0, min_lr = 0, eps = 1e-8})   and `sched:step(metric)`
+---Options may stand in their places too, in PyTorch's order: StepLR(opt, 30, 0.5), SequentialLR(opt, {a, b}, {30}).
+---Rates are closed forms of the step count, so a resumed run repeats them exactly. Schedules stepped
+---one after the other on one optimizer multiply, and a rate edited by hand is gone on from, except
+---under OneCycleLR, CyclicLR, CosineAnnealingWarmRestarts, LambdaLR and SequentialLR, which set what they say.
+---Under a scaler hold the schedule back where the step was skipped:
+---  scaler:step(opt); local skipped = scaler:found_inf(opt); scaler:update()
+---  if not skipped then sched:step() end
+---@param opt any
+---@param options? {num_cycles?: number, total_steps?: any, warmup_steps?: number}
+---@return amp.optim.Schedule
+function amp.optim.lr_scheduler.CosineWithWarmup(opt, options) end
+
+---Learning rate schedules. Each is made on an optimizer (or any table with param_groups),
+---sets its first rate at once, and `sched:step()` goes to the next:
+---  StepLR(opt, {step_size, gamma = 0.1})          MultiStepLR(opt, {milestones, gamma = 0.1})
+---  ExponentialLR(opt, {gamma})                    CosineAnnealingLR(opt, {T_max, eta_min = 0})
+---  LinearLR(opt, {start_factor = 1/3, end_factor = 1, total_iters = 5})    (warm-up)
+---  OneCycleLR(opt, {max_lr, total_steps, pct_start = 0.3, anneal_strategy = 'cos', div_factor = 25,
+---    final_div_factor = 1e4, three_phase = false, cycle_momentum = true, base_momentum = 0.85, max_momentum = 0.95})
+---  LambdaLR(opt, {lr_lambda})                     SequentialLR(opt, {schedulers, milestones})
+---  MultiplicativeLR(opt, {lr_lambda})             ChainedScheduler({schedulers})    (all stepped at once)
+---  ConstantLR(opt, {factor = 1/3, total_iters = 5})         PolynomialLR(opt, {total_iters = 5, power = 1})
+---  CosineAnnealingWarmRestarts(opt, {T_0, T_mult = 1, eta_min = 0})
+---  CosineWithWarmup(opt, {warmup_steps = 0, total_steps, num_cycles = 0.5})
 ---  CyclicLR(opt, {base_lr, max_lr, step_size_up = 2000, step_size_down, mode = 'triangular', gamma = 1, scale_fn,
 ---    scale_mode = 'cycle', cycle_momentum = true, base_momentum = 0.8, max_momentum = 0.9})
 ---  ReduceLROnPlateau(opt, {mode = 'min', factor = 0.1, patience = 10, threshold = 1e-4,
@@ -9854,6 +10514,7 @@ function amp.optim.lr_scheduler.CyclicLR(opt, options) end
 ---  MultiplicativeLR(opt, {lr_lambda})             ChainedScheduler({schedulers})    (all stepped at once)
 ---  ConstantLR(opt, {factor = 1/3, total_iters = 5})         PolynomialLR(opt, {total_iters = 5, power = 1})
 ---  CosineAnnealingWarmRestarts(opt, {T_0, T_mult = 1, eta_min = 0})
+---  CosineWithWarmup(opt, {warmup_steps = 0, total_steps, num_cycles = 0.5})
 ---  CyclicLR(opt, {base_lr, max_lr, step_size_up = 2000, step_size_down, mode = 'triangular', gamma = 1, scale_fn,
 ---    scale_mode = 'cycle', cycle_momentum = true, base_momentum = 0.8, max_momentum = 0.9})
 ---  ReduceLROnPlateau(opt, {mode = 'min', factor = 0.1, patience = 10, threshold = 1e-4,
@@ -9881,6 +10542,7 @@ function amp.optim.lr_scheduler.ExponentialLR(opt, options) end
 ---  MultiplicativeLR(opt, {lr_lambda})             ChainedScheduler({schedulers})    (all stepped at once)
 ---  ConstantLR(opt, {factor = 1/3, total_iters = 5})         PolynomialLR(opt, {total_iters = 5, power = 1})
 ---  CosineAnnealingWarmRestarts(opt, {T_0, T_mult = 1, eta_min = 0})
+---  CosineWithWarmup(opt, {warmup_steps = 0, total_steps, num_cycles = 0.5})
 ---  CyclicLR(opt, {base_lr, max_lr, step_size_up = 2000, step_size_down, mode = 'triangular', gamma = 1, scale_fn,
 ---    scale_mode = 'cycle', cycle_momentum = true, base_momentum = 0.8, max_momentum = 0.9})
 ---  ReduceLROnPlateau(opt, {mode = 'min', factor = 0.1, patience = 10, threshold = 1e-4,
@@ -9908,6 +10570,7 @@ function amp.optim.lr_scheduler.LambdaLR(opt, options) end
 ---  MultiplicativeLR(opt, {lr_lambda})             ChainedScheduler({schedulers})    (all stepped at once)
 ---  ConstantLR(opt, {factor = 1/3, total_iters = 5})         PolynomialLR(opt, {total_iters = 5, power = 1})
 ---  CosineAnnealingWarmRestarts(opt, {T_0, T_mult = 1, eta_min = 0})
+---  CosineWithWarmup(opt, {warmup_steps = 0, total_steps, num_cycles = 0.5})
 ---  CyclicLR(opt, {base_lr, max_lr, step_size_up = 2000, step_size_down, mode = 'triangular', gamma = 1, scale_fn,
 ---    scale_mode = 'cycle', cycle_momentum = true, base_momentum = 0.8, max_momentum = 0.9})
 ---  ReduceLROnPlateau(opt, {mode = 'min', factor = 0.1, patience = 10, threshold = 1e-4,
@@ -9935,6 +10598,7 @@ function amp.optim.lr_scheduler.LinearLR(opt, options) end
 ---  MultiplicativeLR(opt, {lr_lambda})             ChainedScheduler({schedulers})    (all stepped at once)
 ---  ConstantLR(opt, {factor = 1/3, total_iters = 5})         PolynomialLR(opt, {total_iters = 5, power = 1})
 ---  CosineAnnealingWarmRestarts(opt, {T_0, T_mult = 1, eta_min = 0})
+---  CosineWithWarmup(opt, {warmup_steps = 0, total_steps, num_cycles = 0.5})
 ---  CyclicLR(opt, {base_lr, max_lr, step_size_up = 2000, step_size_down, mode = 'triangular', gamma = 1, scale_fn,
 ---    scale_mode = 'cycle', cycle_momentum = true, base_momentum = 0.8, max_momentum = 0.9})
 ---  ReduceLROnPlateau(opt, {mode = 'min', factor = 0.1, patience = 10, threshold = 1e-4,
@@ -9962,6 +10626,7 @@ function amp.optim.lr_scheduler.MultiStepLR(opt, options) end
 ---  MultiplicativeLR(opt, {lr_lambda})             ChainedScheduler({schedulers})    (all stepped at once)
 ---  ConstantLR(opt, {factor = 1/3, total_iters = 5})         PolynomialLR(opt, {total_iters = 5, power = 1})
 ---  CosineAnnealingWarmRestarts(opt, {T_0, T_mult = 1, eta_min = 0})
+---  CosineWithWarmup(opt, {warmup_steps = 0, total_steps, num_cycles = 0.5})
 ---  CyclicLR(opt, {base_lr, max_lr, step_size_up = 2000, step_size_down, mode = 'triangular', gamma = 1, scale_fn,
 ---    scale_mode = 'cycle', cycle_momentum = true, base_momentum = 0.8, max_momentum = 0.9})
 ---  ReduceLROnPlateau(opt, {mode = 'min', factor = 0.1, patience = 10, threshold = 1e-4,
@@ -9989,6 +10654,7 @@ function amp.optim.lr_scheduler.MultiplicativeLR(opt, options) end
 ---  MultiplicativeLR(opt, {lr_lambda})             ChainedScheduler({schedulers})    (all stepped at once)
 ---  ConstantLR(opt, {factor = 1/3, total_iters = 5})         PolynomialLR(opt, {total_iters = 5, power = 1})
 ---  CosineAnnealingWarmRestarts(opt, {T_0, T_mult = 1, eta_min = 0})
+---  CosineWithWarmup(opt, {warmup_steps = 0, total_steps, num_cycles = 0.5})
 ---  CyclicLR(opt, {base_lr, max_lr, step_size_up = 2000, step_size_down, mode = 'triangular', gamma = 1, scale_fn,
 ---    scale_mode = 'cycle', cycle_momentum = true, base_momentum = 0.8, max_momentum = 0.9})
 ---  ReduceLROnPlateau(opt, {mode = 'min', factor = 0.1, patience = 10, threshold = 1e-4,
@@ -10016,6 +10682,7 @@ function amp.optim.lr_scheduler.OneCycleLR(opt, options) end
 ---  MultiplicativeLR(opt, {lr_lambda})             ChainedScheduler({schedulers})    (all stepped at once)
 ---  ConstantLR(opt, {factor = 1/3, total_iters = 5})         PolynomialLR(opt, {total_iters = 5, power = 1})
 ---  CosineAnnealingWarmRestarts(opt, {T_0, T_mult = 1, eta_min = 0})
+---  CosineWithWarmup(opt, {warmup_steps = 0, total_steps, num_cycles = 0.5})
 ---  CyclicLR(opt, {base_lr, max_lr, step_size_up = 2000, step_size_down, mode = 'triangular', gamma = 1, scale_fn,
 ---    scale_mode = 'cycle', cycle_momentum = true, base_momentum = 0.8, max_momentum = 0.9})
 ---  ReduceLROnPlateau(opt, {mode = 'min', factor = 0.1, patience = 10, threshold = 1e-4,
@@ -10050,6 +10717,7 @@ function amp.optim.lr_scheduler.ReduceLROnPlateau(opt, options) end
 ---  MultiplicativeLR(opt, {lr_lambda})             ChainedScheduler({schedulers})    (all stepped at once)
 ---  ConstantLR(opt, {factor = 1/3, total_iters = 5})         PolynomialLR(opt, {total_iters = 5, power = 1})
 ---  CosineAnnealingWarmRestarts(opt, {T_0, T_mult = 1, eta_min = 0})
+---  CosineWithWarmup(opt, {warmup_steps = 0, total_steps, num_cycles = 0.5})
 ---  CyclicLR(opt, {base_lr, max_lr, step_size_up = 2000, step_size_down, mode = 'triangular', gamma = 1, scale_fn,
 ---    scale_mode = 'cycle', cycle_momentum = true, base_momentum = 0.8, max_momentum = 0.9})
 ---  ReduceLROnPlateau(opt, {mode = 'min', factor = 0.1, patience = 10, threshold = 1e-4,
@@ -10077,6 +10745,7 @@ function amp.optim.lr_scheduler.SequentialLR(opt, options) end
 ---  MultiplicativeLR(opt, {lr_lambda})             ChainedScheduler({schedulers})    (all stepped at once)
 ---  ConstantLR(opt, {factor = 1/3, total_iters = 5})         PolynomialLR(opt, {total_iters = 5, power = 1})
 ---  CosineAnnealingWarmRestarts(opt, {T_0, T_mult = 1, eta_min = 0})
+---  CosineWithWarmup(opt, {warmup_steps = 0, total_steps, num_cycles = 0.5})
 ---  CyclicLR(opt, {base_lr, max_lr, step_size_up = 2000, step_size_down, mode = 'triangular', gamma = 1, scale_fn,
 ---    scale_mode = 'cycle', cycle_momentum = true, base_momentum = 0.8, max_momentum = 0.9})
 ---  ReduceLROnPlateau(opt, {mode = 'min', factor = 0.1, patience = 10, threshold = 1e-4,
@@ -10093,7 +10762,47 @@ function amp.optim.lr_scheduler.SequentialLR(opt, options) end
 ---@return amp.optim.Schedule
 function amp.optim.lr_scheduler.StepLR(opt, options) end
 
+amp.optim.swa = {}
+
+---Averages of weights: AveragedModel (stochastic weight averaging, Izmailov et al., 2018), EMA, update_bn.
+---An average of a network's weights, in a copy of it.
+---@param model any copied as it is; the first update copies its weights again
+---@param given? {avg_fn?: any, copied?: any, model?: any, too?: any, updates?: any, use_buffers?: any} {avg_fn = function(average, parameter, n) end: gives the new average after n updates, use_buffers = false: buffers are averaged too, else copied}; nil avg_fn: the mean of all updates
+---@return amp.optim.swa.AveragedModel
+function amp.optim.swa.AveragedModel(model, given) end
+
+---Averages of weights: AveragedModel (stochastic weight averaging, Izmailov et al., 2018), EMA, update_bn.
+---An exponential moving average of a network's weights: average = decay * average + (1 - decay) * weight. The first update
+---copies. EMA(net, {decay = 0.999}), or EMA{decay = 0.999}, which copies the network at its first update(net) and may be the
+---avg_fn of an AveragedModel.
+---@param model? any
+---@param given? {decay?: number, use_buffers?: boolean} {decay = 0.999, use_buffers = false}
+---@return amp.optim.swa.EMA
+function amp.optim.swa.EMA(model, given) end
+
+---Running statistics of a network's batch norms anew, as means over a loader's batches: after averaging weights.
+---@param loader any
+---@param model any left in the mode it was in
+function amp.optim.swa.update_bn(loader, model) end
+
+amp.parallel = {}
+
+amp.parallel.DistributedDataParallel = amp.nn.parallel.DistributedDataParallel
+
+---BatchNorm layers of a network become SyncBatchNorm; nn.SyncBatchNorm.convert is the same.
+---@param net amp.nn.Module
+---@return amp.nn.Module # net
+function amp.parallel.convert_syncbn_model(net) end
+
 amp.plot = {}
+
+---A picture with boxes around what was found.
+---@param image amp.Tensor H x W or C x H x W
+---@param boxes amp.Tensor|table n x 4 corners in pixels
+---@param labels? amp.Tensor|table from 1, or names; -1 is not drawn
+---@param scores? amp.Tensor|table
+---@param given any
+function amp.plot.boxes(image, boxes, labels, scores, given) end
 
 ---A figure of several lines with a legend.
 ---@param lines table name -> y, or {x, y}; drawn in the order of the names
@@ -10103,6 +10812,12 @@ function amp.plot.curves(lines, given) end
 ---An empty figure, to add series to.
 ---@param given any
 function amp.plot.figure(given) end
+
+---A picture of a graph: boxes in layers, casts orange, what passes joined or keep in colours of their own.
+---@param g amp.Graph
+---@param given any
+---@return any # a picture with save(path), png(), and show() and tostring, which are the text of print(g)
+function amp.plot.graph(g, given) end
 
 ---A figure of a histogram: histogram(values, options).
 function amp.plot.histogram(...) end
@@ -10223,6 +10938,18 @@ function amp.scale_loss(loss, optimizers, o, fn) end
 ---@return any # fn's results
 function amp.scope(fn, ...) end
 
+amp.serve = {}
+
+---Makes a batcher: a function of one sample that waits.
+---@param model any a module, a graph or a function of a batch; what it gives has the batch as first dimension: tensors, tables of them
+---@param given any
+---@return any # Batcher batcher(x) waits and gives; batcher:submit(x), batcher:stats(), batcher:close()
+function amp.serve.batcher(model, given) end
+
+---Makes a scheduler.
+---@return table # spawn(fn): a coroutine that begins in the next turn; sleep(ms): for one; after(ms, fn): calls fn in ms milliseconds; run(): until nothing is left, then raises the first error of a coroutine; signal, wait, wake, left: as a batcher's adapter
+function amp.serve.loop() end
+
 ---Device of new tensors; 'cpu' at the start.
 ---@param device any
 function amp.set_default_device(device) end
@@ -10270,10 +10997,11 @@ function amp.state_dict() end
 ---@param switch? boolean default true
 function amp.strict(switch) end
 
----A network layer by layer: output shape, parameters, dtype, bytes, multiply-adds, and totals.
+---A network layer by layer: output shape, parameters, dtype, bytes, multiply-adds, and totals. A graph node by node: what each
+---gives, bytes moved, casts, what was fused and what not and why.
 ---@param net any
 ---@param ... any inputs: tensors or whatever its forward takes, or sizes ({1, 3, 32, 32}: ones of the network's dtype and device); none: parameters only
----@return table # rows {name, class, depth, shapes, dtype, bytes, parameters, mult_adds, calls}; fields parameters, trained, parameter_bytes, buffers, buffer_bytes, output_bytes, mult_adds, input; its tostring is a table to read
+---@return table # rows {name, class, depth, shapes, dtype, bytes, parameters, mult_adds, calls}; fields parameters, trained, parameter_bytes, buffers, buffer_bytes, output_bytes, mult_adds, input; of a graph rows {name, op, shape, bytes, cast, chain, kept, view, joined, note}, fields bytes, casts, cast_bytes, kept, chains, joined, merged, missed ({first, second, as, why}), optimized; its tostring is a table to read
 function amp.summary(net, ...) end
 
 ---A tensor of a number, a nested table of numbers (or booleans), or a copy of a tensor.
@@ -10296,9 +11024,107 @@ function amp.tensor_split(t, where, dim) end
 ---@return amp.Tensor # input's other dimensions, then other's
 function amp.tensordot(input, other, dims, ...) end
 
+amp.text = {}
+
+amp.text.Tokenizer = {}
+
+---A tokenizer of a decoded file.
+---@param s any
+function amp.text.Tokenizer.build(s) end
+
+amp.text.Tokenizer.class = {}
+
+---Text of ids, a list or a tensor. skip_special_tokens: true by default.
+---@param ids any
+---@param o any
+function amp.text.Tokenizer.class.decode(ids, o) end
+
+---A list of ids. add_special_tokens: true by default.
+---@param text any
+---@param o any
+function amp.text.Tokenizer.class.encode(text, o) end
+
+---ids and mask, int64 tensors of one row a text, padded on the right.
+---padding: true (to the longest) or 'max_length'; truncation: to max_length, the special tokens stay.
+---@param texts any
+---@param o any
+function amp.text.Tokenizer.class.encode_batch(texts, o) end
+
+---The id of a token, from 1; nil: there is none.
+---@param token any
+function amp.text.Tokenizer.class.id(token) end
+
+---Writes the tokenizer as a tokenizer.json.
+---@param path any
+function amp.text.Tokenizer.class.save(path) end
+
+---How many tokens there are, added ones included.
+function amp.text.Tokenizer.class.size() end
+
+---The token of an id, which counts from 1; nil: there is none.
+---@param id any
+function amp.text.Tokenizer.class.token(id) end
+
+---Read a tokenizer.json. Unknown parts and fields of a wrong type are errors that name them.
+---@param path any
+function amp.text.Tokenizer.from_file(path) end
+
+amp.text.models = {}
+
+---BERT (Devlin et al., 2019), the encoder with its pooler. Parameters have the published names, lists counted from 1:
+---encoder.layer.1.attention.self.query.weight.
+---Make one, with fresh weights.
+---@param given? {embedding_dim?: any, max_norm?: any, norm_type?: number, num_embeddings?: any, padding_idx?: any} a config with the published names: vocab_size (30522), hidden_size (768), num_hidden_layers (12), num_attention_heads (12), intermediate_size (3072), hidden_act ('gelu'), hidden_dropout_prob, attention_probs_dropout_prob (0.1), max_position_embeddings (512), type_vocab_size (2), layer_norm_eps (1e-12), initializer_range (0.02), add_pooling_layer (true)
+---@return amp.text.models.BERT
+function amp.text.models.BERT(given) end
+
+---GPT-2 (Radford et al., 2019): learned positions, norms before the blocks, one head tied to the table of tokens. Parameters have
+---the published names, lists counted from 1: transformer.h.1.attn.c_attn.weight; weights are out x in.
+---Make one, with fresh weights.
+---@param given? {embedding_dim?: any, max_norm?: any, norm_type?: number, num_embeddings?: any, padding_idx?: any} a config with the published names: vocab_size (50257), n_positions (1024), n_embd (768), n_layer (12), n_head (12), n_inner (4 n_embd), activation_function ('gelu_new'), resid_pdrop, embd_pdrop, attn_pdrop (0.1), layer_norm_epsilon (1e-5), initializer_range (0.02), tie_word_embeddings (true)
+---@return amp.text.models.GPT2
+function amp.text.models.GPT2(given) end
+
+---Llama (Touvron et al., 2023): RMSNorm, rotary positions, heads of keys shared by several of queries, SwiGLU. Parameters have the
+---published names, lists counted from 1: model.layers.1.self_attn.q_proj.weight.
+---Make one, with fresh weights.
+---@param given? {base?: any, max_position_embeddings?: any, max_positions?: any, scaling?: any, theta?: any} a config with the published names: vocab_size, hidden_size, intermediate_size, num_hidden_layers, num_attention_heads, num_key_value_heads (num_attention_heads), head_dim (hidden_size / num_attention_heads), max_position_embeddings, rms_norm_eps, rope_theta, rope_scaling ({rope_type = 'linear' | 'dynamic' | 'llama3', factor, ...}), attention_bias, mlp_bias (false), tie_word_embeddings (false), initializer_range (0.02)
+---@return amp.text.models.Llama
+function amp.text.models.Llama(given) end
+
+---SentenceEncoder: texts as vectors of length 1, so that a product says how alike two are. A folder in the form of
+---sentence-transformers: a BERT with its tokenizer, 1_Pooling/config.json (what becomes of the tokens' vectors; the mean without it)
+---and sentence_bert_config.json (how many tokens count).
+---Texts as vectors of length 1: SentenceEncoder.from_pretrained(dir) makes one of a folder, `encode` is what it is for.
+---@return amp.text.models.SentenceEncoder
+function amp.text.models.SentenceEncoder() end
+
+---The model of a folder, of the class that its config.json names, in eval mode.
+---@param dir string with config.json and model.safetensors (or shards with an index, or pytorch_model.bin)
+---@param given? table device, dtype (amp's defaults), gradient_checkpointing (false)
+function amp.text.models.from_pretrained(dir, given) end
+
+---Texts in rows of one length; a model that gets segment_ids and position_ids gives what it gives for each text alone.
+---@param lists table of lists of ids
+---@param given table length of a row, pad (1: the id where nothing is)
+---@return table # {ids, segment_ids, position_ids, labels}, each rows x length, int64; labels are -100 at a text's first id and at padding
+function amp.text.models.pack(lists, given) end
+
+---Trains a byte-level BPE tokenizer of exactly vocab_size tokens (256 at least) on text files.
+---@param files any
+---@param o any
+function amp.text.train_bpe(files, o) end
+
 ---The tensor tiled; missing leading repeats count as 1. (`repeat` is a word of Lua's grammar.)
 ---@param t any
 function amp.tile(t, ...) end
+
+---A module or a function as a graph: it runs once for these inputs, and the ops that it calls are recorded. With a tensor first it
+---is the sum of a matrix's diagonal, as ever. amp.graph.trace is the long form, with options.
+---@param first any
+---@param ... any its arguments: tensors, tables of tensors, plain values (which the graph takes for fixed)
+---@return amp.Graph # 
+function amp.trace(first, ...) end
 
 ---Traceback of the place where the last error that amp saw was raised.
 ---@return string # traceback
@@ -10338,6 +11164,216 @@ function amp.use_deterministic(on) end
 ---@return string # directory of the Lua files
 ---@return string # path of the library
 function amp.version() end
+
+amp.vision = {}
+
+---Make the loss.
+---@param given? table negative_mining_ratio (3), rho (1: where smooth L1 becomes linear), lambd (1: weight of the box loss), min_hard_negatives (0)
+function amp.vision.SSDMultiBoxLoss(given) end
+
+amp.vision.datasets = {}
+
+---Pictures of 32 x 32 with their classes, from the binary files.
+---@param given string|table the folder of the files, or root, train (true: the training pictures), transform (a function of a picture)
+function amp.vision.datasets.CIFAR10(given) end
+
+---Pictures of 32 x 32 with their classes, from the binary files.
+---@param given string|table the folder of the files, or root, train (true: the training pictures), transform (a function of a picture)
+function amp.vision.datasets.CIFAR100(given) end
+
+---@param given table images (the pictures' folder), annotations (the JSON file), transform, skip_bad (false: as of VOCDetection)
+function amp.vision.datasets.COCODetection(given) end
+
+amp.vision.datasets.ImageFolder = amp.data.ImageFolder
+
+---@param given table root, year ('2012'), split ('train'), classes (names; VOC's 20), transform, skip_bad (false: a picture that cannot be read is an error; true: the next one takes its place, with one warning)
+function amp.vision.datasets.VOCDetection(given) end
+
+---Make a dataset of drawn pictures.
+---@param given? table n (1000 pictures), size (64; or {height, width}, at least 16), classes (3, at most 8), seed (1), objects ({1, 4}: how many a picture has), transform (function of an item)
+---@return table # a dataset with `classes` (names); an item is {image, boxes, labels, mask}: float32 3 x H x W from 0 to 1; float32 n x 4 corners in pixels; int64 n from 1; int64 H x W, 1 where there is nothing, else the label + 1
+function amp.vision.datasets.shapes(given) end
+
+amp.vision.models = {}
+
+---MobileNet v2.
+---@param given? table classes (1000, or a list of names), dropout (0.2)
+---@return any # nn.Module N x 3 x H x W to N x classes; names of parameters are torchvision's
+function amp.vision.models.mobilenet_v2(given) end
+
+---ResNet-101; options are those of resnet50.
+---@param given any
+function amp.vision.models.resnet101(given) end
+
+---ResNet-152; options are those of resnet50.
+---@param given any
+function amp.vision.models.resnet152(given) end
+
+---ResNet-18.
+---@param given? table classes (1000, or a list of names), version ('v1': no difference here), width (64: channels of the first convolution)
+---@return any # nn.Module N x 3 x H x W to N x classes; names of parameters are torchvision's
+function amp.vision.models.resnet18(given) end
+
+---ResNet-34; options are those of resnet18.
+---@param given any
+function amp.vision.models.resnet34(given) end
+
+---ResNet-50; options are those of resnet18. With version = 'v1' the stride is in the first 1x1 of a stage.
+---@param given any
+function amp.vision.models.resnet50(given) end
+
+---SSD-300 on VGG-16.
+---@param given? table classes (90, or a list of names), preset ('coco' or 'voc': sizes of anchors)
+---@return any # nn.Module a detector, as ssd_512_resnet50_v1 gives one, of pictures of at least 280 x 280
+function amp.vision.models.ssd_300_vgg16(given) end
+
+---SSD-512 on ResNet-50 v1.
+---@param given? table classes (80, or a list of names), preset ('coco' or 'voc': sizes of anchors), width (64), side (512)
+---@return any # nn.Module a detector of N x 3 x H x W pictures. In training mode it gives cls (N x A x (C + 1)), box (N x A x 4) and anchors (1 x A x 4); in evaluation mode ids, scores and boxes in pixels, 100 a picture
+function amp.vision.models.ssd_512_resnet50_v1(given) end
+
+---U-Net, for a class of each pixel.
+---@param given? table classes (2, or a list of names), in_channels (3), width (64: channels of the first stage), depth (4: stages down)
+---@return any # nn.Module N x in_channels x H x W to N x classes x H x W, before softmax
+function amp.vision.models.unet(given) end
+
+---VGG-16.
+---@param given? table classes (1000, or a list of names), dropout (0.5)
+---@return any # nn.Module N x 3 x H x W (at least 32 x 32) to N x classes; names of parameters are torchvision's
+function amp.vision.models.vgg16(given) end
+
+---Vision transformer, base size, patches of 16 x 16.
+---@param given? table classes (1000, or a list of names), image_size (224, a multiple of 16), dropout (0)
+---@return any # nn.Module N x 3 x S x S, S = image_size, to N x classes; names of parameters are torchvision's
+function amp.vision.models.vit_b_16(given) end
+
+amp.vision.ops = {}
+
+---nms within each group: boxes of different groups never suppress each other.
+---@param boxes amp.Tensor K x 4
+---@param scores amp.Tensor K
+---@param idxs amp.Tensor K whole numbers: the box's group, such as its class
+---@param iou_threshold number
+---@return amp.Tensor # int64, places of those that stay, the best first
+function amp.vision.ops.batched_nms(boxes, scores, idxs, iou_threshold) end
+
+---Boxes in another form: 'xyxy' corners, 'xywh' a corner and sizes, 'cxcywh' a centre and sizes.
+---@param boxes amp.Tensor ... x 4
+---@param from string
+---@param to string
+function amp.vision.ops.box_convert(boxes, from, to) end
+
+---Overlap over union of every pair.
+---@param boxes1 amp.Tensor N x 4
+---@param boxes2 amp.Tensor M x 4
+---@return amp.Tensor # N x M; NaN where neither has an area
+function amp.vision.ops.box_iou(boxes1, boxes2) end
+
+---Boxes cut at the edges of a picture.
+---@param boxes amp.Tensor ... x 4, corners in pixels
+---@param size table {height, width}
+function amp.vision.ops.clip_boxes(boxes, size) end
+
+---Detections from probabilities and offsets, the best first.
+---@param cls_prob amp.Tensor N x (classes + 1) x A, after softmax, background first
+---@param loc_pred amp.Tensor N x 4A, or N x A x 4
+---@param anchors amp.Tensor 1 x A x 4, corners 0 to 1
+---@param given? table clip (true), threshold (0.01), background_id (0), nms_threshold (0.5; not in 0 to 1: no suppression), force_suppress (false: within a class only), variances ({0.1, 0.1, 0.2, 0.2}), nms_topk (-1: all)
+---@return amp.Tensor # N x A x 6: class from 1 (-1: none, or suppressed), score, corners; -1 in what is left
+function amp.vision.ops.multibox_detection(cls_prob, loc_pred, anchors, given) end
+
+---The anchors of a feature map: for each cell each size with the first ratio, then the first size with each other ratio.
+---@param data amp.Tensor N x C x H x W; its size and device count
+---@param given? table sizes ({1}), ratios ({1}), clip (false), steps ({-1, -1}: 1/H and 1/W; y before x), offsets ({0.5, 0.5}: of a cell's centre, y before x)
+---@return amp.Tensor # float32, 1 x (H * W * (#sizes + #ratios - 1)) x 4, corners 0 to 1
+function amp.vision.ops.multibox_prior(data, given) end
+
+---What each anchor is trained towards.
+---@param anchors amp.Tensor 1 x A x 4, corners 0 to 1
+---@param labels amp.Tensor N x L x 5: class from 1, corners 0 to 1; padded with -1
+---@param cls_preds amp.Tensor N x (classes + 1) x A, before softmax, background first
+---@param given? table overlap_threshold (0.5), ignore_label (-1), negative_mining_ratio (-1: all that is not matched is background), negative_mining_thresh (0.5), minimum_negative_samples (0), variances ({0.1, 0.1, 0.2, 0.2})
+---@return amp.Tensor # box, N x 4A: offsets to the matched box over the variances, else 0
+---@return amp.Tensor # mask, N x 4A: 1 where an anchor is matched
+---@return amp.Tensor # cls, N x A: 0 background, the class where matched, ignore_label elsewhere and in pictures without boxes
+function amp.vision.ops.multibox_target(anchors, labels, cls_preds, given) end
+
+---The boxes that no better one, which itself stays, overlaps by more than iou_threshold. Waits for the device: how
+---many there are is not known before.
+---@param boxes amp.Tensor K x 4
+---@param scores amp.Tensor K
+---@param iou_threshold number
+---@return amp.Tensor # int64, their places (from 1), the best first
+function amp.vision.ops.nms(boxes, scores, iou_threshold) end
+
+---Regions as means of bilinear samples (He et al., 2017).
+---@param ... any spatial_scale (1), sampling_ratio (-1: as many samples as a cell has pixels), aligned (false: as first published, half a pixel off), in places or in a table
+---@return amp.Tensor # K x C x height x width; gradients go to the input
+function amp.vision.ops.roi_align(...) end
+
+---Regions as largest values of cells whose edges are whole pixels (Girshick, 2015).
+---@return amp.Tensor # K x C x height x width; 0 where a cell has no pixels
+function amp.vision.ops.roi_pool(...) end
+
+---Binary cross entropy of logits, with what is right already counting less (Lin et al., 2017).
+---@param inputs amp.Tensor logits of any shape
+---@param targets amp.Tensor of the same shape, 0 to 1
+---@param ... any alpha (0.25: weight of targets that are 1; negative: none), gamma (2), reduction ('none', 'mean', 'sum'); in places or in a table
+function amp.vision.ops.sigmoid_focal_loss(inputs, targets, ...) end
+
+amp.vision.transforms = {}
+
+---CenterCrop(n | {h, w}); a smaller picture gets zeros around it.
+---@param size any
+function amp.vision.transforms.CenterCrop(size) end
+
+---ColorJitter{brightness, contrast, saturation, hue}: each {least, most} of a factor (of hue: turns), or a number n for {1 - n, 1 + n}
+---(of hue: {-n, n}); done in random order.
+---@param given any
+function amp.vision.transforms.ColorJitter(given) end
+
+---Compose{…}: one transform after the other; functions may stand among them.
+---@param list any
+function amp.vision.transforms.Compose(list, ...) end
+
+---Normalize(mean, std): (x - mean) / std, a number a channel.
+---@param mean any
+---@param std any
+function amp.vision.transforms.Normalize(mean, std) end
+
+---Pad(n | {x, y} | {left, top, right, bottom}, {fill = 0}).
+---@param padding any
+---@param given any
+function amp.vision.transforms.Pad(padding, given) end
+
+---RandomCrop(n | {h, w}, {padding, pad_if_needed = false, fill = 0}).
+---@param size any
+---@param given any
+function amp.vision.transforms.RandomCrop(size, given) end
+
+---RandomErasing{p = 0.5, scale = {0.02, 0.33}, ratio = {0.3, 3.3}, value = 0 | {a number a channel} | 'random'}.
+---@param given any
+function amp.vision.transforms.RandomErasing(given) end
+
+---RandomHorizontalFlip{p = 0.5}: left and right change places, with probability p.
+---@param given any
+function amp.vision.transforms.RandomHorizontalFlip(given) end
+
+---RandomResizedCrop(n | {h, w}, {scale = {0.08, 1}, ratio = {3/4, 4/3}}).
+---@param size any
+---@param given any
+function amp.vision.transforms.RandomResizedCrop(size, given) end
+
+---RandomVerticalFlip{p = 0.5}: top and bottom change places, with probability p.
+---@param given any
+function amp.vision.transforms.RandomVerticalFlip(given) end
+
+---Resize(n | {h, w}): n is the shorter side; bilinear, antialiased.
+---@param size any
+function amp.vision.transforms.Resize(size) end
+
+---ToFloat(): float32 from 0 to 1 of bytes; floats stay.
+function amp.vision.transforms.ToFloat() end
 
 ---Default of amp.warn.
 ---@param message string

@@ -12,7 +12,7 @@ local M = {}
 
 -- Of these only the page on them tells: Torch7's names, what amp itself is made with.
 local left_out = { ['amp.torch7'] = true, ['amp.util'] = true, ['amp.Error'] = true, ['amp.Tensor'] = true, ['amp.lazy'] = true,
-  ['amp.nn.functional'] = true }
+  ['amp.nn.functional'] = true, ['amp.io.onnx.handlers'] = true }
 
 local function sorted(set)
   local list = {}
@@ -95,7 +95,7 @@ local function signatures(path)
   local map = {}
   for line in io.lines(path) do
     local name, list = line:match '^%s*function ([%w_.:]+)%s*(%b())'
-    if name then map[name] = list end
+    if name then map[name] = ldoc.shown(list) end
   end
   return map
 end
@@ -128,8 +128,8 @@ end
 
 -- Files that hold methods of a class, where they are not the constructor's alone.
 local more = {
-  ['amp.GradScaler'] = { 'scaler.lua', 'scaler_auto.lua', 'scaler_block.lua', 'scaler_state.lua' },
-  ['amp.nn.Module'] = { 'nn/module.lua', 'nn/tree.lua' },
+  ['amp.GradScaler'] = { 'precision/scaler.lua', 'precision/scaler_auto.lua', 'precision/scaler_block.lua', 'precision/scaler_state.lua' },
+  ['amp.nn.Module'] = { 'nn/module.lua', 'nn/core/tree.lua', 'nn/core/hybrid.lua' },
 }
 local base = { init = true, forward = true, extra_repr = true, transient = true, describe = true }
 
@@ -209,6 +209,17 @@ function M.tensor()
     end
   end
   return list, sorted(tensor.properties)
+end
+
+--- Methods of graphs.
+-- @treturn table list of {name, doc, signature}
+function M.graph()
+  local list = {}
+  for _, name in ipairs(sorted(require('amp.graph.graph').methods)) do
+    local f = require('amp.graph.graph').methods[name]
+    list[#list + 1] = { name = name, doc = ldoc.of_function(f), signature = (ldoc.signature(f) or '(...)'):gsub('^%(g,?%s*', '(') }
+  end
+  return list
 end
 
 --- What all optimizers, and all schedules, can do.

@@ -29,6 +29,7 @@ end
 local words = {
   Tensor = 'amp.Tensor', tensor = 'amp.Tensor', number = 'number', integer = 'integer', string = 'string', boolean = 'boolean', table = 'table',
   ['function'] = 'function', ['nil'] = 'nil', list = 'table', module = 'amp.nn.Module', Module = 'amp.nn.Module', dtype = 'amp.dtype', any = 'any',
+  Graph = 'amp.Graph',
 }
 
 -- "?Tensor|table" of a comment -> a type the server knows; any, where it is none
@@ -192,6 +193,17 @@ for _, m in ipairs(methods) do
   local list = parameters(m.signature, m.doc, 'first')
   returns(m.doc)
   say('function Tensor:', m.name, list, ' end\n')
+end
+
+say '---@class amp.Graph'
+say '---@field training boolean'
+say '---@overload fun(...: any): any'
+say 'local Graph = {}\n'
+for _, m in ipairs(library.graph()) do
+  comment(m.doc and m.doc.text)
+  local list = parameters(m.signature, m.doc)
+  returns(m.doc)
+  say('function Graph:', m.name, list, ' end\n')
 end
 
 local items = library.items()

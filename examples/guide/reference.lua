@@ -156,6 +156,11 @@ for _, head in ipairs(order) do
     say('## ', head, '\n')
     local files = {}
     for _, item in ipairs(sections[head]) do one(item, files) end
+    if head == 'amp.graph' then
+      local list = library.graph()
+      for _, m in ipairs(list) do documented('g:' .. m.name, m.doc) end
+      method_list('### Methods of graphs', list)
+    end
     if head == 'amp.optim' then method_list('### Every optimizer', (library.shared())) end
     if head == 'amp.optim.lr_scheduler' then method_list('### Every schedule', select(2, library.shared())) end
   end

@@ -285,6 +285,17 @@ function M.throw_code(code, op, message, ...)
   raise(M.new(op, message, code))
 end
 
+--- A table that stands for a list has no hole and no names: an error that says which (`what`: of whom).
+-- @tparam ?string op
+-- @tparam table list
+-- @tparam ?string what begins the sentence
+-- @treturn table list
+function M.list(op, list, what)
+  local flaw = require('amp.util').flaw(list)
+  if flaw then M.throw(op, '%s%s', what and what .. ': ' or '', flaw) end
+  return list
+end
+
 --- Raise what the library left in S.err.
 -- @tparam ?string op overrides the name that the library gave
 function M.raise(op)

@@ -46,7 +46,7 @@ local err = part 'amp.error'
 local ops = part 'amp.ops'
 local tensor = part 'amp.tensor'
 local types = part 'amp.types'
-local warn = part 'amp.warn'
+local warn = part 'amp.core.warn'
 
 local M = {}
 warn.module = M
@@ -56,9 +56,11 @@ warn.module = M
 -- name -> module whose value it is
 local modules = {
   nn = 'amp.nn', optim = 'amp.optim', data = 'amp.data', io = 'amp.io', cuda = 'amp.cuda', metric = 'amp.metric', progress = 'amp.progress',
-  capture = 'amp.capture', checkpoint = 'amp.checkpoint', util = 'amp.util', autocast = 'amp.autocast', GradScaler = 'amp.scaler', GradManager = 'amp.manager',
+  capture = 'amp.capture', checkpoint = 'amp.autograd.checkpoint', util = 'amp.util', autocast = 'amp.precision.autocast',
+  GradScaler = 'amp.precision.scaler', GradManager = 'amp.autograd.manager',
   detect_anomaly = 'amp.tools.anomaly', doctor = 'amp.tools.doctor', profile = 'amp.tools.profile', summary = 'amp.tools.summary', plot = 'amp.plot',
-  Logger = 'amp.log', torch7 = 'amp.torch7',
+  Logger = 'amp.log', graph = 'amp.graph', torch7 = 'amp.torch7', text = 'amp.text', vision = 'amp.vision',
+  distributed = 'amp.distributed', parallel = 'amp.parallel', serve = 'amp.serve',
 }
 
 -- name -> module of which it is a field
@@ -68,26 +70,30 @@ local function lazy(module, names)
 end
 M.lazy = lazy
 
-lazy('amp.create', [[tensor zeros ones empty full eye arange linspace logspace rand randn randint randperm zeros_like ones_like
+lazy('amp.tensor.create', [[tensor zeros ones empty full eye arange linspace logspace rand randn randint randperm zeros_like ones_like
   empty_like full_like rand_like randn_like randint_like from_ptr from_string set_default_dtype get_default_dtype
   set_default_device get_default_device manual_seed get_rng_state set_rng_state]])
 lazy('amp.autograd', [[backward grad no_grad enable_grad is_grad_enabled set_grad_enabled]])
-lazy('amp.func', 'Function')
-lazy('amp.gradcheck', 'gradcheck gradgradcheck')
-lazy('amp.scope', 'scope memory reset_peak_memory')
-lazy('amp.autocast', [[is_autocast_enabled get_autocast_dtype policy set_policy reset_policy clear_autocast_cache counters
+lazy('amp.autograd.function', 'Function')
+lazy('amp.autograd.gradcheck', 'gradcheck gradgradcheck')
+lazy('amp.core.scope', 'scope memory reset_peak_memory')
+lazy('amp.precision.autocast', [[is_autocast_enabled get_autocast_dtype policy set_policy reset_policy clear_autocast_cache counters
   custom_fwd custom_bwd half_function float_function promote_function register_half_function register_float_function
   register_promote_function]])
+lazy('amp.precision.float8_state', 'float8_state load_float8_state')
 lazy('amp.levels.handle', 'init')
 lazy('amp.levels', 'initialize deactivate scale_loss master_params state_dict load_state_dict disable_casts')
-lazy('amp.mxnet', [[init_trainer unscale split_and_load list_lp16_ops list_fp32_ops list_lp16_fp32_ops list_conditional_fp32_ops
+lazy('amp.precision.mxnet', [[init_trainer unscale split_and_load list_lp16_ops list_fp32_ops list_lp16_fp32_ops list_conditional_fp32_ops
   list_widest_type_cast]])
 lazy('amp.io', 'save load')
-lazy('amp.sampling', 'bernoulli normal broadcast_tensors meshgrid')
-lazy('amp.products', 'einsum tensordot chain_matmul multi_dot multi_head_attention')
-lazy('amp.losses', 'ctc_loss triplet_margin_with_distance_loss')
-lazy('amp.recurrent', 'lstm lstm_cell')
-lazy('amp.more', 'clock version set_num_threads get_num_threads is_tensor use_deterministic is_deterministic')
+lazy('amp.graph.short', 'trace load_graph compile')
+lazy('amp.graph.convert', 'convert_model')
+lazy('amp.graph.module', 'convert_hybrid_block')
+lazy('amp.tensor.sampling', 'bernoulli normal broadcast_tensors meshgrid')
+lazy('amp.ops.matmul', 'einsum tensordot chain_matmul multi_dot multi_head_attention')
+lazy('amp.ops.loss', 'ctc_loss triplet_margin_with_distance_loss')
+lazy('amp.ops.rnn', 'lstm lstm_cell')
+lazy('amp.core.library', 'clock version set_num_threads get_num_threads is_tensor use_deterministic is_deterministic')
 lazy('amp.embed', 'from_ref')
 lazy('amp.error', 'errors last_error')
 lazy('amp.strict', 'strict')
@@ -132,10 +138,10 @@ local function names()
 end
 M.names = names
 
-local spaces = ' data io cuda metric plot util torch7 '
+local spaces = ' data io cuda metric plot util torch7 graph vision text distributed parallel serve '
 
 local function find(t, k)
-  if k == 'enabled' then return part('amp.autocast').is_enabled() end
+  if k == 'enabled' then return part('amp.precision.autocast').is_enabled() end
   local v
   if modules[k] then
     v = part(modules[k])
@@ -150,7 +156,7 @@ local function find(t, k)
 end
 
 -- Parts of amp ask with this for a name that may be missing.
-part('amp.lookup').find = function(k)
+part('amp.core.lookup').find = function(k)
   local v = rawget(M, k)
   if v == nil then v = find(M, k) end
   return v
@@ -160,12 +166,12 @@ setmetatable(M, {
   __index = function(t, k)
     local v = find(t, k)
     if v == nil and type(k) == 'string' and k:sub(1, 1) ~= '_' then
-      err.throw_code('name', nil, "amp has no '%s'%s", k, part('amp.habits').hint(part('amp.habits').amp, k, names()))
+      err.throw_code('name', nil, "amp has no '%s'%s", k, part('amp.core.habits').hint(part('amp.core.habits').amp, k, names()))
     end
     return v
   end,
   __newindex = function(t, k, v)
-    if k == 'enabled' then return require('amp.autocast').set_enabled(v) end
+    if k == 'enabled' then return require('amp.precision.autocast').set_enabled(v) end
     rawset(t, k, v)
   end,
 })

@@ -3,7 +3,7 @@
 -- update() adds to a sum without waiting; get() and value() read it, and wait.
 local ffi = require 'ffi'
 local amp = require 'amp'
-local lasting = require('amp.scope').lasting
+local lasting = require('amp.core.scope').lasting
 local options = require 'amp.options'
 local types = require 'amp.types'
 local util = require 'amp.util'
@@ -32,6 +32,20 @@ function Metric:value()
   if amp.is_tensor(count) then count = count:item() end
   if count == 0 then return 0 / 0 end
   return (amp.is_tensor(total) and total:item() or total) / count
+end
+
+--- What was seen, as plain numbers: merge adds it to another metric's.
+function Metric:state()
+  local function plain(v) return amp.is_tensor(v) and v:item() or v end
+  return { total = plain(self.total) or 0, count = plain(self.count) }
+end
+
+--- Add the state of another metric of this class, such as another rank's.
+function Metric:merge(state)
+  if type(state) ~= 'table' or type(state.total) ~= 'number' or type(state.count) ~= 'number' then
+    raise('metric.' .. self.name .. ':merge', 'a state expected, as state() gives it, got %s', util.kind(state))
+  end
+  return self:add(state.total, state.count)
 end
 
 --- Name and mean.
@@ -75,7 +89,7 @@ function Loss:update(loss, n)
     raise('metric.Loss', 'a number of examples expected, got %s', tostring(n))
   end
   if type(loss) == 'number' then return self:add(loss * (n or 1), n or 1) end
-  if not amp.is_tensor(loss) then raise('metric.Loss', 'a tensor or a number expected, got %s', type(loss)) end
+  if not amp.is_tensor(loss) then raise('metric.Loss', 'a tensor or a number expected, got %s', util.kind(loss)) end
   loss = loss:detach():float()
   if loss:numel() == 1 then return self:add(loss:sum() * (n or 1), n or 1) end
   if n and n ~= loss:numel() then
@@ -139,7 +153,7 @@ end
 -- @raise when a label is none of 1 .. C (of the GPU: when the value is asked for)
 function Accuracy:update(scores, labels)
   if not (amp.is_tensor(scores) and amp.is_tensor(labels)) then
-    raise('metric.Accuracy', 'scores and labels expected, two tensors, got %s and %s', type(scores), type(labels))
+    raise('metric.Accuracy', 'scores and labels expected, two tensors, got %s and %s', util.kind(scores), util.kind(labels))
   end
   local guess, classes = scores:detach(), nil
   labels = labels:detach()
@@ -167,11 +181,28 @@ function Accuracy:value()
   return Metric.value(self)
 end
 
-for name, methods in pairs { Loss = Loss, Accuracy = Accuracy } do require('amp.class').guard(methods, 'metric.' .. name, 'metric') end
+for name, methods in pairs { Loss = Loss, Accuracy = Accuracy } do require('amp.core.class').guard(methods, 'metric.' .. name, 'metric') end
 
-return {
+local M = {
   --- amp.metric.Loss([name | {name}]): mean loss
   Loss = new_loss,
   --- amp.metric.Accuracy([name | {name, ignore_index}]): share of right guesses, from 0 to 1; ignore_index: a label that is left out
   Accuracy = new_accuracy,
 }
+
+local rooms = {
+  TopK = 'amp.metric.counts', ConfusionMatrix = 'amp.metric.counts', F1 = 'amp.metric.counts', AUC = 'amp.metric.counts',
+  Perplexity = 'amp.metric.counts', Mean = 'amp.metric.counts', MeanAveragePrecision = 'amp.metric.detection',
+}
+
+return setmetatable(M, { __index = function(t, name)
+  if rooms[name] then
+    local v = require(rooms[name])[name]
+    rawset(t, name, v)
+    return v
+  end
+  if type(name) ~= 'string' or name:sub(1, 1) == '_' then return nil end
+  local names = util.keys(rooms)
+  for k in pairs(M) do names[#names + 1] = k end
+  require('amp.error').throw_code('name', 'metric', "there is no '%s'%s", name, util.hint(name, names))
+end })

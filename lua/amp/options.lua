@@ -1,7 +1,7 @@
 --- Arguments and option tables: unknown names are errors that say what is known.
 local core = require 'amp.ffi'
 local util = require 'amp.util'
-local raise = require('amp.error').throw
+local raise, plain_list = require('amp.error').throw, require('amp.error').list
 
 local M = {}
 
@@ -39,7 +39,7 @@ function M.read(op, given, known, defaults)
   for k, v in pairs(given) do
     local name = k
     if not set[k] then
-      name = require('amp.spelling').same(k, known)
+      name = require('amp.precision.spelling').same(k, known)
       if name == nil then unknown(op, k, known) end
       if given[name] ~= nil then raise(op, string.format("'%s' and '%s' are one option; give one of them", k, name)) end
     end
@@ -57,7 +57,7 @@ function M.meant(fn, t, known)
   if type(t) ~= 'table' or getmetatable(t) ~= nil or next(t) == nil then return false end
   local all, named = true, false
   for k in pairs(t) do
-    local found = require('amp.spelling').near(k, known) ~= nil
+    local found = require('amp.precision.spelling').near(k, known) ~= nil
     for i = 1, #known do found = found or known[i] == k end
     all, named = all and found, named or type(k) == 'string'
   end
@@ -97,6 +97,15 @@ function M.arguments(op, names, required, defaults, ...)
   return out
 end
 
+--- An option table given to a function that has no options (more of them than it has): an error that names a key.
+-- @tparam string op
+-- @param extra what was given beyond the arguments: a last parameter `excess`, which help and manual don't show
+function M.none(op, extra)
+  if type(extra) ~= 'table' or getmetatable(extra) ~= nil then return end
+  local key = next(extra)
+  raise(op, key == nil and 'takes no options, got an empty table' or ("takes no options, got '%s'"):format(tostring(key)))
+end
+
 --- A whole number of at least `low` (which may be nil), or an error that names it.
 function M.integer(op, name, value, low)
   if type(value) ~= 'number' or value % 1 ~= 0 or value < (low or -2 ^ 53) or value >= 2 ^ 53 then
@@ -123,6 +132,7 @@ end
 --- Two whole numbers from one or a pair: 3 -> {3, 3}.
 function M.pair(op, name, value, low)
   if type(value) == 'number' then value = {value, value} end
+  if type(value) == 'table' then plain_list(op, value, name) end
   if type(value) ~= 'table' or #value ~= 2 then
     raise(op, string.format('%s must be a number or {height, width}, got %s', name, util.show(value)))
   end
@@ -137,6 +147,7 @@ function M.list(op, name, value, n, low)
     for i = 1, n do value[i] = v end
     return value
   end
+  if type(value) == 'table' then plain_list(op, value, name) end
   if type(value) ~= 'table' or #value ~= n then
     local got = type(value) == 'table' and 'a list of ' .. #value or util.show(value)
     raise(op, string.format(n == 1 and '%s must be an integer, got %s' or '%s must be an integer or a list of %d, got %s', name, n == 1 and got or n, got))

@@ -9,7 +9,7 @@
 -- step waits for the display.
 local ffi = require 'ffi'
 local options = require 'amp.options'
-local more = require 'amp.more'
+local more = require 'amp.core.library'
 local util = require 'amp.util'
 local core = require 'amp.ffi'
 local raise = require('amp.error').throw
@@ -150,7 +150,7 @@ function Bar:close()
   return self
 end
 
-require('amp.class').guard(Bar, 'progress', 'bar')
+require('amp.core.class').guard(Bar, 'progress', 'bar')
 
 --- Make a bar.
 -- @tparam number total steps it has
@@ -175,6 +175,8 @@ return function(total, given)
       and os.getenv('TERM') ~= 'dumb'
   end
   if type(bar.label) ~= 'string' then raise('progress', 'label must be a string, got %s', util.show(bar.label)) end
+  local dist = package.loaded['amp.distributed']
+  if dist and dist.is_initialized() and not dist.is_main() then bar.quiet = true end -- rank 1 draws
   bar.interval = bar.interval or (bar.terminal and 0.1 or 1)
   bar.total, bar.done, bar.values, bar.drawn, bar.tenth = total, 0, {}, 0, 0
   bar.started = bar.clock()

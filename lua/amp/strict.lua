@@ -47,7 +47,7 @@ local function read(t, k)
     if v ~= nil then return v end
   end
   if declared[k] or type(k) ~= 'string' then return nil end
-  local habits = require 'amp.habits'
+  local habits = require 'amp.core.habits'
   err.throw_code('state', 'strict', "the variable '%s' is not defined%s", k, habits.hint(habits.globals, k, known_names()))
 end
 

@@ -27,13 +27,13 @@ for alias, name in pairs(aliases) do M.dtype_code[alias] = M.dtype_code[name] en
 
 --- ", did you mean 'float16'?" for a word that is no dtype.
 function M.dtype_hint(word)
-  local meant = require('amp.habits').dtypes[word]
+  local meant = require('amp.core.habits').dtypes[word]
   return meant and (", did you mean '%s'?"):format(meant) or util.hint(word, util.keys(M.dtype_code))
 end
 
 --- The same for a device.
 function M.device_hint(word)
-  local meant = type(word) == 'string' and (require('amp.habits').devices[word] or word:lower():find '^gpu' and 'cuda')
+  local meant = type(word) == 'string' and (require('amp.core.habits').devices[word] or word:lower():find '^gpu' and 'cuda')
   return meant and (", did you mean '%s'?"):format(meant) or util.hint(word, { 'cpu', 'cuda' })
 end
 
@@ -49,8 +49,14 @@ function M.dtype(dtype, op)
     table.concat(M.dtype_names, ', '))
 end
 
---- Whether the code is that of a float dtype.
+--- Whether the code is that of a float dtype that ops compute in.
 function M.is_float(code) return code <= 3 end
+
+--- Whether the code is that of an 8-bit float, which is for storage.
+function M.is_float8(code) return code >= 10 end
+
+--- Whether a tensor of the dtype may have a history: any float.
+function M.has_gradient(code) return code <= 3 or code >= 10 end
 
 -- -- devices: type * 256 + index from 0 -------------------------------------------
 

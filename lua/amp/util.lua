@@ -51,7 +51,7 @@ end
 -- @treturn string hint
 function M.hint(name, candidates)
   if type(name) ~= 'string' then return '' end
-  local spelling = require 'amp.spelling'
+  local spelling = require 'amp.precision.spelling'
   local c = spelling.near(name, candidates)
   if c then return (", here it is '%s'"):format(c) end
   c = M.closest(name, candidates)
@@ -92,6 +92,41 @@ function M.show(v)
   if proxy and proxy.is(v) then return tostring(v) end -- a loader or a dataset
   local core = package.loaded['amp.ffi']
   return core and core.ref_t and core.is_ref(v) and 'a tensor' or 'a cdata'
+end
+
+--- The type of a value as an error message names it: a tensor is no "cdata".
+function M.kind(v)
+  local core = package.loaded['amp.ffi']
+  if type(v) == 'cdata' and core and core.ref_t and core.is_ref(v) then return 'a tensor' end
+  return type(v)
+end
+
+--- What makes a table no plain list: a hole, or keys beside 1..n; nil for a list. (`#` of a table with a hole may be
+-- anything, so whoever counts by it would go on with a part of the list.) One with a metatable is taken as it is.
+-- @tparam table t
+-- @treturn ?string sentence
+function M.flaw(t)
+  if getmetatable(t) ~= nil then return nil end
+  local n = #t
+  local beyond
+  if n > 0 then beyond = next(t, n) else beyond = next(t) end
+  local hole
+  for i = 1, n do
+    if type(t[i]) == 'nil' then hole = hole or i end
+  end
+  if beyond == nil and not hole and type(t[0]) == 'nil' then return nil end
+  local last, key = n, nil
+  for k in pairs(t) do
+    if type(k) == 'number' and k >= 1 and k % 1 == 0 then last = math.max(last, k)
+    elseif key == nil or type(k) == type(key) and tostring(k) < tostring(key) or type(k) == 'string' and type(key) ~= 'string' then key = k end
+  end
+  hole = 1
+  while type(t[hole]) ~= 'nil' do hole = hole + 1 end
+  if hole < last then return ('the list has nothing at %d, but something at %s'):format(hole, tostring(last)) end
+  if key == nil then return nil end
+  if last == 0 then return ('a list is expected, but the table has the key %s'):format(M.show(key)) end
+  return ('the list has the key %s beside its elements%s'):format(M.show(key),
+    type(key) == 'string' and '; options go into a table of their own' or '')
 end
 
 --- "2x3" of a list of sizes; "scalar" of an empty one.

@@ -1,10 +1,11 @@
 /*
-** lua_thread.c: run a script in a Lua state of a thread with a stack of so many KiB (0: on the main thread), several times
-** over in states one after the other, each closed before the next.
+** lua_thread.c: run a script in a Lua state of a thread with a stack of so many KiB (0: on the main thread), several
+** times over in states one after the other, each closed before the next.
 **
 **   lua_thread KIB TIMES script.lua [arguments]
 **
-** The script's result, if it is a function, is kept as a coroutine that is resumed once and left: regions are open at the close.
+** The script's result, if it is a function, is kept as a coroutine that is resumed once and left: regions are open at
+** the close.
 */
 #include <lauxlib.h>
 #include <lualib.h>
@@ -57,7 +58,8 @@ int main(int argc, char **argv)
   pthread_attr_t attr;
   pthread_t thread;
   void *result = NULL;
-  if (pthread_attr_init(&attr) || pthread_attr_setstacksize(&attr, bytes) || pthread_create(&thread, &attr, run, NULL)) return 3;
+  if (pthread_attr_init(&attr) || pthread_attr_setstacksize(&attr, bytes) || pthread_create(&thread, &attr, run, NULL))
+    return 3;
   pthread_join(thread, &result);
   return result != NULL;
 }

@@ -3,7 +3,7 @@
 ** and passes every call on to the kernel it found there, counting; as
 ** libamp_cuda.so (AMP_TEST_REFUSE) it takes its table for another one.
 */
-#include "amp_hash.h"
+#include "library/table_hash.h"
 
 #ifdef AMP_TEST_REFUSE
 #define OTHER 1

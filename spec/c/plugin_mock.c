@@ -19,13 +19,13 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
-#include "amp_hash.h"
+#include "library/table_hash.h"
 
 AMP_API const char *amp_plugin_init(uint64_t hash, amp_device_ops *devices);
 AMP_API const char *amp_plugin_version(void);
-AMP_API int64_t amp_mock_reads(void);    /* copies to the host */
+AMP_API int64_t amp_mock_reads(void); /* copies to the host */
 AMP_API int64_t amp_mock_launches(void);
-AMP_API int64_t amp_mock_pending(void);  /* launches that have not run */
+AMP_API int64_t amp_mock_pending(void);    /* launches that have not run */
 AMP_API void amp_mock_fail(int64_t bytes); /* an allocation of this size or more fails; 0: none does */
 
 static amp_device_ops *table;
@@ -34,7 +34,11 @@ static int64_t reads, launches, pending, fail_from;
 /* -- Memory -------------------------------------------------------------------- */
 
 enum { ARENA = 1 << 30, ALIGN = 256 };
-typedef struct hole { struct hole *next; char *p; size_t n; } hole;
+typedef struct hole {
+  struct hole *next;
+  char *p;
+  size_t n;
+} hole;
 static char *arena;
 static size_t used;
 static hole *holes;
@@ -73,8 +77,9 @@ static void touched(int sig, siginfo_t *info, void *context)
 {
   char line[200];
   const char *p = info->si_addr;
-  int n = p >= arena && p < arena + ARENA ? snprintf(line, sizeof line, "the host touched memory of the device, after the launch of %s\n", last)
-                                          : snprintf(line, sizeof line, "address %p, after the launch of %s\n", info->si_addr, last);
+  int n = p >= arena && p < arena + ARENA
+              ? snprintf(line, sizeof line, "the host touched memory of the device, after the launch of %s\n", last)
+              : snprintf(line, sizeof line, "address %p, after the launch of %s\n", info->si_addr, last);
   if (write(2, line, (size_t)n) < 0) _exit(98);
   signal(sig, SIG_DFL);
   (void)context;
@@ -123,16 +128,17 @@ typedef struct launch {
   work w;
   amp_call c;
   int n, nstore;
-  amp_tensor *t;           /* copies of the headers, as the CPU's kernels want them */
+  amp_tensor *t; /* copies of the headers, as the CPU's kernels want them */
   amp_storage *store;
   const amp_tensor **was;
   const amp_storage **home;
-  void **bytes;            /* copies of what lay on the CPU */
+  void **bytes; /* copies of what lay on the CPU */
 } launch;
 
 static amp_storage *storage_copy(launch *l, amp_storage *s, bool by_value)
 {
-  for (int i = 0; i < l->nstore; i++) if (l->home[i] == s) return &l->store[i];
+  for (int i = 0; i < l->nstore; i++)
+    if (l->home[i] == s) return &l->store[i];
   amp_storage *d = &l->store[l->nstore];
   l->home[l->nstore] = s;
   l->bytes[l->nstore++] = NULL;
@@ -153,7 +159,8 @@ static amp_storage *storage_copy(launch *l, amp_storage *s, bool by_value)
 static amp_tensor *tensor_copy(launch *l, const amp_tensor *t, bool by_value)
 {
   if (t == NULL) return NULL;
-  for (int i = 0; i < l->n; i++) if (l->was[i] == t) return &l->t[i];
+  for (int i = 0; i < l->n; i++)
+    if (l->was[i] == t) return &l->t[i];
   amp_tensor *d = &l->t[l->n];
   l->was[l->n++] = t;
   *d = *t;
@@ -170,8 +177,12 @@ static void drop_launch(work *w)
 {
   launch *l = (launch *)w;
   for (int i = 0; i < l->nstore; i++) free(l->bytes[i]);
-  free(l->t); free(l->store); free(l->was); free(l->home); free(l->bytes);
-  if (l->c.in != l->c.in_) free(l->c.in);
+  free(l->t);
+  free(l->store);
+  free(l->was);
+  free(l->home);
+  free(l->bytes);
+  if (l->c.in != l->c.in_store) free(l->c.in);
 }
 
 static void run_launch(work *w)
@@ -193,9 +204,9 @@ static launch *copy_call(const amp_call *c, bool by_value)
   l->was = calloc(n, sizeof *l->was);
   l->home = calloc(n, sizeof *l->home);
   l->bytes = calloc(n, sizeof *l->bytes);
-  l->c.in = c->nin > AMP_MAX_IN ? malloc(sizeof *l->c.in * (size_t)c->nin) : l->c.in_;
-  memcpy(l->c.a_, c->a, sizeof(amp_slot) * (size_t)c->op->info.nslot);
-  l->c.a = l->c.a_;
+  l->c.in = c->nin > AMP_MAX_IN ? malloc(sizeof *l->c.in * (size_t)c->nin) : l->c.in_store;
+  memcpy(l->c.attr_store, c->attrs, sizeof(amp_slot) * (size_t)c->op->info.nslot);
+  l->c.attrs = l->c.attr_store;
   for (int i = 0; i < c->nin; i++) l->c.in[i] = tensor_copy(l, c->in[i], by_value);
   for (int i = 0; i < AMP_MAX_OUT; i++) {
     l->c.out[i] = i < c->nout ? tensor_copy(l, c->out[i], by_value) : NULL;
@@ -220,7 +231,13 @@ static int mock_kernel(amp_call *c)
 
 /* -- The other slots ------------------------------------------------------------- */
 
-typedef struct move { work w; void *dst; const void *src; size_t n; void *bytes; } move;
+typedef struct move {
+  work w;
+  void *dst;
+  const void *src;
+  size_t n;
+  void *bytes;
+} move;
 
 static void run_move(work *w)
 {
@@ -256,7 +273,13 @@ static int mock_sync(int index)
   return 0;
 }
 
-typedef struct step { work w; int kind, n, nfound; amp_hyper h; amp_optim_chunk *chunk; const float **found; } step;
+typedef struct step {
+  work w;
+  int kind, n, nfound;
+  amp_hyper h;
+  amp_optim_chunk *chunk;
+  const float **found;
+} step;
 
 static void run_step(work *w)
 {
@@ -274,15 +297,28 @@ static void *copy_of(const void *p, size_t n)
   return d;
 }
 
-static int mock_optim_step(int kind, const amp_hyper *h, const amp_hyper *there, amp_optim_chunk *chunks, int n, const float *const *found, int nfound)
+static int mock_optim_step(int kind, const amp_hyper *h, const amp_hyper *there, amp_optim_chunk *chunks, int n,
+                           const float *const *found, int nfound)
 {
   step *s = calloc(1, sizeof *s);
-  *s = (step){ { NULL, run_step, NULL }, kind, n, nfound, *h, copy_of(chunks, sizeof *chunks * (size_t)n), copy_of(found, sizeof *found * (size_t)nfound) };
+  *s = (step){ { NULL, run_step, NULL },
+               kind,
+               n,
+               nfound,
+               *h,
+               copy_of(chunks, sizeof *chunks * (size_t)n),
+               copy_of(found, sizeof *found * (size_t)nfound) };
   enqueue(&s->w);
   return 0;
 }
 
-typedef struct check { work w; amp_tensor t; amp_storage store; const float *inv; float *found; } check;
+typedef struct check {
+  work w;
+  amp_tensor t;
+  amp_storage store;
+  const float *inv;
+  float *found;
+} check;
 
 static void run_check(work *w)
 {
@@ -301,21 +337,40 @@ static int mock_check_scale(amp_tensor *t, const float *inv, float *found)
   return 0;
 }
 
-typedef struct update { work w; const float *scale, *inv; float *scale_to, *inv_to; double *tracker, *hyst; const float **found; int n; amp_scaler_options o; } update;
+typedef struct update {
+  work w;
+  const float *scale, *inv;
+  float *scale_to, *inv_to;
+  double *tracker, *hyst;
+  const float **found;
+  int n;
+  amp_scaler_options o;
+} update;
 
 static void run_update(work *w)
 {
   update *u = (update *)w;
   last = "scale_update";
-  table[AMP_CPU].scale_update(u->scale, u->inv, u->scale_to, u->inv_to, u->tracker, u->hyst, u->found, u->n, NULL, 0, &u->o);
+  table[AMP_CPU].scale_update(u->scale, u->inv, u->scale_to, u->inv_to, u->tracker, u->hyst, u->found, u->n, NULL, 0,
+                              &u->o);
   free(u->found);
 }
 
-static int mock_scale_update(const float *scale, const float *inv, float *scale_to, float *inv_to, double *tracker, double *hyst, const float *const *found, int n,
-                             amp_tensor *const *look, int nlook, const amp_scaler_options *o)
+static int mock_scale_update(const float *scale, const float *inv, float *scale_to, float *inv_to, double *tracker,
+                             double *hyst, const float *const *found, int n, amp_tensor *const *look, int nlook,
+                             const amp_scaler_options *o)
 {
   update *u = calloc(1, sizeof *u);
-  *u = (update){ { NULL, run_update, NULL }, scale, inv, scale_to, inv_to, tracker, hyst, copy_of(found, sizeof *found * (size_t)n), n, *o };
+  *u = (update){ { NULL, run_update, NULL },
+                 scale,
+                 inv,
+                 scale_to,
+                 inv_to,
+                 tracker,
+                 hyst,
+                 copy_of(found, sizeof *found * (size_t)n),
+                 n,
+                 *o };
   enqueue(&u->w);
   return 0;
 }

@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include "amp_core.h"
+#include "core.h"
 #include "check.h"
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -45,7 +45,8 @@ static void objects(void)
 
 static void blocks(void)
 {
-  static const size_t sizes[] = { 0, 1, 63, 64, 65, 100, 4096, 32768, 32769, 100000, MIB - 1, MIB, MIB + 1, 3 * MIB + 5, 40u * MIB };
+  static const size_t sizes[]
+      = { 0, 1, 63, 64, 65, 100, 4096, 32768, 32769, 100000, MIB - 1, MIB, MIB + 1, 3 * MIB + 5, 40u * MIB };
   int64_t before = live();
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
     amp_block *b = amp__block_new(AMP_CPU, 0, sizes[i]);
@@ -108,7 +109,8 @@ static void tensors(void)
 {
   int64_t before = live(), size[3] = { 2, 3, 4 };
   amp_tensor *t = amp__tensor_make(AMP_FLOAT32, AMP_CPU, 0, 3, size), *u = amp__tensor_alias(t);
-  CHECK(t->numel == 24 && (t->flags & AMP_T_CONTIGUOUS) && t->stride[0] == 12 && t->id != u->id && u->storage == t->storage);
+  CHECK(t->numel == 24 && (t->flags & AMP_T_CONTIGUOUS) && t->stride[0] == 12 && t->id != u->id
+        && u->storage == t->storage);
   amp__free(t);
   CHECK(u->storage->refs == 1);
   amp__free(u);
@@ -136,7 +138,10 @@ static void failures(void)
     amp_fail_allocation(n);
     amp_tensor *t = amp__tensor_make(AMP_FLOAT32, AMP_CPU, 0, 1, &size);
     amp_fail_allocation(-1);
-    if (t == NULL) { failed++; CHECK(S->err.code == AMP_E_MEMORY); }
+    if (t == NULL) {
+      failed++;
+      CHECK(S->err.code == AMP_E_MEMORY);
+    }
     amp__free(t);
     CHECK(live() == before);
   }
@@ -169,12 +174,12 @@ static void pacing(void)
   CHECK(m->allocations >= 20000);
   for (int i = 0; i < 10000; i++) amp__free(many[i]);
   /* what goes up and down with each backward is told apart */
-  amp__memory_trough();
+  amp__memory_backward_ended();
   m->swing = 0;
   amp__block_free(amp__block_new(AMP_CPU, 0, 4 * MIB));
-  amp__memory_trough();
+  amp__memory_backward_ended();
   CHECK(m->swing >= 4 * MIB && m->swing < 7 * MIB);
-  amp__memory_trough();
+  amp__memory_backward_ended();
   CHECK(m->swing >= 4 * MIB && m->swing < 7 * MIB);
   AMP_ENTER(NULL); /* without a state: legal */
   amp__block_free(amp__block_new(AMP_CPU, 0, 20 * MIB));
@@ -279,7 +284,8 @@ static void halves(void)
   CHECK(same && low);
   CHECK(amp__half_to_float(0x3c00) == 1 && amp__half_to_float(0x7bff) == 65504 && amp__half_to_float(1) == 0x1p-24f);
   CHECK(amp__float_to_half(65519.996f) == 0x7bff && amp__float_to_half(65520) == 0x7c00);
-  CHECK(amp__float_to_half(0x1p-25f) == 0 && amp__float_to_half(0x1.8p-25f) == 1 && amp__float_to_half(0x1.8p-24f) == 2);
+  CHECK(amp__float_to_half(0x1p-25f) == 0 && amp__float_to_half(0x1.8p-25f) == 1
+        && amp__float_to_half(0x1.8p-24f) == 2);
   CHECK(amp__float_to_half(1 + 0x1p-11f) == 0x3c00 && amp__float_to_half(1 + 0x1.8p-10f) == 0x3c02);
   CHECK(amp__float_to_bf16(1 + 0x1p-8f) == 0x3f80 && amp__float_to_bf16(1 + 0x1.8p-7f) == 0x3f82);
 }
@@ -295,7 +301,8 @@ static void set_data(void)
   uint32_t version = amp_tensor_version(&a);
   amp_retain(&c, &a);
   OK(amp_set_data(S, &a, &b));
-  CHECK(c.t->id == id && c.t->ndim == 2 && c.t->dtype == AMP_FLOAT16 && amp_same_storage(&b, &c) && amp_tensor_version(&c) > version);
+  CHECK(c.t->id == id && c.t->ndim == 2 && c.t->dtype == AMP_FLOAT16 && amp_same_storage(&b, &c)
+        && amp_tensor_version(&c) > version);
   OK(amp_read(S, &c, out, 6));
   CHECK(out[5] == 6);
   amp_release(&a);

@@ -6,7 +6,7 @@
 #include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
-#include "amp_core.h"
+#include "core.h"
 #include "check.h"
 
 static amp_tensor *ones(void)

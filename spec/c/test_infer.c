@@ -6,7 +6,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include "amp_core.h"
+#include "core.h"
 #include "check.h"
 
 static amp_state *S;
@@ -54,28 +54,26 @@ static int infer(int op, amp_tensor **in, int n, va_list ap)
   c.op = &amp__ops[op];
   c.id = op;
   c.nin = n;
-  c.in = c.in_;
-  c.a = c.a_;
+  c.in = c.in_store;
+  c.attrs = c.attr_store;
   for (int i = 0; i < n; i++) c.in[i] = in[i];
-  memcpy(c.a_, c.op->defaults, sizeof c.a_);
-  for (int slot; (slot = va_arg(ap, int)) >= 0; ) {
+  memcpy(c.attr_store, c.op->defaults, sizeof c.attr_store);
+  for (int slot; (slot = va_arg(ap, int)) >= 0;) {
     int64_t v = va_arg(ap, int64_t);
-    c.a_[slot].i = v;
+    c.attr_store[slot].i = v;
   }
   S->err.message[0] = 0;
   return c.op->infer(&c);
 }
 
-static const char *strides_of(const amp_meta *m)
-{
-  return m->strides ? amp__shape_str(m->ndim, m->stride) : "C";
-}
+static const char *strides_of(const amp_meta *m) { return m->strides ? amp__shape_str(m->ndim, m->stride) : "C"; }
 
 /* Result i is "dtype shape strides". */
 static void result(int line, int i, const char *want)
 {
   char got[512];
-  snprintf(got, sizeof got, "%s %s %s", amp_dtype_name(c.meta[i].dtype), amp__shape_str(c.meta[i].ndim, c.meta[i].size), strides_of(&c.meta[i]));
+  snprintf(got, sizeof got, "%s %s %s", amp_dtype_name(c.meta[i].dtype), amp__shape_str(c.meta[i].ndim, c.meta[i].size),
+           strides_of(&c.meta[i]));
   check_that(i < c.nout && strcmp(got, want) == 0, __FILE__, line, got);
 }
 
@@ -86,7 +84,9 @@ static int run(int line, int op, const char *want, amp_tensor **in, int n, ...)
   int rc = infer(op, in, n, ap);
   va_end(ap);
   if (want == NULL) return rc;
-  if (want[0] == '!') check_that(rc < 0 && S->err.code == rc && strstr(S->err.message, want + 1), __FILE__, line, rc < 0 ? S->err.message : "no error");
+  if (want[0] == '!')
+    check_that(rc < 0 && S->err.code == rc && strstr(S->err.message, want + 1), __FILE__, line,
+               rc < 0 ? S->err.message : "no error");
   else if (rc < 0) check_that(0, __FILE__, line, S->err.message);
   else result(line, 0, want);
   return rc;
@@ -99,18 +99,29 @@ static int run(int line, int op, const char *want, amp_tensor **in, int n, ...)
 #define RUN(op, want, ...) run(__LINE__, AMP_OP_##op, want, __VA_ARGS__, -1)
 #define OUT(i, want) result(__LINE__, i, want)
 
-static int64_t bits(double v) { amp_slot s; s.f = v; return s.i; }
+static int64_t bits(double v)
+{
+  amp_slot s;
+  s.f = v;
+  return s.i;
+}
 
 /* -- Promotion: what PyTorch gives --------------------------------------------- */
 
-static const uint8_t pair[10][10] = { /* two tensors of one dimension */
-  { 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }, { 0, 1, 1, 1, 1, 1, 1, 1, 1, 1 }, { 0, 1, 2, 1, 2, 2, 2, 2, 2, 2 }, { 0, 1, 1, 3, 3, 3, 3, 3, 3, 3 },
-  { 0, 1, 2, 3, 4, 4, 4, 4, 4, 4 }, { 0, 1, 2, 3, 4, 5, 5, 5, 5, 5 }, { 0, 1, 2, 3, 4, 5, 6, 6, 6, 6 }, { 0, 1, 2, 3, 4, 5, 6, 7, 6, 7 },
-  { 0, 1, 2, 3, 4, 5, 6, 6, 8, 8 }, { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9 } };
-static const uint8_t with_scalar[10][10] = { /* with one of none */
-  { 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }, { 1, 1, 1, 1, 1, 1, 1, 1, 1, 1 }, { 2, 2, 2, 2, 2, 2, 2, 2, 2, 2 }, { 3, 3, 3, 3, 3, 3, 3, 3, 3, 3 },
-  { 0, 1, 2, 3, 4, 4, 4, 4, 4, 4 }, { 0, 1, 2, 3, 5, 5, 5, 5, 5, 5 }, { 0, 1, 2, 3, 6, 6, 6, 6, 6, 6 }, { 0, 1, 2, 3, 7, 7, 7, 7, 7, 7 },
-  { 0, 1, 2, 3, 8, 8, 8, 8, 8, 8 }, { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9 } };
+static const uint8_t pair[10][10]
+    = { /* two tensors of one dimension */
+        { 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }, { 0, 1, 1, 1, 1, 1, 1, 1, 1, 1 }, { 0, 1, 2, 1, 2, 2, 2, 2, 2, 2 },
+        { 0, 1, 1, 3, 3, 3, 3, 3, 3, 3 }, { 0, 1, 2, 3, 4, 4, 4, 4, 4, 4 }, { 0, 1, 2, 3, 4, 5, 5, 5, 5, 5 },
+        { 0, 1, 2, 3, 4, 5, 6, 6, 6, 6 }, { 0, 1, 2, 3, 4, 5, 6, 7, 6, 7 }, { 0, 1, 2, 3, 4, 5, 6, 6, 8, 8 },
+        { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9 }
+      };
+static const uint8_t with_scalar[10][10]
+    = { /* with one of none */
+        { 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }, { 1, 1, 1, 1, 1, 1, 1, 1, 1, 1 }, { 2, 2, 2, 2, 2, 2, 2, 2, 2, 2 },
+        { 3, 3, 3, 3, 3, 3, 3, 3, 3, 3 }, { 0, 1, 2, 3, 4, 4, 4, 4, 4, 4 }, { 0, 1, 2, 3, 5, 5, 5, 5, 5, 5 },
+        { 0, 1, 2, 3, 6, 6, 6, 6, 6, 6 }, { 0, 1, 2, 3, 7, 7, 7, 7, 7, 7 }, { 0, 1, 2, 3, 8, 8, 8, 8, 8, 8 },
+        { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9 }
+      };
 static const uint8_t integral[10] = { 0, 1, 2, 3, 4, 5, 6, 7, 8, 4 }, fractional[10] = { 0, 1, 2, 3, 1, 1, 1, 1, 1, 1 };
 
 static int dtype_of(int op, amp_tensor *a, amp_tensor *b)
@@ -128,11 +139,14 @@ static void promotion(void)
       ok &= dtype_of(AMP_OP_mul, tensor(a, "2"), tensor(b, "")) == with_scalar[a][b];
       ok &= dtype_of(AMP_OP_mul, tensor(b, ""), tensor(a, "2")) == with_scalar[a][b];
       ok &= dtype_of(AMP_OP_eq, tensor(a, "2"), tensor(b, "2")) == AMP_BOOL;
-      ok &= dtype_of(AMP_OP_div, tensor(a, "2"), tensor(b, "2")) == (pair[a][b] > AMP_BFLOAT16 ? AMP_FLOAT32 : pair[a][b]);
+      ok &= dtype_of(AMP_OP_div, tensor(a, "2"), tensor(b, "2"))
+            == (pair[a][b] > AMP_BFLOAT16 ? AMP_FLOAT32 : pair[a][b]);
       drop();
     }
-    ok &= dtype_of(AMP_OP_mul, tensor(a, "2"), NUM(2)) == integral[a] && dtype_of(AMP_OP_mul, NUM(2), tensor(a, "")) == integral[a];
-    ok &= dtype_of(AMP_OP_mul, NUM(2.5), tensor(a, "2")) == fractional[a] && dtype_of(AMP_OP_mul, tensor(a, ""), NUM(2.5)) == fractional[a];
+    ok &= dtype_of(AMP_OP_mul, tensor(a, "2"), NUM(2)) == integral[a]
+          && dtype_of(AMP_OP_mul, NUM(2), tensor(a, "")) == integral[a];
+    ok &= dtype_of(AMP_OP_mul, NUM(2.5), tensor(a, "2")) == fractional[a]
+          && dtype_of(AMP_OP_mul, tensor(a, ""), NUM(2.5)) == fractional[a];
     drop();
   }
   CHECK(ok);
@@ -162,10 +176,12 @@ static void promotion(void)
 
 static void layouts(void)
 {
-  amp_tensor *cl = channels_last(F("2x3x4x5")), *t = keep(amp__tensor_view(F("4x3"), 2, (int64_t[]){ 3, 4 }, (int64_t[]){ 1, 3 }, 0));
+  amp_tensor *cl = channels_last(F("2x3x4x5")),
+             *t = keep(amp__tensor_view(F("4x3"), 2, (int64_t[]){ 3, 4 }, (int64_t[]){ 1, 3 }, 0));
   RUN(add, "float32 2x3x4 C", IN(F("3x1"), F("2x1x4")));
   RUN(add, "float32 0x4 C", IN(F("0x1"), F("4")));
-  RUN(add, "!shapes 3x4 and 5x4 do not match (dimension 1 of the first is 3, dimension 1 of the second is 5)", IN(F("3x4"), F("5x4")));
+  RUN(add, "!shapes 3x4 and 5x4 do not match (dimension 1 of the first is 3, dimension 1 of the second is 5)",
+      IN(F("3x4"), F("5x4")));
   RUN(add, "!dimension 3 of the first is 4, dimension 1 of the second is 5", IN(F("2x3x4"), F("5")));
   RUN(add, "float32 2x3x4x5 60x1x15x3", IN(cl, cl));
   RUN(add, "float32 2x3x4x5 60x1x15x3", IN(cl, F("3x1x1")));
@@ -191,9 +207,9 @@ static void reductions(void)
 {
   amp_tensor *t = H("2x3x4"), *l = LONG("2x3x4");
   RUN(sum, "float16 scalar C", IN(t));
-  CHECK(c.a[0].i == 3 && c.a[3].i == 2);
+  CHECK(c.attrs[0].i == 3 && c.attrs[3].i == 2);
   RUN(sum, "int64 2x4 C", IN(l), 0, I(1), 1, I(-2));
-  CHECK(c.a[1].i == 1);
+  CHECK(c.attrs[1].i == 1);
   RUN(sum, "int64 1x3x1 C", IN(tensor(AMP_BOOL, "2x3x4")), 0, I(2), 1, I(3), 2, I(1), 9, I(1));
   RUN(sum, "float64 scalar C", IN(t), 10, I(AMP_FLOAT64));
   RUN(sum, "!dimension 2 is given twice", IN(t), 0, I(2), 1, I(2), 2, I(-2));
@@ -257,21 +273,28 @@ static void indexing(void)
 
 /* -- Products, convolutions, norms, losses ---------------------------------------------- */
 
-static void networks(void)
+static void products(void)
 {
   RUN(matmul, "float32 2x4 C", IN(F("2x3"), F("3x4")));
   RUN(matmul, "float32 scalar C", IN(F("3"), F("3")));
   RUN(matmul, "float32 5x2 C", IN(F("5x2x3"), F("3")));
   RUN(matmul, "float32 5x4 C", IN(F("3"), F("5x3x4")));
   RUN(matmul, "float32 6x5x2x4 C", IN(F("6x1x2x3"), F("5x3x4")));
-  RUN(matmul, "!shapes 3x4 and 5x6 do not match (dimension 2 of the first is 4, dimension 1 of the second is 5)", IN(F("3x4"), F("5x6")));
-  RUN(matmul, "!in the batch (dimension 1 of the first is 2, dimension 1 of the second is 3)", IN(F("2x4x4"), F("3x4x4")));
+  RUN(matmul, "!shapes 3x4 and 5x6 do not match (dimension 2 of the first is 4, dimension 1 of the second is 5)",
+      IN(F("3x4"), F("5x6")));
+  RUN(matmul, "!in the batch (dimension 1 of the first is 2, dimension 1 of the second is 3)",
+      IN(F("2x4x4"), F("3x4x4")));
   RUN(matmul, "!float32 and float16 differ", IN(F("2x2"), H("2x2")));
   RUN(matmul, "!use mul", IN(F(""), F("2")));
   RUN(linear, "float16 2x5x4 C", IN(H("2x5x3"), H("4x3"), H("4")));
   RUN(linear, "float16 4 C", IN(H("3"), H("4x3")));
   RUN(linear, "!dimension 2 of input is 4, dimension 2 of weight is 3", IN(F("2x4"), F("4x3"), NULL));
   RUN(linear, "!bias has shape 3, expected 4", IN(F("2x3"), F("4x3"), F("3")));
+  drop();
+}
+
+static void convolutions(void)
+{
   amp_tensor *x = F("2x4x8x6"), *w = F("6x2x3x3");
   RUN(convolution, "float32 2x6x6x4 C", IN(x, w, NULL), 9, I(2));
   RUN(convolution, "float32 2x6x4x2 C", IN(x, w, F("6")), 9, I(2), 1, I(2), 2, I(3), 4, I(1), 5, I(1));
@@ -282,21 +305,40 @@ static void networks(void)
   RUN(convolution, "!expected 3 to 5 dimensions", IN(F("4x8"), w));
   RUN(convolution, "!kernel of size 3 (dilation 4) is larger", IN(x, w), 9, I(2), 7, I(4), 8, I(4));
   RUN(convolution, "!stride 0", IN(x, w), 9, I(2), 1, I(0));
-  RUN(convolution_input, "float32 2x4x8x6 C", IN(F("2x6x6x4"), w), 0, I(4), 1, I(2), 2, I(4), 3, I(8), 4, I(6), 18, I(2));
-  RUN(convolution_input, "!grad has shape 2x6x5x4, expected 2x6x6x4", IN(F("2x6x5x4"), w), 0, I(4), 1, I(2), 2, I(4), 3, I(8), 4, I(6), 18, I(2));
-  RUN(convolution_input, "!bias has shape 3, expected 4", IN(F("2x6x6x4"), w, F("3")), 0, I(4), 1, I(2), 2, I(4), 3, I(8), 4, I(6), 18, I(2));
-  RUN(convolution_weight, "float32 6x2x3x3 C", IN(F("2x6x6x4"), x), 0, I(4), 1, I(6), 2, I(2), 3, I(3), 4, I(3), 18, I(2));
+  RUN(convolution_input, "float32 2x4x8x6 C", IN(F("2x6x6x4"), w), 0, I(4), 1, I(2), 2, I(4), 3, I(8), 4, I(6), 18,
+      I(2));
+  RUN(convolution_input, "!grad has shape 2x6x5x4, expected 2x6x6x4", IN(F("2x6x5x4"), w), 0, I(4), 1, I(2), 2, I(4), 3,
+      I(8), 4, I(6), 18, I(2));
+  RUN(convolution_input, "!bias has shape 3, expected 4", IN(F("2x6x6x4"), w, F("3")), 0, I(4), 1, I(2), 2, I(4), 3,
+      I(8), 4, I(6), 18, I(2));
+  RUN(convolution_weight, "float32 6x2x3x3 C", IN(F("2x6x6x4"), x), 0, I(4), 1, I(6), 2, I(2), 3, I(3), 4, I(3), 18,
+      I(2));
   RUN(im2col, "float32 2x16x35 C", IN(x), 0, I(2), 1, I(2));
   RUN(col2im, "float32 2x4x8x6 C", IN(F("2x16x35")), 0, I(8), 1, I(6), 2, I(2), 3, I(2));
-  RUN(col2im, "!dimension 3 of input is 34, expected 7x5 windows", IN(F("2x16x34")), 0, I(8), 1, I(6), 2, I(2), 3, I(2));
+  RUN(col2im, "!dimension 3 of input is 34, expected 7x5 windows", IN(F("2x16x34")), 0, I(8), 1, I(6), 2, I(2), 3,
+      I(2));
+  drop();
+}
+
+static void pools(void)
+{
+  amp_tensor *x = F("2x4x8x6");
   RUN(max_pool, "float32 2x4x4x3 C", IN(x), 0, I(2), 1, I(1), 2, I(4), 3, I(3), 4, I(1), 5, I(2), 6, I(2));
   OUT(1, "int64 2x4x4x3 C");
-  RUN(max_pool, "float32 2x4x3x2 24x1x8x4", IN(channels_last(x)), 0, I(2), 1, I(1), 2, I(3), 3, I(2), 4, I(1), 5, I(3), 6, I(3));
+  RUN(max_pool, "float32 2x4x3x2 24x1x8x4", IN(channels_last(x)), 0, I(2), 1, I(1), 2, I(3), 3, I(2), 4, I(1), 5, I(3),
+      6, I(3));
   RUN(max_pool, "!expected 4 or 5 dimensions", IN(F("2x3")), 0, I(3));
   RUN(max_pool, "!stride 0 must lie in 1..", IN(x), 0, I(2), 8, I(0));
   RUN(avg_pool, "float32 2x4x1x1 C", IN(x), 0, I(2), 1, I(1), 2, I(1), 3, I(1));
-  RUN(pool_scatter, "float32 2x4x8x6 C", IN(F("2x4x4x3"), LONG("2x4x4x3")), 0, I(4), 1, I(2), 2, I(4), 3, I(8), 4, I(6), 9, I(2));
-  RUN(pool_scatter, "!indices has shape 2x4x4x2, expected 2x4x4x3", IN(F("2x4x4x3"), LONG("2x4x4x2")), 0, I(4), 1, I(2), 2, I(4), 3, I(8), 4, I(6), 9, I(2));
+  RUN(pool_scatter, "float32 2x4x8x6 C", IN(F("2x4x4x3"), LONG("2x4x4x3")), 0, I(4), 1, I(2), 2, I(4), 3, I(8), 4, I(6),
+      9, I(2));
+  RUN(pool_scatter, "!indices has shape 2x4x4x2, expected 2x4x4x3", IN(F("2x4x4x3"), LONG("2x4x4x2")), 0, I(4), 1, I(2),
+      2, I(4), 3, I(8), 4, I(6), 9, I(2));
+  drop();
+}
+
+static void norms(void)
+{
   RUN(batch_norm, "float16 2x3x4 C", IN(H("2x3x4"), F("3"), F("3"), F("3"), F("3")));
   OUT(1, "float32 3 C");
   CHECK(c.nout == 3);
@@ -312,8 +354,13 @@ static void networks(void)
   CHECK(c.nout == 1);
   RUN(dropout, "!p 1.5", IN(F("2x3")), 0, bits(1.5));
   RUN(softmax, "float64 2x3 C", IN(H("2x3")), 0, I(-1), 1, I(AMP_FLOAT64));
-  CHECK(c.a[0].i == 1);
+  CHECK(c.attrs[0].i == 1);
   RUN(softmax, "!dim is missing", IN(H("2x3")), 0, AMP_NONE);
+  drop();
+}
+
+static void losses(void)
+{
   RUN(nll_loss, "float32 scalar C", IN(F("5x10"), LONG("5"), F("10")));
   OUT(1, "float32 scalar C");
   RUN(nll_loss, "float32 5x7 C", IN(F("5x10x7"), tensor(AMP_UINT8, "5x7"), NULL), 0, I(0));
@@ -353,14 +400,22 @@ static void creation(void)
 
 /* Rules given nonsense of the right arity: an error or sane results, nothing else. */
 static uint64_t seed = 1;
-static int pick(int n) { seed = seed * 6364136223846793005u + 1442695040888963407u; return (int)((seed >> 33) % (unsigned)n); }
+static int pick(int n)
+{
+  seed = seed * 6364136223846793005u + 1442695040888963407u;
+  return (int)((seed >> 33) % (unsigned)n);
+}
 
 static amp_tensor *any(void)
 {
   int64_t size[5], stride[5], n = 1;
   int ndim = pick(6), dtype = pick(10);
   if (pick(10) == 0) return NUM(pick(5) - 2.5);
-  for (int i = 0; i < ndim; i++) { size[i] = pick(4); n *= size[i]; stride[i] = 0; }
+  for (int i = 0; i < ndim; i++) {
+    size[i] = pick(4);
+    n *= size[i];
+    stride[i] = 0;
+  }
   amp_tensor *t = keep(amp__tensor_make(dtype, AMP_CPU, 0, ndim, size));
   memset(t->storage->data, 0, t->storage->bytes);
   return pick(4) ? t : keep(amp__tensor_view(t, ndim, size, stride, 0));
@@ -368,27 +423,33 @@ static amp_tensor *any(void)
 
 static void nonsense(void)
 {
-  static const int64_t odd[] = { 0, 1, 2, 3, 4, -1, -2, -3, 100, INT64_MAX, INT64_MIN, INT64_MIN + 1, (int64_t)1 << 40 };
+  static const int64_t odd[]
+      = { 0, 1, 2, 3, 4, -1, -2, -3, 100, INT64_MAX, INT64_MIN, INT64_MIN + 1, (int64_t)1 << 40 };
   int good = 0, bad = 0;
   for (int round = 0; round < 200; round++)
     for (int op = 0; op < AMP_OP_COUNT; op++) {
       const amp_op_desc *d = &amp__ops[op];
       if (d->front) continue;
       memset(&c, 0, sizeof c);
-      c.op = d; c.id = op; c.in = c.in_; c.a = c.a_;
+      c.op = d;
+      c.id = op;
+      c.in = c.in_store;
+      c.attrs = c.attr_store;
       c.nin = d->info.nin + ((d->info.flags & AMP_F_LIST) ? pick(3) : 0);
       for (int i = 0; i < c.nin; i++) {
         bool listed = (d->info.flags & AMP_F_LIST) && i >= d->info.nin - 1; /* callers see that a list is whole */
         c.in[i] = !listed && !(d->required >> i & 1) && pick(3) == 0 ? NULL : any();
       }
-      memcpy(c.a_, d->defaults, sizeof c.a_);
-      for (int i = 0; i < d->info.nslot; i++) if (pick(2)) c.a_[i].i = odd[pick(round % 2 ? 5 : 13)];
+      memcpy(c.attr_store, d->defaults, sizeof c.attr_store);
+      for (int i = 0; i < d->info.nslot; i++)
+        if (pick(2)) c.attr_store[i].i = odd[pick(round % 2 ? 5 : 13)];
       int rc = d->infer(&c);
       if (rc < 0) bad++;
       else {
         good++;
         for (int i = 0; i < c.nout; i++)
-          if (c.meta[i].ndim > AMP_MAX_DIM || c.meta[i].dtype >= AMP_DTYPE_COUNT) check_that(0, __FILE__, __LINE__, d->info.name);
+          if (c.meta[i].ndim > AMP_MAX_DIM || c.meta[i].dtype >= AMP_DTYPE_COUNT)
+            check_that(0, __FILE__, __LINE__, d->info.name);
       }
       drop();
     }
@@ -404,7 +465,11 @@ int main(void)
   layouts();
   reductions();
   indexing();
-  networks();
+  products();
+  convolutions();
+  pools();
+  norms();
+  losses();
   creation();
   nonsense();
   CHECK(amp_memory(AMP_CPU, 0)->live == before);

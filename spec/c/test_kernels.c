@@ -7,81 +7,134 @@
 #include <float.h>
 #include <stdlib.h>
 #include "check.h"
-#include "amp_core.h"
-#include "cpu/cpu_convert.h"
-#include "cpu/cpu_math.h"
-#include "cpu/cpu_random.h"
+#include "core.h"
+#include "cpu/convert.h"
+#include "cpu/vector_math.h"
+#include "cpu/philox.h"
 
 static amp_state *S;
 
 /* -- Conversions ------------------------------------------------------------------ */
 
-static uint32_t bits(float f) { uint32_t u; memcpy(&u, &f, 4); return u; }
-static float of_bits(uint32_t u) { float f; memcpy(&f, &u, 4); return f; }
-
-static void conversions(void)
+static uint32_t bits(float f)
 {
-  enum { N = 65536 };
-  static uint16_t h[N], back[N], again[N];
-  static float f[N], g[N], m[N];
-  for (int i = 0; i < N; i++) h[i] = (uint16_t)i;
-  amp__halves_to_floats(f, h, N);
-  amp__portable_halves_to_floats(g, h, N);
+  uint32_t u;
+  memcpy(&u, &f, 4);
+  return u;
+}
+static float of_bits(uint32_t u)
+{
+  float f;
+  memcpy(&f, &u, 4);
+  return f;
+}
+
+enum { HALVES = 65536, HALF_INF = 0x7c00, BF16_INF = 0x7f80 };
+static uint16_t every[HALVES], rounded[HALVES], portable[HALVES]; /* every number of 16 bits; what floats become */
+static float widened[HALVES], other[HALVES], between[HALVES];
+
+static double half_value(int number)
+{
+  int exponent = number >> 10 & 31, fraction = number & 1023;
+  double magnitude = exponent == 31 ? (fraction ? NAN : INFINITY)
+                     : exponent     ? ldexp(1024 + fraction, exponent - 25)
+                                    : ldexp(fraction, -24);
+  return number >> 15 ? -magnitude : magnitude;
+}
+
+static void halves_and_back(void)
+{
+  amp__halves_to_floats(widened, every, HALVES);
+  amp__portable_halves_to_floats(other, every, HALVES);
   int wrong = 0;
-  for (int i = 0; i < N; i++) {
-    int e = i >> 10 & 31, q = i & 1023;
-    double want = e == 31 ? (q ? NAN : INFINITY) : e ? ldexp(1024 + q, e - 25) : ldexp(q, -24);
-    if (i >> 15) want = -want;
-    bool ok = want != want ? f[i] != f[i] && g[i] != g[i] : (double)f[i] == want && (double)g[i] == want && !signbit(f[i]) == !signbit(want);
+  for (int i = 0; i < HALVES; i++) {
+    double want = half_value(i);
+    bool ok = want != want
+                  ? widened[i] != widened[i] && other[i] != other[i]
+                  : (double)widened[i] == want && (double)other[i] == want && !signbit(widened[i]) == !signbit(want);
     wrong += !ok;
   }
-  CHECK(wrong == 0);                       /* every half as a float */
-  amp__floats_to_halves(back, f, N);
-  amp__portable_floats_to_halves(again, f, N);
+  CHECK(wrong == 0);
+  amp__floats_to_halves(rounded, widened, HALVES);
+  amp__portable_floats_to_halves(portable, widened, HALVES);
   wrong = 0;
-  for (int i = 0; i < N; i++) wrong += f[i] != f[i] ? (back[i] & 0x7fff) <= 0x7c00 || (again[i] & 0x7fff) <= 0x7c00 : back[i] != i || again[i] != i;
-  CHECK(wrong == 0);                       /* and back */
-  /* between two neighbours: the midpoint goes to the even one, its neighbours to the near ones */
+  for (int i = 0; i < HALVES; i++)
+    wrong += widened[i] != widened[i] ? (rounded[i] & 0x7fff) <= HALF_INF || (portable[i] & 0x7fff) <= HALF_INF
+                                      : rounded[i] != i || portable[i] != i;
+  CHECK(wrong == 0);
+}
+
+/* Of two neighbours, i and the next, the one that a number goes to: the midpoint to the even one (step 0), the number
+** below it to the lower (-1), that above it to the upper one (1) */
+static int nearest(int i, int step) { return step < 0 ? i : step > 0 ? i + 1 : i + (i & 1); }
+
+/* `widened` holds the halves, as halves_and_back leaves it */
+static void between_halves(void)
+{
   for (int step = -1; step <= 1; step++) {
-    for (int i = 0; i < N; i++) m[i] = 0;
-    for (int i = 0; i < 0x7c00; i++) {
-      double next = i == 0x7bff ? 65536.0 : (double)f[i + 1], mid = ((double)f[i] + next) / 2;
-      m[i] = of_bits(bits((float)mid) + (uint32_t)step);
-      m[i + 0x8000] = -m[i];
+    for (int i = 0; i < HALVES; i++) between[i] = 0;
+    for (int i = 0; i < HALF_INF; i++) {
+      double next = i == HALF_INF - 1 ? 65536.0 : (double)widened[i + 1], mid = ((double)widened[i] + next) / 2;
+      between[i] = of_bits(bits((float)mid) + (uint32_t)step);
+      between[i + 0x8000] = -between[i];
     }
-    amp__floats_to_halves(back, m, N);
-    amp__portable_floats_to_halves(again, m, N);
-    wrong = 0;
-    for (int i = 0; i < 0x7c00; i++) {
-      int want = step < 0 ? i : step > 0 ? i + 1 : i + (i & 1);
-      wrong += back[i] != want || again[i] != want || back[i + 0x8000] != (want | 0x8000);
+    amp__floats_to_halves(rounded, between, HALVES);
+    amp__portable_floats_to_halves(portable, between, HALVES);
+    int wrong = 0;
+    for (int i = 0; i < HALF_INF; i++) {
+      int want = nearest(i, step);
+      wrong += rounded[i] != want || portable[i] != want || rounded[i + 0x8000] != (want | 0x8000);
     }
     CHECK(wrong == 0);
   }
-  amp__bf16s_to_floats(f, h, N);
-  amp__floats_to_bf16s(back, f, N);
-  wrong = 0;
-  for (int i = 0; i < N; i++) wrong += bits(f[i]) != (uint32_t)i << 16 || (f[i] != f[i] ? (back[i] & 0x7fff) <= 0x7f80 : back[i] != i);
+}
+
+static void bfloat16s(void)
+{
+  amp__bf16s_to_floats(widened, every, HALVES);
+  amp__floats_to_bf16s(rounded, widened, HALVES);
+  int wrong = 0;
+  for (int i = 0; i < HALVES; i++)
+    wrong += bits(widened[i]) != (uint32_t)i << 16
+             || (widened[i] != widened[i] ? (rounded[i] & 0x7fff) <= BF16_INF : rounded[i] != i);
   CHECK(wrong == 0);
   for (int step = -1; step <= 1; step++) {
-    for (int i = 0; i < 0x7f80; i++) m[i] = of_bits(((uint32_t)i << 16) + 0x8000u + (uint32_t)step);
-    amp__floats_to_bf16s(back, m, 0x7f80);
+    for (int i = 0; i < BF16_INF; i++) between[i] = of_bits(((uint32_t)i << 16) + 0x8000u + (uint32_t)step);
+    amp__floats_to_bf16s(rounded, between, BF16_INF);
     wrong = 0;
-    for (int i = 0; i < 0x7f80; i++) wrong += back[i] != (step < 0 ? i : step > 0 ? i + 1 : i + (i & 1));
+    for (int i = 0; i < BF16_INF; i++) wrong += rounded[i] != nearest(i, step);
     CHECK(wrong == 0);
   }
-  /* a double goes to 16 bits in one rounding: through float32 this one would become a tie */
+}
+
+/* A double goes to 16 bits in one rounding: through float32 these would become ties. */
+static void doubles_in_one_rounding(void)
+{
   double d = 1 + 0x1p-11 + 0x1p-40;
-  uint16_t r;
-  amp__store(AMP_FLOAT16, &r, 1, AMP_C_F64, &d, 1);
-  CHECK(r == 0x3c01);
+  uint16_t number;
+  amp__store(AMP_FLOAT16, &number, 1, AMP_C_F64, &d, 1);
+  CHECK(number == 0x3c01);
   d = 1 + 0x1p-8 - 0x1p-50;
-  amp__store(AMP_BFLOAT16, &r, 1, AMP_C_F64, &d, 1);
-  CHECK(r == 0x3f80);
+  amp__store(AMP_BFLOAT16, &number, 1, AMP_C_F64, &d, 1);
+  CHECK(number == 0x3f80);
+}
+
+static void misfits(void)
+{
   float bad[4] = { 1, NAN, 2, 3 };
   CHECK(amp__first_misfit(AMP_INT32, AMP_C_F32, bad, 4) == 1);
   float edge[3] = { 2147483520.f, -2147483648.f, 2147483648.f };
   CHECK(amp__first_misfit(AMP_INT32, AMP_C_F32, edge, 3) == 2);
+}
+
+static void conversions(void)
+{
+  for (int i = 0; i < HALVES; i++) every[i] = (uint16_t)i;
+  halves_and_back();
+  between_halves();
+  bfloat16s();
+  doubles_in_one_rounding();
+  misfits();
 }
 
 /* -- Functions --------------------------------------------------------------------- */
@@ -114,13 +167,17 @@ static void accuracy(const char *name, double (*f)(double), float lo, float hi, 
       x[n++] = of_bits(b);
       x[n++] = -of_bits(b);
     }
-    for (int i = 0; i < n; i++) if (!(x[i] >= lo && x[i] <= hi)) x[i] = 1;
+    for (int i = 0; i < n; i++)
+      if (!(x[i] >= lo && x[i] <= hi)) x[i] = 1;
     for (int i = n; i < N; i++) x[i] = 1;
     memcpy(amp__data(in), x, sizeof x);
     OK(amp__dispatch(op, 0, &in, 1, out, NULL));
     for (int i = 0; i < N; i++) {
       double u = ulps(AMP_DATA(float, out[0])[i], f(x[i]));
-      if (u > worst) { worst = u; at = x[i]; }
+      if (u > worst) {
+        worst = u;
+        at = x[i];
+      }
     }
     amp__free(out[0]);
   }
@@ -187,14 +244,18 @@ static amp_tensor *strided(int dtype, int ndim, const int64_t *size, int how)
 static int64_t offset(const amp_tensor *t, int64_t i) /* of the i-th element in C order */
 {
   int64_t o = 0;
-  for (int d = t->ndim - 1; d >= 0; d--) { o += i % t->size[d] * t->stride[d]; i /= t->size[d]; }
+  for (int d = t->ndim - 1; d >= 0; d--) {
+    o += i % t->size[d] * t->stride[d];
+    i /= t->size[d];
+  }
   return o;
 }
 
 static void fill(amp_tensor *t, int seed)
 {
   for (int64_t i = 0; i < t->numel; i++)
-    amp__value_put((char *)amp__data(t) + offset(t, i) * amp__dtype_size[t->dtype], t->dtype, (double)((i * 7 + seed) % 5 + 1));
+    amp__value_put((char *)amp__data(t) + offset(t, i) * amp__dtype_size[t->dtype], t->dtype,
+                   (double)((i * 7 + seed) % 5 + 1));
 }
 
 static void engine(void)
@@ -205,8 +266,11 @@ static void engine(void)
     for (int other = 0; other < AMP_DTYPE_COUNT; other++)
       for (int how = 0; how < 9; how++)
         for (int k = 0; k < 4; k++) {
+          if ((AMP_DT_FLOAT8 >> dtype | AMP_DT_FLOAT8 >> other) & 1) continue; /* mul takes no 8-bit floats */
           int64_t small[3] = { sizes[k][0], 1, sizes[k][2] };
-          amp_tensor *in[2] = { strided(dtype, 3, sizes[k], how % 3), strided(other, 3, how & 1 ? small : sizes[k], how / 3) }, *out[AMP_MAX_OUT];
+          amp_tensor *in[2]
+              = { strided(dtype, 3, sizes[k], how % 3), strided(other, 3, how & 1 ? small : sizes[k], how / 3) },
+              *out[AMP_MAX_OUT];
           fill(in[0], 1);
           fill(in[1], 2);
           OK(amp__dispatch(AMP_OP_mul, 0, in, 2, out, NULL));
@@ -244,8 +308,10 @@ static double value(int op, amp_tensor *a, amp_tensor *b)
 
 static void edges(void)
 {
-  double nan3[3] = { 1, NAN, 5 }, two[2] = { 7, -7 }, zero[2] = { 0, 0 }, minus[2] = { -1, -1 }, least[1] = { -9223372036854775808.0 };
-  amp_tensor *a = floats(3, nan3, AMP_FLOAT32), *e = floats(0, nan3, AMP_FLOAT32), *i = floats(2, two, AMP_INT64), *z = floats(2, zero, AMP_INT64);
+  double nan3[3] = { 1, NAN, 5 }, two[2] = { 7, -7 }, zero[2] = { 0, 0 }, minus[2] = { -1, -1 },
+         least[1] = { -9223372036854775808.0 };
+  amp_tensor *a = floats(3, nan3, AMP_FLOAT32), *e = floats(0, nan3, AMP_FLOAT32), *i = floats(2, two, AMP_INT64),
+             *z = floats(2, zero, AMP_INT64);
   amp_tensor *m = floats(2, minus, AMP_INT64), *l = floats(1, least, AMP_INT64), *l1 = floats(1, minus, AMP_INT64);
   CHECK(isnan(value(AMP_OP_max, a, NULL)) && S->err.code == 0);
   CHECK(isnan(value(AMP_OP_min, a, NULL)));
@@ -268,7 +334,13 @@ static void edges(void)
   CHECK(amp__dispatch(AMP_OP_copy, AMP_INPLACE, in, 2, none, NULL) == AMP_E_VALUE);
   CHECK(AMP_DATA(int32_t, in[0])[0] == 42);
   amp__free(in[0]);
-  amp__free(a); amp__free(e); amp__free(i); amp__free(z); amp__free(m); amp__free(l); amp__free(l1);
+  amp__free(a);
+  amp__free(e);
+  amp__free(i);
+  amp__free(z);
+  amp__free(m);
+  amp__free(l);
+  amp__free(l1);
 }
 
 /* A sum of many float32 is as good as one in double, and the same however threads share it */
@@ -296,8 +368,11 @@ static void sums(void)
     CHECK_NEAR(c / col, 1, 1e-6);
     amp__free(out[0]);
     double v = value(AMP_OP_var, t, NULL);
-    if (threads == 1) { first[0] = (float)s; first[1] = c; first[2] = (float)v; }
-    else CHECK(first[0] == (float)s && first[1] == c && first[2] == (float)v);
+    if (threads == 1) {
+      first[0] = (float)s;
+      first[1] = c;
+      first[2] = (float)v;
+    } else CHECK(first[0] == (float)s && first[1] == c && first[2] == (float)v);
   }
   amp_set_threads(1);
   amp__free(t);
@@ -322,14 +397,18 @@ static void random_numbers(void)
   }
   amp_set_threads(1);
   double m = 0, v = 0;
-  for (int i = 0; i < 200001; i++) { double x = AMP_DATA(float, out[0][0])[i]; m += x; v += x * x; }
+  for (int i = 0; i < 200001; i++) {
+    double x = AMP_DATA(float, out[0][0])[i];
+    m += x;
+    v += x * x;
+  }
   CHECK_NEAR(m / 200001, 0, 0.01);
   CHECK_NEAR(v / 200001, 1, 0.02);
   for (int k = 0; k < 3; k++) amp__free(out[k][0]);
   OK(amp__dispatch(AMP_OP_rand, 0, NULL, 0, out[0], (a[9].i = AMP_FLOAT16, a)));
   int outside = 0;
   for (int i = 0; i < 200001; i++) outside += AMP_DATA(uint16_t, out[0][0])[i] >= 0x3c00;
-  CHECK(outside == 0);                      /* [0, 1) in half too */
+  CHECK(outside == 0); /* [0, 1) in half too */
   amp__free(out[0][0]);
 }
 

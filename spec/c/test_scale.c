@@ -4,7 +4,7 @@
 */
 #include "check.h"
 #include <math.h>
-#include "amp_core.h"
+#include "core.h"
 
 #undef OK
 #undef CHECK_EQ
@@ -17,7 +17,7 @@ static amp_state *S;
 
 static amp_ref vec(int dtype, int n, const double *v)
 {
-  amp_ref r = {0};
+  amp_ref r = { 0 };
   int64_t size = n;
   OK(amp_from_double(S, &r, v, 1, &size, dtype));
   return r;
@@ -40,7 +40,7 @@ static void raw_grad(const amp_ref *p, int dtype, int n, const double *v)
 }
 static double grad_at(const amp_ref *p, int i)
 {
-  amp_ref g = {0};
+  amp_ref g = { 0 };
   double v[64];
   OK(amp_grad_get(S, &g, p));
   CHECK(g.t != NULL);
@@ -57,7 +57,7 @@ static double at(const amp_ref *p, int i)
 
 static amp_scaler_options options(void)
 {
-  amp_scaler_options o = {65536, 2, 0.5, NAN, NAN, 2000, 1};
+  amp_scaler_options o = { 65536, 2, 0.5, NAN, NAN, 2000, 1 };
   return o;
 }
 static amp_scaler *scaler(amp_scaler_options o)
@@ -90,7 +90,9 @@ static void trajectory(void)
   double one = 1;
   amp_ref p = leaf(1, &one);
   amp_scaler_options o = options();
-  o.init_scale = 4; o.backoff_factor = 0.25; o.growth_interval = 2;
+  o.init_scale = 4;
+  o.backoff_factor = 0.25;
+  o.growth_interval = 2;
   amp_scaler *s = scaler(o);
   int64_t tracker = -1, left = -1;
   OK(amp_scaler_put(S, s, 4, 1, -1));
@@ -102,9 +104,13 @@ static void trajectory(void)
   CHECK_EQ(tracker, 0);
   amp_scaler_free(s);
 
-  o.init_scale = 128; o.backoff_factor = 0.5; o.growth_interval = 1;
+  o.init_scale = 128;
+  o.backoff_factor = 0.5;
+  o.growth_interval = 1;
   s = scaler(o);
-  iterate(s, &p, false); iterate(s, &p, true); iterate(s, &p, false);
+  iterate(s, &p, false);
+  iterate(s, &p, true);
+  iterate(s, &p, false);
   CHECK_NEAR(iterate(s, &p, false), 128 * 8 * 0.5, 0);
   amp_scaler_free(s);
 
@@ -121,7 +127,10 @@ static void bounds(void)
   double one = 1;
   amp_ref p = leaf(1, &one);
   amp_scaler_options o = options();
-  o.init_scale = 3; o.growth_interval = 1; o.max_scale = 10; o.min_scale = 2;
+  o.init_scale = 3;
+  o.growth_interval = 1;
+  o.max_scale = 10;
+  o.min_scale = 2;
   amp_scaler *s = scaler(o);
   CHECK_NEAR(iterate(s, &p, false), 6, 0);
   CHECK_NEAR(iterate(s, &p, false), 10, 0); /* 12 is too much: becomes max_scale */
@@ -132,13 +141,16 @@ static void bounds(void)
   amp_scaler_free(s);
 
   o = options();
-  o.init_scale = ldexp(1, 127); o.growth_interval = 1;
+  o.init_scale = ldexp(1, 127);
+  o.growth_interval = 1;
   s = scaler(o);
   CHECK_NEAR(iterate(s, &p, false), ldexp(1, 127), 0); /* 2^128 is no float32 */
   amp_scaler_free(s);
 
   o = options();
-  o.init_scale = 64; o.hysteresis = 2; o.growth_interval = 2;
+  o.init_scale = 64;
+  o.hysteresis = 2;
+  o.growth_interval = 2;
   s = scaler(o);
   CHECK_NEAR(iterate(s, &p, true), 64, 0);
   CHECK_NEAR(iterate(s, &p, true), 32, 0);
@@ -152,20 +164,21 @@ static void bounds(void)
   o.growth_factor = 0.5;
   CHECK(amp_scaler_new(S, &o) == NULL);
   o = options();
-  o.min_scale = 5; o.max_scale = 4;
+  o.min_scale = 5;
+  o.max_scale = 4;
   CHECK(amp_scaler_new(S, &o) == NULL);
   amp_release(&p);
 }
 
 static void unscaling(void)
 {
-  double v[3] = {1, 2, 3}, big[3] = {8, 16, NAN};
+  double v[3] = { 1, 2, 3 }, big[3] = { 8, 16, NAN };
   amp_ref p = leaf(3, v), q = leaf(3, v);
   amp_scaler_options o = options();
   o.init_scale = 4;
   amp_scaler *s = scaler(o);
   amp_check *k = amp_check_new(S, s);
-  double g[3] = {8, 16, -4};
+  double g[3] = { 8, 16, -4 };
   raw_grad(&p, AMP_FLOAT16, 3, g); /* stays 16 bits, factor pending */
   OK(amp_check_grads(S, k, &p.t, 1, 1));
   CHECK(p.t->ag->grad.value->dtype == AMP_FLOAT16 && p.t->ag->grad.factor != NULL);
@@ -180,7 +193,7 @@ static void unscaling(void)
   CHECK_NEAR(at(&h, 1), 4, 0);
   CHECK_EQ(amp_check_found(S, k), 0);
   /* changed since: void; a recheck does not unscale again */
-  amp_slot f = {.f = INFINITY};
+  amp_slot f = { .f = INFINITY };
   OK(amp_opx(S, AMP_OP_fill | AMP_INPLACE, NULL, NULL, NULL, &h, NULL, NULL, NULL, NULL, &f));
   CHECK(!amp__check_valid(&q.t->ag->grad));
   OK(amp_check_grads(S, k, &q.t, 1, 0));
@@ -204,7 +217,9 @@ static void unscaling(void)
     amp_check_free(k);
   }
   amp_scaler_free(s);
-  amp_release(&h); amp_release(&p); amp_release(&q);
+  amp_release(&h);
+  amp_release(&p);
+  amp_release(&q);
 }
 
 static void half_parameters(void)
@@ -220,20 +235,21 @@ static void half_parameters(void)
   OK(amp_check_grads(S, k, &p.t, 1, 3)); /* meant: O3 */
   amp_check_free(k);
   amp_scaler_free(s);
-  amp_release(&p); amp_release(&g);
+  amp_release(&p);
+  amp_release(&g);
 }
 
 static amp_hyper hyper(void)
 {
-  amp_hyper h = {.lr = 0.5, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8};
+  amp_hyper h = { .lr = 0.5, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8 };
   return h;
 }
 
 static void skipping(void)
 {
-  double v[2] = {1, 2}, g[2] = {2, 4}, bad[2] = {2, INFINITY};
-  amp_ref p = leaf(2, v), q = leaf(2, v), st = {0};
-  amp_tensor *params[2] = {p.t, q.t};
+  double v[2] = { 1, 2 }, g[2] = { 2, 4 }, bad[2] = { 2, INFINITY };
+  amp_ref p = leaf(2, v), q = leaf(2, v), st = { 0 };
+  amp_tensor *params[2] = { p.t, q.t };
   amp_optim *o = amp_optim_new(S, AMP_ADAM);
   CHECK_EQ(amp_optim_add_group(S, o, params, 2), 0);
   amp_scaler_options so = options();
@@ -277,9 +293,9 @@ static void skipping(void)
   k = amp_check_new(S, s);
   raw_grad(&p, AMP_FLOAT32, 2, g);
   OK(amp_check_grads(S, k, params, 1, 1));
-  amp_ref held = {0};
+  amp_ref held = { 0 };
   OK(amp_grad_get(S, &held, &p));
-  amp_slot f = {.f = NAN};
+  amp_slot f = { .f = NAN };
   OK(amp_opx(S, AMP_OP_fill | AMP_INPLACE, NULL, NULL, NULL, &held, NULL, NULL, NULL, NULL, &f));
   double before = at(&p, 0);
   OK(amp_optim_step(S, o, &h, 1));
@@ -288,17 +304,18 @@ static void skipping(void)
   amp_check_free(k);
   amp_optim_free(o);
   amp_scaler_free(s);
-  amp_release(&p); amp_release(&q);
+  amp_release(&p);
+  amp_release(&q);
 }
 
 static void sgd(void)
 {
-  double v[2] = {1, 2}, g[2] = {2, 4};
-  amp_ref p = leaf(2, v), st = {0};
+  double v[2] = { 1, 2 }, g[2] = { 2, 4 };
+  amp_ref p = leaf(2, v), st = { 0 };
   amp_optim *o = amp_optim_new(S, AMP_SGD);
   CHECK_EQ(amp_optim_add_group(S, o, &p.t, 1), 0);
   CHECK(amp_optim_add_group(S, o, &p.t, 1) < 0);
-  amp_hyper h = {.lr = 0.1, .momentum = 0.9, .dampening = 0.5, .weight_decay = 0.1};
+  amp_hyper h = { .lr = 0.1, .momentum = 0.9, .dampening = 0.5, .weight_decay = 0.1 };
   double w = 1, b = 0;
   for (int i = 0; i < 3; i++) {
     raw_grad(&p, AMP_FLOAT32, 2, g);
@@ -321,8 +338,8 @@ static void sgd(void)
 
 static void clipping(void)
 {
-  double v[2] = {0, 0}, g[2] = {3 * 8, 4 * 8};
-  amp_ref p = leaf(2, v), norm = {0};
+  double v[2] = { 0, 0 }, g[2] = { 3 * 8, 4 * 8 };
+  amp_ref p = leaf(2, v), norm = { 0 };
   amp_scaler_options so = options();
   so.init_scale = 8;
   amp_scaler *s = scaler(so);
@@ -345,36 +362,43 @@ static void clipping(void)
 /* Parameters with gaps, transposed, sharing a storage; gradients in another layout. */
 static void layouts(void)
 {
-  double v[12] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}, g[6] = {1, 2, 3, 4, 5, 6};
-  amp_ref base = {0}, grad = {0};
-  int64_t size[2] = {3, 4}, part[2] = {3, 2}, gsize[2] = {3, 2};
+  double v[12] = { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11 }, g[6] = { 1, 2, 3, 4, 5, 6 };
+  amp_ref base = { 0 }, grad = { 0 };
+  int64_t size[2] = { 3, 4 }, part[2] = { 3, 2 }, gsize[2] = { 3, 2 };
   OK(amp_from_double(S, &base, v, 2, size, AMP_FLOAT32));
   OK(amp_from_double(S, &grad, g, 2, gsize, AMP_FLOAT32));
   AMP_ENTER(S);
-  int64_t stride[2] = {4, 1};
-  amp_ref left = {amp__tensor_view(base.t, 2, part, stride, 0)}, right = {amp__tensor_view(base.t, 2, part, stride, 2)};
+  int64_t stride[2] = { 4, 1 };
+  amp_ref left = { amp__tensor_view(base.t, 2, part, stride, 0) },
+          right = { amp__tensor_view(base.t, 2, part, stride, 2) };
   OK(amp_requires_grad(S, &left, 1));
   OK(amp_requires_grad(S, &right, 1));
   OK(amp_grad_set(S, &left, &grad));
   OK(amp_grad_set(S, &right, &grad));
-  amp_tensor *params[2] = {left.t, right.t};
+  amp_tensor *params[2] = { left.t, right.t };
   amp_optim *o = amp_optim_new(S, AMP_SGD);
   CHECK_EQ(amp_optim_add_group(S, o, params, 2), 0);
-  amp_hyper h = {.lr = 1, .momentum = 0.5};
+  amp_hyper h = { .lr = 1, .momentum = 0.5 };
   for (int i = 0; i < 2; i++) OK(amp_optim_step(S, o, &h, 1));
   for (int r = 0; r < 3; r++)
     for (int c = 0; c < 4; c++) CHECK_NEAR(at(&base, r * 4 + c), v[r * 4 + c] - 2.5 * g[r * 2 + c % 2], 1e-6);
   amp_optim_free(o);
-  amp_release(&left); amp_release(&right); amp_release(&base); amp_release(&grad);
+  amp_release(&left);
+  amp_release(&right);
+  amp_release(&base);
+  amp_release(&grad);
 }
 
 /* Every allocation of an iteration fails once: an error, nothing lost, the next try goes through. */
 static void starving(void)
 {
   double v[40], g[40];
-  for (int i = 0; i < 40; i++) { v[i] = 1; g[i] = 2; }
+  for (int i = 0; i < 40; i++) {
+    v[i] = 1;
+    g[i] = 2;
+  }
   for (int n = 1; n < 60; n++) {
-    amp_ref p = leaf(40, v), norm = {0};
+    amp_ref p = leaf(40, v), norm = { 0 };
     amp_hyper h = hyper();
     amp_optim *o = NULL;
     amp_scaler *s = NULL;

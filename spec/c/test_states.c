@@ -13,15 +13,18 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include "amp_core.h"
+#include "core.h"
 #include "check.h"
 
 enum { THREADS = 4, ROUNDS = 300, N = 16 };
 
 static _Atomic int wrong;
-#define EXPECT(cond) do { if (!(cond) && atomic_fetch_add(&wrong, 1) < 10) printf("%s:%d: %s\n", __FILE__, __LINE__, #cond); } while (0)
+#define EXPECT(cond)                                                                                   \
+  do {                                                                                                 \
+    if (!(cond) && atomic_fetch_add(&wrong, 1) < 10) printf("%s:%d: %s\n", __FILE__, __LINE__, #cond); \
+  } while (0)
 
-static amp_ref X, W;  /* shared: read by all, written by none while threads run */
+static amp_ref X, W; /* shared: read by all, written by none while threads run */
 
 static void in_threads(void *(*f)(void *), int n)
 {
@@ -88,7 +91,11 @@ static void *reader(void *arg)
     EXPECT(fabs(gradient(S, &s, &mine) - N * N / 2 * N * 0.25) < 1e-6);
     if (region && i % 5 == 0) amp_autocast_leave(S);
     if (i % 50 == 7) amp_clear_autocast_cache(S);
-    amp_release(&a); amp_release(&b); amp_release(&v); amp_release(&s); amp_release(&t);
+    amp_release(&a);
+    amp_release(&b);
+    amp_release(&v);
+    amp_release(&s);
+    amp_release(&t);
     amp_ref bad = { NULL };
     EXPECT(amp_op2(S, AMP_OP_matmul, &bad, &X, &mine) == 0);
     amp_release(&bad);
@@ -143,7 +150,8 @@ static void *trader(void *arg)
     amp_release(&y);
     amp_release(&z);
     amp_ref old = exchange(i % 2 ? w : out, (i * 7 + me) % 64);
-    if (i % 2) amp_release(&out); else amp_release(&w);
+    if (i % 2) amp_release(&out);
+    else amp_release(&w);
     if (i % 11 == 0) amp_autocast_leave(S);
     amp_ref twice = { NULL };
     if (old.t && amp_op2(S, AMP_OP_add, &twice, &old, &old) == 0) amp_release(&twice);
@@ -234,46 +242,56 @@ static void *lua_thread(void *arg)
   return NULL;
 }
 
-static const char text[] =
-  "package.path = '%s/lua/?.lua;%s/lua/?/init.lua;' .. package.path\n"
-  "package.cpath = '%s/?.so;' .. package.cpath\n"
-  "local amp = require 'amp'\n"
-  "local closures = require('amp.call').closures\n"
-  "local double = amp.Function{forward = function(ctx, x) ctx:save_for_backward(x) return x * 2 end,\n"
-  "  backward = function(ctx, g) return g * 2 end}\n"
-  "amp.manual_seed(7)\n"
-  "local net = amp.nn.Sequential(amp.nn.Linear(4, 8), amp.nn.ReLU(), amp.nn.Linear(8, 1))\n"
-  "local opt = amp.optim.SGD(net:parameters(), {lr = 0.01})\n"
-  "local x = amp.arange(0, 32):view(8, 4) / 32\n"
-  "local first, last, hooked = nil, nil, 0\n"
-  "for i = 1, 200 do\n"
-  "  local loss = amp.autocast({dtype = i %% 2 == 0 and 'bfloat16' or 'float16'}, function()\n"
-  "    local h = double(net(x))\n"
-  "    h:register_hook(function(g) hooked = hooked + 1 return g end)\n"
-  "    return (h - 1):pow(2):mean()\n"
-  "  end)\n"
-  "  loss:backward() opt:step() opt:zero_grad()\n"
-  "  last = loss:item() first = first or last\n"
-  "end\n"
-  "assert(hooked == 200 and last < first / 4, last)\n"
-  "collectgarbage() collectgarbage() require('amp.call').attend()\n"
-  "local left = 0 for _ in pairs(closures) do left = left + 1 end\n"
-  "assert(left < 20, left .. ' functions of Lua left')\n";
+static const char text[]
+    = "package.path = '%s/lua/?.lua;%s/lua/?/init.lua;' .. package.path\n"
+      "package.cpath = '%s/?.so;' .. package.cpath\n"
+      "local amp = require 'amp'\n"
+      "local closures = require('amp.core.call').closures\n"
+      "local double = amp.Function{forward = function(ctx, x) ctx:save_for_backward(x) return x * 2 end,\n"
+      "  backward = function(ctx, g) return g * 2 end}\n"
+      "amp.manual_seed(7)\n"
+      "local net = amp.nn.Sequential(amp.nn.Linear(4, 8), amp.nn.ReLU(), amp.nn.Linear(8, 1))\n"
+      "local opt = amp.optim.SGD(net:parameters(), {lr = 0.01})\n"
+      "local x = amp.arange(0, 32):view(8, 4) / 32\n"
+      "local first, last, hooked = nil, nil, 0\n"
+      "for i = 1, 200 do\n"
+      "  local loss = amp.autocast({dtype = i %% 2 == 0 and 'bfloat16' or 'float16'}, function()\n"
+      "    local h = double(net(x))\n"
+      "    h:register_hook(function(g) hooked = hooked + 1 return g end)\n"
+      "    return (h - 1):pow(2):mean()\n"
+      "  end)\n"
+      "  loss:backward() opt:step() opt:zero_grad()\n"
+      "  last = loss:item() first = first or last\n"
+      "end\n"
+      "assert(hooked == 200 and last < first / 4, last)\n"
+      "collectgarbage() collectgarbage() require('amp.core.call').attend()\n"
+      "local left = 0 for _ in pairs(closures) do left = left + 1 end\n"
+      "assert(left < 20, left .. ' functions of Lua left')\n";
 
 static void lua_states(void)
 {
   char folder[512], root[512] = __FILE__;
   ssize_t n = readlink("/proc/self/exe", folder, sizeof folder - 1);
   void *h = dlopen("libluajit-5.1.so.2", RTLD_NOW | RTLD_GLOBAL);
-  for (int up = 0; up < 3; up++) { char *s = strrchr(root, '/'); if (s == NULL) return; *s = 0; }
-  if (h == NULL || n <= 0) { printf("no LuaJIT library: Lua states are not tried\n"); return; }
+  for (int up = 0; up < 3; up++) {
+    char *s = strrchr(root, '/');
+    if (s == NULL) return;
+    *s = 0;
+  }
+  if (h == NULL || n <= 0) {
+    printf("no LuaJIT library: Lua states are not tried\n");
+    return;
+  }
   folder[n] = 0;
   *strrchr(folder, '/') = 0;
   char library[600];
   snprintf(library, sizeof library, "%s/amp/libamp.so", folder);
-  if (access(library, R_OK) != 0) { printf("no %s: Lua states are not tried\n", library); return; }
+  if (access(library, R_OK) != 0) {
+    printf("no %s: Lua states are not tried\n", library);
+    return;
+  }
   snprintf(script, sizeof script, text, root, root, folder);
-  lua.newstate = (lua_State *(*)(void))dlsym(h, "luaL_newstate");
+  lua.newstate = (lua_State * (*)(void)) dlsym(h, "luaL_newstate");
   lua.openlibs = (void (*)(lua_State *))dlsym(h, "luaL_openlibs");
   lua.loadstring = (int (*)(lua_State *, const char *))dlsym(h, "luaL_loadstring");
   lua.pcall = (int (*)(lua_State *, int, int, int))dlsym(h, "lua_pcall");

@@ -5,7 +5,7 @@
 */
 #include <stdarg.h>
 #include <string.h>
-#include "amp_core.h"
+#include "core.h"
 #include "check.h"
 
 static amp_state *S;
@@ -24,9 +24,9 @@ static amp_tensor *view(int op, amp_tensor *t, int n, ...)
 {
   amp_call c = { .op = &amp__ops[op], .id = op, .nin = 1 };
   va_list ap;
-  c.in = c.in_;
+  c.in = c.in_store;
   c.in[0] = t;
-  c.a = last;
+  c.attrs = last;
   memset(last, 0, sizeof last);
   va_start(ap, n);
   for (int i = 0; i < n; i++) last[i].i = va_arg(ap, int64_t);
@@ -49,17 +49,22 @@ static void is(int line, amp_tensor *v, const char *shape, const char *elements)
   char text[512] = "";
   double out[64];
   amp_ref r = { v };
-  if (v == NULL) { check_that(0, __FILE__, line, S->err.message); return; }
+  if (v == NULL) {
+    check_that(0, __FILE__, line, S->err.message);
+    return;
+  }
   check_that(strcmp(amp__shape_str(v->ndim, v->size), shape) == 0, __FILE__, line, amp__shape_str(v->ndim, v->size));
   OK(amp_read(S, &r, out, v->numel));
-  for (int64_t i = 0; i < v->numel; i++) snprintf(text + strlen(text), sizeof text - strlen(text), "%s%g", i ? " " : "", out[i]);
+  for (int64_t i = 0; i < v->numel; i++)
+    snprintf(text + strlen(text), sizeof text - strlen(text), "%s%g", i ? " " : "", out[i]);
   check_that(strcmp(text, elements) == 0, __FILE__, line, text);
   amp_release(&r);
 }
 
 static void fails(int line, amp_tensor *v, int code, const char *words)
 {
-  check_that(v == NULL && S->err.code == code && strstr(S->err.message, words), __FILE__, line, v ? "no error" : S->err.message);
+  check_that(v == NULL && S->err.code == code && strstr(S->err.message, words), __FILE__, line,
+             v ? "no error" : S->err.message);
   amp__free(v);
 }
 
@@ -89,7 +94,8 @@ static void reshaping(amp_tensor *m, amp_tensor *cube)
   IS(V(transpose, m, L(1), L(-1)), "3x2", "0 3 1 4 2 5");
   FAILS(V(transpose, m, L(0), L(1)), AMP_E_INDEX, "dim0 0 is out of range for 2 dimensions");
   FAILS(V(transpose, m, L(1), L(3)), AMP_E_INDEX, "dim1 3");
-  IS(V(permute, cube, L(3), L(3), L(1), L(-2)), "4x2x3", "0 4 8 12 16 20 1 5 9 13 17 21 2 6 10 14 18 22 3 7 11 15 19 23");
+  IS(V(permute, cube, L(3), L(3), L(1), L(-2)), "4x2x3",
+     "0 4 8 12 16 20 1 5 9 13 17 21 2 6 10 14 18 22 3 7 11 15 19 23");
   CHECK(last[1].i == 2 && last[2].i == 0 && last[3].i == 1);
   FAILS(V(permute, m, L(2), L(1), L(1)), AMP_E_ARGUMENT, "dimension 1 is given twice");
   FAILS(V(permute, m, L(1), L(1)), AMP_E_SHAPE, "1 dimensions are given for a tensor of 2");

@@ -10,11 +10,10 @@
 ** What a kernel finds wrong with values (an index out of range) it notes in the
 ** device's trouble cell, memory of the host; the next wait raises it.
 */
-#ifndef AMP_CUDA_PLUGIN_H
-#define AMP_CUDA_PLUGIN_H
+#ifndef AMP_CUDA_CUDA_H
+#define AMP_CUDA_CUDA_H
 #include <cuda_runtime.h>
-#include <pthread.h>
-#include "amp_core.h"
+#include "core.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -23,9 +22,24 @@ extern "C" {
 enum { AMP_CUDA_MAX = 16, AMP_CUDA_UPLOAD = 1024 /* bytes that travel as a launch's argument */ };
 
 /* Kinds of trouble, each with a text in cuda_device.c */
-enum amp_trouble_kind { AMP_TROUBLE_NONE, AMP_TROUBLE_INDEX, AMP_TROUBLE_LABEL, AMP_TROUBLE_ZERO, AMP_TROUBLE_NEGATIVE_POWER, AMP_TROUBLE_CAST,
-                        AMP_TROUBLE_SINGULAR, AMP_TROUBLE_NOT_POSITIVE, AMP_TROUBLE_PROBABILITY, AMP_TROUBLE_NEGATIVE, AMP_TROUBLE_CONVERGENCE, AMP_TROUBLE_LENGTH, AMP_TROUBLE_SOURCE, AMP_TROUBLE_RANGE,
-                        AMP_TROUBLE_WEIGHTS };
+enum amp_trouble_kind {
+  AMP_TROUBLE_NONE,
+  AMP_TROUBLE_INDEX,
+  AMP_TROUBLE_LABEL,
+  AMP_TROUBLE_ZERO,
+  AMP_TROUBLE_NEGATIVE_POWER,
+  AMP_TROUBLE_CAST,
+  AMP_TROUBLE_SINGULAR,
+  AMP_TROUBLE_NOT_POSITIVE,
+  AMP_TROUBLE_PROBABILITY,
+  AMP_TROUBLE_NEGATIVE,
+  AMP_TROUBLE_CONVERGENCE,
+  AMP_TROUBLE_LENGTH,
+  AMP_TROUBLE_SOURCE,
+  AMP_TROUBLE_RANGE,
+  AMP_TROUBLE_WEIGHTS,
+  AMP_TROUBLE_ARGUMENT
+};
 typedef struct amp_trouble { /* the first one since it was told */
   int32_t kind, op;
   int64_t value, limit, place; /* what was found, what it had to be below, where (from 0) */
@@ -33,45 +47,54 @@ typedef struct amp_trouble { /* the first one since it was told */
 } amp_trouble;
 
 typedef struct amp_cuda_device {
-  int index, sms, cc;          /* compute capability times 10 */
-  size_t shared;               /* most dynamic shared memory of a block */
-  cudaStream_t stream;         /* number 0, where work goes unless the thread chose another: */
+  int index, sms, cc;             /* compute capability times 10 */
+  size_t shared;                  /* most dynamic shared memory of a block */
+  cudaStream_t stream;            /* number 0, where work goes unless the thread chose another: */
   cudaStream_t side[AMP_STREAMS]; /* those from 1 on (cuda_stream.c) */
-  int made;                    /* how often one was asked for */
-  amp_trouble *trouble;        /* host memory that kernels see... */
-  amp_trouble *trouble_there;  /* ...at this address */
+  int made;                       /* how often one was asked for */
+  amp_trouble *trouble;           /* host memory that kernels see... */
+  amp_trouble *trouble_there;     /* ...at this address */
   char name[128];
   size_t memory;
-  bool capture;                /* a step is being captured, by this thread: */
+  bool capture; /* a step is being captured, by this thread: */
   pthread_t capturer;
-  int outer;                   /* the stream it uses otherwise */
-  struct amp_step *step;       /* what it becomes (cuda_capture.c), */
-  cudaGraphNode_t first;       /* with the node that fetches arguments */
-  const uint64_t *random;      /* its cell of random numbers, */
-  uint64_t draws;              /* of which it draws so many */
+  int outer;                     /* the stream it uses otherwise */
+  struct amp_step *step;         /* what it becomes (cuda_capture.c), */
+  cudaGraphNode_t first;         /* with the node that fetches arguments */
+  const uint64_t *random;        /* its cell of random numbers, */
+  uint64_t drawn;                /* the generator's place when it began, */
   struct amp_branches *branches; /* and what of it waits for what (cuda_branches.c), or NULL */
 } amp_cuda_device;
 
 extern int amp__cuda_count;
 extern amp_cuda_device amp__cuda_devices[AMP_CUDA_MAX];
 /* The device entered last by this thread: every launch goes there. */
-amp_cuda_device *amp__cuda_enter(int index);  /* NULL with error */
+amp_cuda_device *amp__cuda_enter(int index); /* NULL with error */
 amp_cuda_device *amp__cuda_here(void);
-bool amp__cuda_forked(void);                  /* this process is a child of the one that opened the card, and must not call it */
-cudaStream_t amp__cuda_stream(void);          /* of that device, the one this thread uses */
-int amp__cuda_number(int index);              /* its number, of any device */
+bool amp__cuda_forked(void);         /* this process is a child of the one that opened the card, and must not call it */
+cudaStream_t amp__cuda_stream(void); /* of that device, the one this thread uses */
+int amp__cuda_number(int index);     /* its number, of any device */
 void amp__cuda_choose(int index, int number);
 
-int amp__cuda_failed(cudaError_t e, const char *what);     /* sets the error, gives its code */
-void amp__cuda_forget(cudaError_t before); /* the last error is none, but that of a launch before it (cudaPeekAtLastError then) is not lost */
-static inline int amp__cuda_check(cudaError_t e, const char *what) { return amp_likely(e == cudaSuccess) ? 0 : amp__cuda_failed(e, what); }
-int amp__cuda_wait(amp_cuda_device *d);   /* until the stream is done; raises what kernels noted. Errors inside a capture */
+int amp__cuda_failed(cudaError_t e, const char *what); /* sets the error, gives its code */
+void amp__cuda_forget(cudaError_t before);             /* the last error is none, but that of a launch before it
+                                                          (cudaPeekAtLastError then) is not lost */
+#define AMP_UNREAD(call) \
+  do {                   \
+    if (call) {}         \
+  } while (0) /* the status of a call on which nothing depends: something is given up, or told without it */
+static inline int amp__cuda_check(cudaError_t e, const char *what)
+{
+  return amp_likely(e == cudaSuccess) ? 0 : amp__cuda_failed(e, what);
+}
+int amp__cuda_wait(
+    amp_cuda_device *d); /* until the stream is done; raises what kernels noted. Errors inside a capture */
 int amp__cuda_wait_for(amp_cuda_device *d, cudaStream_t s); /* the same for any stream, not looking for captures */
-int amp__cuda_told(amp_cuda_device *d);   /* raises what kernels noted so far */
+int amp__cuda_told(amp_cuda_device *d);                     /* raises what kernels noted so far */
 int amp__cuda_check_capture(const char *what); /* an error that says what can't be captured, while something is */
 
-extern int amp__cuda_tf32;           /* float32 products and convolutions may use TF32 (off unless asked for) */
-extern int amp__cuda_deterministic;  /* the same bits at every run: no timing of candidates, no float atomics */
+extern int amp__cuda_tf32;          /* float32 products and convolutions may use TF32 (off unless asked for) */
+extern int amp__cuda_deterministic; /* the same bits at every run: no timing of candidates, no float atomics */
 
 /* -- Memory (cuda_memory.c) -------------------------------------------------- */
 void *amp__cuda_alloc(int index, size_t n);
@@ -92,9 +115,20 @@ int amp__cuda_capture_begin(int index, void *cell, amp_tensor *const *own, int n
 int amp__cuda_capture_end(int index, void **graph, uint64_t *random);
 int amp__cuda_capture_replay(int index, void *graph, const amp_start *start);
 void amp__cuda_capture_free(int index, void *graph);
-/* What the first node of a graph does (kernels/start.cu): copies bytes, of float32 also into 16 bits, and sets the cell of random numbers */
-typedef struct amp_fetch { void *to; const void *from; size_t bytes; void *low; int32_t dtype; } amp_fetch; /* to, low: NULL or where; dtype: low's */
-typedef struct amp_beginning { amp_fetch fetch[AMP_START_MOST]; int n; uint64_t *cell, random[2]; } amp_beginning;
+/* What the first node of a graph does (kernels/common/start.cu): copies bytes, of float32 also into 16 bits, and sets
+ * the cell of random numbers */
+typedef struct amp_fetch {
+  void *to;
+  const void *from;
+  size_t bytes;
+  void *low;
+  int32_t dtype;
+} amp_fetch; /* to, low: NULL or where; dtype: low's */
+typedef struct amp_beginning {
+  amp_fetch fetch[AMP_START_MOST];
+  int n;
+  uint64_t *cell, random[2];
+} amp_beginning;
 void amp__cuda_start(void); /* launched with nothing to do, then told for each replay: */
 int amp__cuda_start_with(cudaGraphExec_t graph, cudaGraphNode_t node, const amp_beginning *b);
 /* May a captured step's cast of t into out be left to the first node? Then it is. t: an argument */
@@ -105,32 +139,44 @@ int amp__cuda_upload(void *dst, const void *src, size_t n);
 amp_tensor *amp__cuda_scratch(size_t n);
 
 /* -- Tensors for kernels (cuda_core.c) ---------------------------------------- */
-amp_tensor *amp__cuda_make(int dtype, int ndim, const int64_t *size);    /* on the device entered, not filled */
-amp_tensor *amp__cuda_dense(amp_tensor *t, int dtype);  /* t in dtype and C order: itself (counted) or a copy. NULL: error */
-amp_tensor *amp__cuda_op(int op, amp_tensor *const *in, int nin, const amp_slot *a); /* an op by dispatch, not recorded; counted */
-bool amp__cuda_plain(const amp_tensor *t); /* C order without gaps */
+amp_tensor *amp__cuda_make(int dtype, int ndim, const int64_t *size); /* on the device entered, not filled */
+amp_tensor *amp__cuda_dense(amp_tensor *t,
+                            int dtype); /* t in dtype and C order: itself (counted) or a copy. NULL: error */
+amp_tensor *amp__cuda_op(int op, amp_tensor *const *in, int nin,
+                         const amp_slot *a); /* an op by dispatch, not recorded; counted */
+bool amp__cuda_plain(const amp_tensor *t);   /* C order without gaps */
 
 /* -- Parts of other slots ------------------------------------------------------ */
-int amp__cuda_copy_to(amp_tensor *dst, const amp_tensor *src);     /* broadcast and cast, same device (kernels/copy.cu) */
+int amp__cuda_copy_to(amp_tensor *dst,
+                      const amp_tensor *src); /* broadcast and cast, same device (kernels/layout/copy.cu) */
 int amp__cuda_fill_value(amp_tensor *t, double v);
 int amp__cuda_check_cast(const amp_tensor *t, int dtype);
-int amp__cuda_optim_step(int kind, const amp_hyper *h, amp_optim_chunk *chunks, int n, const float *const *found, int nfound);
+int amp__cuda_optim_step(int kind, const amp_hyper *h, amp_optim_chunk *chunks, int n, const float *const *found,
+                         int nfound);
 /* hyper-parameters from device memory (there NULL: h); h still says which kernel (kind, amsgrad) */
-int amp__cuda_optim_step_at(int kind, const amp_hyper *h, const amp_hyper *there, amp_optim_chunk *chunks, int n, const float *const *found, int nfound);
-int amp__cuda_optim_step_look(int kind, const amp_hyper *h, const amp_hyper *there, amp_optim_chunk *chunks, int n, const float *const *found, int nfound, float *mark);
+int amp__cuda_optim_step_at(int kind, const amp_hyper *h, const amp_hyper *there, amp_optim_chunk *chunks, int n,
+                            const float *const *found, int nfound);
+int amp__cuda_optim_step_look(int kind, const amp_hyper *h, const amp_hyper *there, amp_optim_chunk *chunks, int n,
+                              const float *const *found, int nfound, float *mark);
 int amp__cuda_check_many(amp_tensor *const *t, int n, float *found);
-int amp__cuda_norm_many(amp_tensor *const *t, const float *const *factor, int n, double p, double *out); /* kernels/clip.cu */
+int amp__cuda_norm_many(amp_tensor *const *t, const float *const *factor, int n, double p,
+                        double *out); /* kernels/precision/clip.cu */
 int amp__cuda_check_scale(amp_tensor *t, const float *inv, float *found);
-int amp__cuda_scale_update(const float *scale, const float *inv, float *scale_to, float *inv_to, double *tracker, double *hyst, const float *const *found, int nfound, amp_tensor *const *look, int nlook, const amp_scaler_options *o);
+int amp__cuda_scale_update(const float *scale, const float *inv, float *scale_to, float *inv_to, double *tracker,
+                           double *hyst, const float *const *found, int nfound, amp_tensor *const *look, int nlook,
+                           const amp_scaler_options *o);
 
 /* -- Random numbers: Philox; a launch draws `n` counters -------------------------- */
 /* The first counter; in a captured step cell[0] is the seed and cell[1] is added to the counter (NULL: neither). */
-typedef struct amp_rng { uint64_t seed, counter; const uint64_t *cell; } amp_rng;
+typedef struct amp_rng {
+  uint64_t seed, counter;
+  const uint64_t *cell;
+} amp_rng;
 amp_rng amp__cuda_rng(int64_t n);
 
-/* -- The rows' functions: one each, in kernels/ or here. A row without one has no kernel on a GPU and says so. -- */
-#define AMP_CUDA_FN_K(name) int amp__cuda_##name(amp_call *c) __attribute__((weak));
-#define AMP_CUDA_FN_N(name) int amp__cuda_##name(amp_call *c) __attribute__((weak));
+/* -- The rows' functions: one each, in kernels/ or here. A row without one is an error of the linker. -- */
+#define AMP_CUDA_FN_K(name) int amp__cuda_##name(amp_call *c);
+#define AMP_CUDA_FN_N(name) int amp__cuda_##name(amp_call *c);
 #define AMP_CUDA_FN_V(name)
 #define AMP_CUDA_FN_C(name)
 #define AMP_OP(kind, name, schema, infer, policy, dtypes, save, flags, doc) AMP_CUDA_FN_##kind(name)

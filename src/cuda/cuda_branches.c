@@ -9,7 +9,7 @@
 ** others of the set wait for anyway are left out (a set of bits for each unit says
 ** what is above it). A check of gradients, an optimizer's step and an update of the
 ** scale are units, too, which tell what they use by addresses (parts). Otherwise
-** the stream depends on all units that nobody waits for yet: whatever else is
+** the stream depends on all units that no other unit waits for yet: whatever else is
 ** launched there (a copy, a norm) waits for everything, is seen by the next unit,
 ** and everything later waits for it.
 */
@@ -20,22 +20,36 @@
 
 enum { UNITS = 2048, WORDS = UNITS / 64, TAILS = 4 };
 
-typedef struct access { uintptr_t lo, hi; int32_t unit; bool write; } access;
-typedef struct unit { cudaGraphNode_t tail[TAILS]; int32_t ntail; bool waited; uint64_t above[WORDS]; } unit;
+typedef struct access {
+  uintptr_t lo, hi;
+  int32_t unit;
+  bool write;
+} access;
+typedef struct unit {
+  cudaGraphNode_t tail[TAILS];
+  int32_t ntail;
+  bool waited;
+  uint64_t above[WORDS];
+} unit;
 
 struct amp_branches {
   amp_cuda_device *d;
-  unit *unit; int n;                     /* 0: all that was before, whose nodes are base */
-  access *log; int nlog, caplog;         /* the units' */
-  access *mine; int nmine, capmine;      /* of the row that is running */
-  cudaGraphNode_t *base; int nbase, capbase;
-  cudaGraphNode_t *given; int ngiven, capgiven; /* what the stream was told to depend on */
-  uint64_t need[WORDS];                  /* units the row depends on, and all above them */
-  int direct[UNITS], ndirect;            /* those it depends on by itself */
-  int depth;                             /* rows call rows */
+  unit *unit;
+  int n; /* 0: all that was before, whose nodes are base */
+  access *log;
+  int nlog, caplog; /* the units' */
+  access *mine;
+  int nmine, capmine; /* of the row that is running */
+  cudaGraphNode_t *base;
+  int nbase, capbase;
+  cudaGraphNode_t *given;
+  int ngiven, capgiven;       /* what the stream was told to depend on */
+  uint64_t need[WORDS];       /* units the row depends on, and all above them */
+  int direct[UNITS], ndirect; /* those it depends on by itself */
+  int depth;                  /* rows call rows */
   unsigned turns;
-  bool rebased;                          /* what was before base is not known in detail */
-  bool inside, alone, lost, late;        /* late: a change was not announced; lost: no memory, the graph is of no use */
+  bool rebased;                   /* what was before base is not known in detail */
+  bool inside, alone, lost, late; /* late: a change was not announced; lost: no memory, the graph is of no use */
 };
 
 int amp__cuda_branches = 1, amp__cuda_chain = 1;
@@ -92,7 +106,10 @@ static bool as_told(const amp_branches *b, const cudaGraphNode_t *nodes, int n)
 static void keep(amp_branches *b, cudaGraphNode_t node)
 {
   void *p = more(b->given, b->ngiven, &b->capgiven, sizeof *b->given);
-  if (p == NULL) { b->lost = true; return; }
+  if (p == NULL) {
+    b->lost = true;
+    return;
+  }
   b->given = p;
   b->given[b->ngiven++] = node;
 }
@@ -115,7 +132,10 @@ static void rebase(amp_branches *b, const cudaGraphNode_t *nodes, int n)
 {
   if (n > b->capbase) {
     cudaGraphNode_t *p = realloc(b->base, sizeof *p * (size_t)n);
-    if (p == NULL) { b->lost = true; return; }
+    if (p == NULL) {
+      b->lost = true;
+      return;
+    }
     b->base = p;
     b->capbase = n;
   }
@@ -127,11 +147,12 @@ static void rebase(amp_branches *b, const cudaGraphNode_t *nodes, int n)
   b->nlog = 0;
 }
 
-/* The stream depends on all that nobody waits for */
+/* The stream depends on all units that no other one waits for */
 static void gather(amp_branches *b)
 {
   b->ngiven = 0;
-  for (int u = 0; u < b->n; u++) if (!b->unit[u].waited) keep_unit(b, u);
+  for (int u = 0; u < b->n; u++)
+    if (!b->unit[u].waited) keep_unit(b, u);
   if (!b->lost && !tell(b, b->given, b->ngiven, false)) b->lost = true;
 }
 
@@ -159,7 +180,10 @@ static void touch(amp_branches *b, uintptr_t lo, uintptr_t hi, bool write)
   for (int i = b->nlog - 1; i >= 0; i--) /* the latest first: what is above them needs no look */
     if (b->log[i].lo < hi && lo < b->log[i].hi && (write || b->log[i].write)) wait_for(b, b->log[i].unit);
   access *p = more(b->mine, b->nmine, &b->capmine, sizeof *p);
-  if (p == NULL) { b->lost = true; return; }
+  if (p == NULL) {
+    b->lost = true;
+    return;
+  }
   b->mine = p;
   b->mine[b->nmine++] = (access){ lo, hi, 0, write };
 }
@@ -191,7 +215,10 @@ static void open_unit(amp_branches *b)
   const cudaGraphNode_t *nodes;
   if (b->lost || b->depth++) return;
   int n = amp__branches_depends(b->d, &nodes);
-  if (n < 0) { b->lost = true; return; }
+  if (n < 0) {
+    b->lost = true;
+    return;
+  }
   if (!as_told(b, nodes, n) || b->n == UNITS) rebase(b, nodes, n);
   memset(b->need, 0, sizeof b->need);
   b->nmine = b->ndirect = 0;
@@ -238,17 +265,25 @@ void amp__branches_leave(amp_branches *b)
   start(b); /* a part that failed before its first launch */
   b->inside = false;
   int n = amp__branches_depends(b->d, &nodes);
-  if (n < 0) { b->lost = true; return; }
-  if (as_told(b, nodes, n)) { gather(b); return; } /* it launched nothing */
+  if (n < 0) {
+    b->lost = true;
+    return;
+  }
+  if (as_told(b, nodes, n)) {
+    gather(b);
+    return;
+  } /* it launched nothing */
   int u = b->n;
   unit *k = &b->unit[u];
   *k = (unit){ .ntail = n };
   memcpy(k->above, b->need, sizeof k->above);
   k->above[0] |= 1;
-  for (int v = 0; v < u; v++) if (has(k->above, v)) b->unit[v].waited = true;
+  for (int v = 0; v < u; v++)
+    if (has(k->above, v)) b->unit[v].waited = true;
   if (n > TAILS || b->alone) { /* together with what is still open they are what all wait for */
     b->ngiven = 0;
-    for (int v = 0; v < u; v++) if (!b->unit[v].waited) keep_unit(b, v);
+    for (int v = 0; v < u; v++)
+      if (!b->unit[v].waited) keep_unit(b, v);
     for (int i = 0; i < n; i++) keep(b, nodes[i]);
     if (!b->lost && !tell(b, b->given, b->ngiven, false)) b->lost = true;
     if (!b->lost) rebase(b, b->given, b->ngiven);
@@ -259,7 +294,7 @@ void amp__branches_leave(amp_branches *b)
   for (int i = 0; i < b->nmine; i++) {
     access *m = &b->mine[i];
     m->unit = u;
-    for (int j = b->nlog - 1; j >= 0 && m->write; j--) /* who waits for this one waits for those */
+    for (int j = b->nlog - 1; j >= 0 && m->write; j--) /* a unit that waits for this one waits for those */
       if (m->lo <= b->log[j].lo && b->log[j].hi <= m->hi && has(k->above, b->log[j].unit)) {
         memmove(b->log + j, b->log + j + 1, sizeof *b->log * (size_t)(b->nlog - j - 1));
         b->nlog--;
@@ -267,7 +302,10 @@ void amp__branches_leave(amp_branches *b)
   }
   for (int i = 0; i < b->nmine; i++) {
     access *p = more(b->log, b->nlog, &b->caplog, sizeof *p);
-    if (p == NULL) { b->lost = true; return; }
+    if (p == NULL) {
+      b->lost = true;
+      return;
+    }
     b->log = p;
     b->log[b->nlog++] = b->mine[i];
   }
@@ -282,7 +320,8 @@ bool amp__cuda_chains(void)
   if (d->capture) { /* after one kernel, and nothing else */
     const cudaGraphNode_t *nodes;
     enum cudaGraphNodeType type;
-    return amp__branches_depends(d, &nodes) == 1 && cudaGraphNodeGetType(nodes[0], &type) == cudaSuccess && type == cudaGraphNodeTypeKernel;
+    return amp__branches_depends(d, &nodes) == 1 && cudaGraphNodeGetType(nodes[0], &type) == cudaSuccess
+           && type == cudaGraphNodeTypeKernel;
   }
 #endif
   return true;
@@ -376,7 +415,15 @@ int amp__branches_free(amp_branches *b)
 {
   if (b == NULL) return 0;
   bool late = b->late, lost = b->lost;
-  free(b->unit); free(b->log); free(b->mine); free(b->base); free(b->given); free(b);
-  if (lost) return amp__fail(AMP_E_MEMORY, "no memory, or no help from the driver, for the order of a captured step's launches");
-  return late ? amp__fail(AMP_E_INTERNAL, "a kernel of the captured step changed a tensor that it had not announced") : 0;
+  free(b->unit);
+  free(b->log);
+  free(b->mine);
+  free(b->base);
+  free(b->given);
+  free(b);
+  if (lost)
+    return amp__fail(AMP_E_MEMORY,
+                     "no memory, or no help from the driver, for the order of a captured step's launches");
+  return late ? amp__fail(AMP_E_INTERNAL, "a kernel of the captured step changed a tensor that it had not announced")
+              : 0;
 }

@@ -18,14 +18,19 @@
 #include "cuda_branches.h"
 #include "cuda_core.h"
 
-typedef struct own { const void *data; int64_t numel; void *low; int32_t dtype; } own; /* an argument's tensor; low: its cast, of which dtype */
+typedef struct own {
+  const void *data;
+  int64_t numel;
+  void *low;
+  int32_t dtype;
+} own; /* an argument's tensor; low: its cast, of which dtype */
 
 typedef struct amp_step {
-  cudaGraph_t graph;      /* what nodes are named in */
+  cudaGraph_t graph; /* what nodes are named in */
   cudaGraphExec_t run;
   cudaGraphNode_t first;
-  amp_beginning now;      /* what the first node was told last */
-  bool idle;              /* it does not run */
+  amp_beginning now; /* what the first node was told last */
+  bool idle;         /* it does not run */
   own own[AMP_START_MOST];
 } step;
 
@@ -36,16 +41,20 @@ int amp__cuda_capture_begin(int index, void *cell, amp_tensor *const *args, int 
   step *k = calloc(1, sizeof *k);
   if (k == NULL) return amp__fail(AMP_E_MEMORY, "no memory for a captured step");
   int rc = amp__cuda_check(cudaStreamBeginCapture(d->stream, cudaStreamCaptureModeRelaxed), "beginning a capture");
-  if (rc < 0) { free(k); return rc; }
+  if (rc < 0) {
+    free(k);
+    return rc;
+  }
   for (int i = 0; i < n && n <= AMP_START_MOST; i++)
-    if (args[i] && args[i]->device == AMP_CUDA && args[i]->device_index == index && args[i]->dtype == AMP_FLOAT32 && (args[i]->flags & AMP_T_DENSE))
+    if (args[i] && args[i]->device == AMP_CUDA && args[i]->device_index == index && args[i]->dtype == AMP_FLOAT32
+        && (args[i]->flags & AMP_T_DENSE))
       k->own[i] = (own){ amp__data(args[i]), args[i]->numel, NULL, 0 };
   d->step = k;
   d->capturer = pthread_self();
   d->outer = amp__cuda_number(index);
   amp__cuda_choose(index, 0);
   d->random = cell;
-  d->draws = 0;
+  d->drawn = amp__cuda_api->state()->rng_offset;
   d->capture = true;
   amp__cuda_start();
   const cudaGraphNode_t *first;
@@ -57,17 +66,20 @@ int amp__cuda_capture_begin(int index, void *cell, amp_tensor *const *args, int 
 bool amp__cuda_start_casts(const amp_tensor *t, const amp_tensor *out)
 {
   amp_cuda_device *d = amp__cuda_here();
-  if (!d->capture || t->dtype != AMP_FLOAT32 || !(t->flags & out->flags & AMP_T_DENSE) || (out->dtype != AMP_FLOAT16 && out->dtype != AMP_BFLOAT16)) return false;
+  if (!d->capture || t->dtype != AMP_FLOAT32 || !(t->flags & out->flags & AMP_T_DENSE)
+      || (out->dtype != AMP_FLOAT16 && out->dtype != AMP_BFLOAT16))
+    return false;
   for (int i = 0; i < t->ndim; i++)
     if (t->size[i] > 1 && (t->stride[i] != out->stride[i] || t->stride[i] < 0)) return false;
   const char *at = amp__data(out);
-  for (int i = 0; i < AMP_START_MOST; i++) { /* an earlier one that nobody read may have lain there */
+  for (int i = 0; i < AMP_START_MOST; i++) { /* an earlier one that was not read may have lain there */
     const own *o = &d->step->own[i];
     if (o->low && at < (char *)o->low + 2 * o->numel && (char *)o->low < at + 2 * out->numel) return false;
   }
   for (int i = 0; i < AMP_START_MOST; i++) {
     own *o = &d->step->own[i];
-    if (o->data != amp__data(t) || o->numel != t->numel || o->low || !amp__branches_first(d->branches, t, out)) continue;
+    if (o->data != amp__data(t) || o->numel != t->numel || o->low || !amp__branches_first(d->branches, t, out))
+      continue;
     o->low = amp__data(out);
     o->dtype = out->dtype;
     return true;
@@ -84,14 +96,15 @@ int amp__cuda_capture_end(int index, void **graph, uint64_t *random)
   d->step = NULL;
   d->capture = false;
   amp__cuda_choose(index, d->outer);
-  *random = d->draws;
+  *random = amp__cuda_api->state()->rng_offset - d->drawn;
   int rc = amp__branches_free(d->branches);
   d->branches = NULL;
   cudaError_t err = cudaStreamEndCapture(d->stream, &g);
   if (graph == NULL) {
     cudaGetLastError();
     rc = 0;
-  } else if (rc == 0 && (rc = amp__cuda_check(err, "capturing a step")) == 0 && (rc = amp__cuda_check(cudaGraphInstantiate(&k->run, g, 0), "making a graph of a step")) == 0) {
+  } else if (rc == 0 && (rc = amp__cuda_check(err, "capturing a step")) == 0
+             && (rc = amp__cuda_check(cudaGraphInstantiate(&k->run, g, 0), "making a graph of a step")) == 0) {
     k->graph = g;
     k->first = d->first;
     *graph = k;
@@ -99,7 +112,7 @@ int amp__cuda_capture_end(int index, void **graph, uint64_t *random)
   if (err != cudaSuccess) cudaGetLastError(); /* told, or no matter */
   if (rc < 0 || graph == NULL) {
     free(k);
-    if (g) cudaGraphDestroy(g);
+    if (g) AMP_UNREAD(cudaGraphDestroy(g));
   }
   return rc;
 }
@@ -113,7 +126,7 @@ static int follow(cudaStream_t next, cudaStream_t first)
   if (rc < 0) return rc;
   rc = amp__cuda_check(cudaEventRecord(e, first), "an event");
   if (rc == 0) rc = amp__cuda_check(cudaStreamWaitEvent(next, e, 0), "an event");
-  cudaEventDestroy(e);
+  AMP_UNREAD(cudaEventDestroy(e));
   return rc;
 }
 
@@ -173,8 +186,8 @@ void amp__cuda_capture_free(int index, void *graph)
 {
   step *k = graph;
   if (!amp__cuda_forked() && amp__cuda_enter(index)) {
-    cudaGraphExecDestroy(k->run);
-    cudaGraphDestroy(k->graph);
+    AMP_UNREAD(cudaGraphExecDestroy(k->run));
+    AMP_UNREAD(cudaGraphDestroy(k->graph));
   }
   free(k);
 }

@@ -2,7 +2,7 @@
 ** cuda_core.c: the core's own names inside the plug-in. libamp.so hides its
 ** symbols, so what kernels call (amp__fail, amp__tensor_make, ...) is defined
 ** here once more and goes through the table that amp_plugin_init was given. Of
-** dtypes the plug-in has a copy of its own (amp_dtype.c).
+** dtypes the plug-in has a copy of its own (base/dtype.c).
 */
 #include <stdarg.h>
 #include <stdio.h>
@@ -52,14 +52,15 @@ int amp__dispatch(int op, unsigned flags, amp_tensor *const *in, int nin, amp_te
   return amp__cuda_api->dispatch(op, flags, in, nin, out, attrs);
 }
 
-/* Whether somebody captures the core knows. */
+/* Whether a step is being captured the core knows; here every bump is passed on. */
 int amp__capturing = 1;
-void amp__capture_bump(amp_storage *s)
+static void bump(amp_storage *s)
 {
   amp_cuda_device *d = amp__cuda_here();
   if (d && d->capture && d->branches) amp__branches_changed(d->branches, s);
   amp__cuda_api->capture_bump(s);
 }
+amp_hooks amp__hooks = { .capture_bump = bump };
 
 /* -- Tensors for kernels ------------------------------------------------------- */
 
@@ -89,9 +90,15 @@ bool amp__cuda_plain(const amp_tensor *t)
 
 amp_tensor *amp__cuda_dense(amp_tensor *t, int dtype)
 {
-  if (t->dtype == dtype && amp__cuda_plain(t)) { amp__retain(t); return t; }
+  if (t->dtype == dtype && amp__cuda_plain(t)) {
+    amp__retain(t);
+    return t;
+  }
   amp_tensor *d = amp__cuda_make(dtype, t->ndim, t->size);
-  if (d && amp__cuda_copy_to(d, t) < 0) { amp__free(d); return NULL; }
+  if (d && amp__cuda_copy_to(d, t) < 0) {
+    amp__free(d);
+    return NULL;
+  }
   return d;
 }
 
@@ -99,11 +106,9 @@ amp_tensor *amp__cuda_op(int op, amp_tensor *const *in, int nin, const amp_slot 
 {
   amp_state *S = amp__cuda_api->state();
   amp_tensor *out[AMP_MAX_OUT] = { NULL };
-  int32_t grad_mode = S->grad_mode, autocast_on = S->autocast_on;
-  S->grad_mode = S->autocast_on = 0;
+  amp__plain plain = amp__plain_record(S, 0);
   int rc = amp__dispatch(op, 0, in, nin, out, a);
-  S->grad_mode = grad_mode;
-  S->autocast_on = autocast_on;
+  amp__plain_end(plain);
   for (int i = 1; i < AMP_MAX_OUT; i++) amp__free(out[i]);
   return rc < 0 ? NULL : out[0];
 }
@@ -115,9 +120,10 @@ amp_rng amp__cuda_rng(int64_t n)
   amp_state *S = amp__cuda_api->state();
   amp_cuda_device *d = amp__cuda_here();
   amp_rng r = { S->seed, S->rng_offset, NULL };
-  if (d->capture) {
-    r = (amp_rng){ 0, d->draws, d->random };
-    d->draws += (uint64_t)n;
-  } else S->rng_offset += (uint64_t)n;
+  if (d->capture)
+    r = (amp_rng){
+      0, S->rng_offset - d->drawn, d->random
+    }; /* the generator itself counts: an op that fails and one that is computed again set it back */
+  S->rng_offset += (uint64_t)n;
   return r;
 }

@@ -4,7 +4,7 @@
 ** Each row's slot is one function, run: it enters the device of the operands,
 ** calls the row's own function and looks for a launch that failed. Errors that a
 ** kernel finds in values lie in a cell of host memory that it sees (trouble); a
-** wait reads and clears it, so nobody waits for them alone.
+** wait reads and clears it, so no call waits for them alone.
 */
 #include <stdio.h>
 #include <string.h>
@@ -14,7 +14,7 @@
 #include "cuda_gemm.h"
 #include "cuda_solver.h"
 #include "amp_cudnn.h"
-#include "../amp_hash.h"
+#include "library/table_hash.h"
 
 AMP_API const char *amp_plugin_init(uint64_t hash, amp_device_ops *devices);
 AMP_API const char *amp_plugin_version(void);
@@ -57,29 +57,60 @@ static int tell(const amp_trouble *t)
 {
   const char *op = t->op >= 0 && t->op < AMP_OP_COUNT ? amp__cuda_api->ops[t->op].info.name : "an op";
   long long v = (long long)t->value, limit = (long long)t->limit, place = (long long)t->place + 1;
-  switch (t->kind) {
-  case AMP_TROUBLE_INDEX: return amp__fail(AMP_E_INDEX, "%s on the GPU: index %lld is out of range for a dimension of size %lld (index tensor's element %lld)", op, v, limit, place);
-  case AMP_TROUBLE_LABEL: return amp__fail(AMP_E_INDEX, "%s on the GPU: label %lld in row %lld is not in 1..%lld", op, v, place, limit);
-  case AMP_TROUBLE_ZERO: return amp__fail(AMP_E_VALUE, "%s on the GPU: an integer divided by zero (element %lld); cast to a float dtype for NaN and infinity", op, place);
-  case AMP_TROUBLE_NEGATIVE_POWER: return amp__fail(AMP_E_VALUE, "%s on the GPU: an integer to a negative power (%lld); cast to a float dtype", op, v);
-  case AMP_TROUBLE_CAST: return amp__fail(AMP_E_VALUE, "%s on the GPU: the value %.9g can't be cast to an integer dtype: it is out of range", op, t->number);
+  switch ((enum amp_trouble_kind)t->kind) { /* every kind has its text: -Werror=switch */
+  case AMP_TROUBLE_NONE: break;
+  case AMP_TROUBLE_INDEX:
+    return amp__fail(
+        AMP_E_INDEX,
+        "%s on the GPU: index %lld is out of range for a dimension of size %lld (index tensor's element %lld)", op, v,
+        limit, place);
+  case AMP_TROUBLE_LABEL:
+    return amp__fail(AMP_E_INDEX, "%s on the GPU: label %lld in row %lld is not in 1..%lld", op, v, place, limit);
+  case AMP_TROUBLE_ZERO:
+    return amp__fail(
+        AMP_E_VALUE,
+        "%s on the GPU: an integer divided by zero (element %lld); cast to a float dtype for NaN and infinity", op,
+        place);
+  case AMP_TROUBLE_NEGATIVE_POWER:
+    return amp__fail(AMP_E_VALUE, "%s on the GPU: an integer to a negative power (%lld); cast to a float dtype", op, v);
+  case AMP_TROUBLE_CAST:
+    return amp__fail(AMP_E_VALUE, "%s on the GPU: the value %.9g can't be cast to an integer dtype: it is out of range",
+                     op, t->number);
   case AMP_TROUBLE_SINGULAR: return amp__fail(AMP_E_VALUE, "%s on the GPU: matrix %lld is singular", op, place);
-  case AMP_TROUBLE_NOT_POSITIVE: return amp__fail(AMP_E_VALUE, "%s on the GPU: matrix %lld is not positive-definite (leading minor %lld)", op, place, v);
-  case AMP_TROUBLE_PROBABILITY: return amp__fail(AMP_E_VALUE, "%s on the GPU: %.9g in row %lld is not a probability or weight", op, t->number, place);
-  case AMP_TROUBLE_NEGATIVE: return amp__fail(AMP_E_VALUE, "%s on the GPU: a negative value, %.9g (element %lld)", op, t->number, place);
-  case AMP_TROUBLE_CONVERGENCE: return amp__fail(AMP_E_VALUE, "%s on the GPU: matrix %lld holds NaN or infinity, or the iteration did not converge", op, place);
-  case AMP_TROUBLE_LENGTH: return amp__fail(AMP_E_VALUE, "%s on the GPU: length %lld of sequence %lld is not in 0..%lld", op, v, place, limit);
-  case AMP_TROUBLE_SOURCE: return amp__fail(AMP_E_VALUE, "%s on the GPU: mask is true at %lld places, source has %lld elements", op, v, limit);
-  case AMP_TROUBLE_RANGE: return amp__fail(AMP_E_VALUE, "%s on the GPU: an extreme of the elements is %g, which is not finite; give min and max", op, t->number);
-  case AMP_TROUBLE_WEIGHTS: return amp__fail(AMP_E_VALUE, "%s on the GPU: row %lld has %lld weights above 0, fewer than the %lld needed", op, place, v, limit);
-  default: return amp__fail(AMP_E_INTERNAL, "%s on the GPU: trouble %d", op, t->kind);
+  case AMP_TROUBLE_NOT_POSITIVE:
+    return amp__fail(AMP_E_VALUE, "%s on the GPU: matrix %lld is not positive-definite (leading minor %lld)", op, place,
+                     v);
+  case AMP_TROUBLE_PROBABILITY:
+    return amp__fail(AMP_E_VALUE, "%s on the GPU: %.9g in row %lld is not a probability or weight", op, t->number,
+                     place);
+  case AMP_TROUBLE_NEGATIVE:
+    return amp__fail(AMP_E_VALUE, "%s on the GPU: a negative value, %.9g (element %lld)", op, t->number, place);
+  case AMP_TROUBLE_CONVERGENCE:
+    return amp__fail(AMP_E_VALUE, "%s on the GPU: matrix %lld holds NaN or infinity, or the iteration did not converge",
+                     op, place);
+  case AMP_TROUBLE_LENGTH:
+    return amp__fail(AMP_E_VALUE, "%s on the GPU: length %lld of sequence %lld is not in 0..%lld", op, v, place, limit);
+  case AMP_TROUBLE_SOURCE:
+    return amp__fail(AMP_E_VALUE, "%s on the GPU: mask is true at %lld places, source has %lld elements", op, v, limit);
+  case AMP_TROUBLE_RANGE:
+    return amp__fail(AMP_E_VALUE,
+                     "%s on the GPU: an extreme of the elements is %g, which is not finite; give min and max", op,
+                     t->number);
+  case AMP_TROUBLE_WEIGHTS:
+    return amp__fail(AMP_E_VALUE, "%s on the GPU: row %lld has %lld weights above 0, fewer than the %lld needed", op,
+                     place, v, limit);
+  case AMP_TROUBLE_ARGUMENT:
+    return amp__fail(AMP_E_INTERNAL, "%s on the GPU: the library refused argument %lld for matrix %lld", op, -v, place);
   }
+  return amp__fail(AMP_E_INTERNAL, "%s on the GPU: trouble %d", op, t->kind);
 }
 
 int amp__cuda_check_capture(const char *what)
 {
   if (here == NULL || !here->capture) return 0;
-  return amp__fail(AMP_E_STATE, "%s waits for the GPU, which a captured step can't do; take it out of the function given to amp.capture", what);
+  return amp__fail(
+      AMP_E_STATE,
+      "%s waits for the GPU, which a captured step can't do; take it out of the function given to amp.capture", what);
 }
 
 int amp__cuda_wait(amp_cuda_device *d)
@@ -130,8 +161,8 @@ static amp_cuda_device *open_device(amp_cuda_device *d)
     d->trouble_there = q;
     d->stream = s;
   } else {
-    if (p) cudaFreeHost(p);
-    cudaStreamDestroy(s);
+    if (p) AMP_UNREAD(cudaFreeHost(p));
+    AMP_UNREAD(cudaStreamDestroy(s));
   }
 out:
   pthread_mutex_unlock(&lock);
@@ -142,10 +173,14 @@ amp_cuda_device *amp__cuda_enter(int index)
 {
   amp_cuda_device *d = &amp__cuda_devices[index];
   if (amp_likely(here == d && (amp__cuda_count == 1 || d->stream))) {
-    if (amp__cuda_count > 1) cudaSetDevice(index); /* another library may have changed it */
+    if (amp__cuda_count > 1 && amp__cuda_check(cudaSetDevice(index), "choosing the GPU"))
+      return NULL; /* another library may have changed it */
     return d;
   }
-  if (index < 0 || index >= amp__cuda_count) { amp__fail(AMP_E_DEVICE, "there is no GPU %d", index + 1); return NULL; }
+  if (index < 0 || index >= amp__cuda_count) {
+    amp__fail(AMP_E_DEVICE, "there is no GPU %d", index + 1);
+    return NULL;
+  }
   if (amp__cuda_check(cudaSetDevice(index), "choosing the GPU")) return NULL;
   if (!open_device(d)) return NULL;
   return here = d;
@@ -204,10 +239,20 @@ static int properties(int index, amp_device_properties *p)
 /* Switches and the most that each takes */
 static int set(const char *name, int value)
 {
-  static const struct { const char *name; int *cell, most; } list[] = {
-    { "branches", &amp__cuda_branches, 1 }, { "chain", &amp__cuda_chain, 1 }, { "small", &amp__cuda_small, 1 }, { "split", &amp__cuda_split, 2 }, { "rnn", &amp__cuda_rnn, 3 },
-    { "tf32", &amp__cuda_tf32, 1 }, { "deterministic", &amp__cuda_deterministic, 1 },
-    { "cudnn", &amp__cuda_cudnn, 2 }, { "cusolver", &amp__cuda_solver, 2 }, { "cufft", &amp__cuda_fft, 2 },
+  static const struct {
+    const char *name;
+    int *cell, most;
+  } list[] = {
+    { "branches", &amp__cuda_branches, 1 },
+    { "chain", &amp__cuda_chain, 1 },
+    { "small", &amp__cuda_small, 1 },
+    { "split", &amp__cuda_split, 2 },
+    { "rnn", &amp__cuda_rnn, 3 },
+    { "tf32", &amp__cuda_tf32, 1 },
+    { "deterministic", &amp__cuda_deterministic, 1 },
+    { "cudnn", &amp__cuda_cudnn, 2 },
+    { "cusolver", &amp__cuda_solver, 2 },
+    { "cufft", &amp__cuda_fft, 2 },
   };
   for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
     if (strcmp(name, list[i].name) != 0) continue;
@@ -220,17 +265,35 @@ static int set(const char *name, int value)
 
 static const char *version_of(const char *name)
 {
-  return strcmp(name, "cublas") == 0 ? amp__cuda_blas_info() : strcmp(name, "cudnn") == 0 ? amp__cuda_dnn_info()
-       : strcmp(name, "cusolver") == 0 ? amp__cuda_solver_info() : strcmp(name, "cufft") == 0 ? amp__cuda_fft_info() : NULL;
+  return strcmp(name, "cublas") == 0     ? amp__cuda_blas_info()
+         : strcmp(name, "cudnn") == 0    ? amp__cuda_dnn_info()
+         : strcmp(name, "cusolver") == 0 ? amp__cuda_solver_info()
+         : strcmp(name, "cufft") == 0    ? amp__cuda_fft_info()
+                                         : NULL;
 }
 
 const char *amp_plugin_version(void)
 {
   static char text[64];
   int v = 0;
-  cudaRuntimeGetVersion(&v);
+  if (cudaRuntimeGetVersion(&v) != cudaSuccess) v = CUDART_VERSION;
   snprintf(text, sizeof text, "CUDA %d.%d", v / 1000, v % 1000 / 10);
   return text;
+}
+
+/* What a card is; false: it does not say */
+static bool describe(int index)
+{
+  struct cudaDeviceProp p;
+  amp_cuda_device *d = &amp__cuda_devices[index];
+  if (cudaGetDeviceProperties(&p, index) != cudaSuccess) return false;
+  *d = (amp_cuda_device){ .index = index,
+                          .sms = p.multiProcessorCount,
+                          .cc = p.major * 10 + p.minor,
+                          .shared = p.sharedMemPerBlockOptin,
+                          .memory = p.totalGlobalMem };
+  snprintf(d->name, sizeof d->name, "%.127s", p.name);
+  return true;
 }
 
 const char *amp_plugin_init(uint64_t hash, amp_device_ops *devices)
@@ -240,27 +303,23 @@ const char *amp_plugin_init(uint64_t hash, amp_device_ops *devices)
   amp__cuda_api = devices[AMP_CPU].core;
   opener = getpid();
   cudaError_t e = cudaGetDeviceCount(&n);
-  cudaDriverGetVersion(&driver);
-  if (driver == 0) return "no NVIDIA driver is installed";
+  if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0) return "no NVIDIA driver is installed";
   if (e == cudaErrorInsufficientDriver) {
     int runtime = 0;
-    cudaRuntimeGetVersion(&runtime);
-    snprintf(reason, sizeof reason, "the NVIDIA driver is too old: it knows CUDA %d.%d, this build needs %d.%d", driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
+    if (cudaRuntimeGetVersion(&runtime) != cudaSuccess) runtime = CUDART_VERSION;
+    snprintf(reason, sizeof reason, "the NVIDIA driver is too old: it knows CUDA %d.%d, this build needs %d.%d",
+             driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
     return reason;
   }
   if (e != cudaSuccess || n == 0) {
-    snprintf(reason, sizeof reason, "no GPU is found (%s)", e == cudaSuccess ? "the driver lists none" : cudaGetErrorString(e));
+    snprintf(reason, sizeof reason, "no GPU is found (%s)",
+             e == cudaSuccess ? "the driver lists none" : cudaGetErrorString(e));
     cudaGetLastError();
     return reason;
   }
   amp__cuda_count = n < AMP_CUDA_MAX ? n : AMP_CUDA_MAX;
-  for (int i = 0; i < amp__cuda_count; i++) {
-    struct cudaDeviceProp p;
-    amp_cuda_device *d = &amp__cuda_devices[i];
-    if (cudaGetDeviceProperties(&p, i) != cudaSuccess) return "a GPU does not say what it is";
-    *d = (amp_cuda_device){ .index = i, .sms = p.multiProcessorCount, .cc = p.major * 10 + p.minor, .shared = p.sharedMemPerBlockOptin, .memory = p.totalGlobalMem };
-    snprintf(d->name, sizeof d->name, "%.127s", p.name);
-  }
+  for (int i = 0; i < amp__cuda_count; i++)
+    if (!describe(i)) return "a GPU does not say what it is";
   amp_device_ops *g = &devices[AMP_CUDA];
   for (int i = 0; i < AMP_OP_COUNT; i++)
     if (row[i]) amp__set_kernel(g, i, run);
@@ -287,7 +346,8 @@ const char *amp_plugin_init(uint64_t hash, amp_device_ops *devices)
   g->check_many = amp__cuda_check_many;
   g->norm_many = amp__cuda_norm_many;
   g->scale_update = amp__cuda_scale_update;
-  snprintf(reason, sizeof reason, "%s, %s (compute capability %d.%d)", amp_plugin_version(), amp__cuda_devices[0].name, amp__cuda_devices[0].cc / 10, amp__cuda_devices[0].cc % 10);
+  snprintf(reason, sizeof reason, "%s, %s (compute capability %d.%d)", amp_plugin_version(), amp__cuda_devices[0].name,
+           amp__cuda_devices[0].cc / 10, amp__cuda_devices[0].cc % 10);
   g->reason = reason;
   g->count = amp__cuda_count;
   return NULL;

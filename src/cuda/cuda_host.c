@@ -18,7 +18,7 @@ typedef struct block {
   void *p;
   size_t n;
   uint32_t cards, streams;
-  void *mark;            /* set into streams of the lowest of `cards`, or NULL: not yet */
+  void *mark; /* set into streams of the lowest of `cards`, or NULL: not yet */
 } block;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -35,22 +35,28 @@ static size_t round_up(size_t n)
   return k;
 }
 
-/* Those that no copy can reach any more are ready. Under the lock. A stream passes its marks in the order they were set, so
-** behind one that it has not passed nobody asks it. */
+/* Those that no copy can reach any more are ready. Under the lock. A stream passes its marks in the order they were
+** set, so behind one that it has not passed no event is asked for. */
 static void collect(void)
 {
   uint32_t behind[AMP_CUDA_MAX] = { 0 };
   block **at = &freed;
-  for (block *b; (b = *at); ) {
+  for (block *b; (b = *at);) {
     while (b->cards) {
       int card = __builtin_ctz(b->cards);
       if (b->mark == NULL && (b->mark = amp__cuda_mark(card, b->streams)) == NULL) break;
       if (behind[card] & b->streams) break;
-      if (!amp__cuda_reached(card, b->mark)) { behind[card] |= b->streams; break; }
+      if (!amp__cuda_reached(card, b->mark)) {
+        behind[card] |= b->streams;
+        break;
+      }
       b->mark = NULL;
       b->cards &= b->cards - 1;
     }
-    if (b->cards) { at = &b->next; continue; }
+    if (b->cards) {
+      at = &b->next;
+      continue;
+    }
     *at = b->next;
     b->next = ready;
     ready = b;
@@ -133,7 +139,7 @@ void amp__cuda_host_trim(void)
   pthread_mutex_unlock(&lock);
   while (b) {
     block *next = b->next;
-    cudaFreeHost(b->p);
+    AMP_UNREAD(cudaFreeHost(b->p));
     free(b);
     b = next;
   }

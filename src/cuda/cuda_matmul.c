@@ -9,8 +9,8 @@
 #include "cuda_core.h"
 #include "cuda_gemm.h"
 
-enum { EIGHT = 8 };                  /* 16-bit numbers in 16 bytes */
-enum { WORTH = 1 << 29 };            /* multiplications for which two launches more are nothing */
+enum { EIGHT = 8 };       /* 16-bit numbers in 16 bytes */
+enum { WORTH = 1 << 29 }; /* multiplications for which two launches more are nothing */
 int amp__cuda_small = 1, amp__cuda_split = 1;
 
 /*
@@ -26,7 +26,9 @@ static int part(const amp_product *p)
 {
   bool along_a = p->acs == 1, along_b = p->bcs == 1;
   int64_t lead = p->crs | (along_a ? p->ars : p->acs) | (along_b ? p->brs : p->bcs);
-  if (amp__dtype_size[p->dtype] != 2 || p->wide || p->nbatch || p->ccs != 1 || p->epilogue > AMP_EPI_RELU || lead % EIGHT || !amp__cuda_split) return WHOLE;
+  if (amp__dtype_size[p->dtype] != 2 || p->wide || p->nbatch || p->ccs != 1 || p->epilogue > AMP_EPI_RELU
+      || lead % EIGHT || !amp__cuda_split)
+    return WHOLE;
   if (!(along_a || p->ars == 1) || !(along_b || p->brs == 1)) return WHOLE;
   if (amp__cuda_split == 1 && (double)p->m * (double)p->n * (double)p->k < WORTH) return WHOLE;
   if (p->n % EIGHT && p->n > EIGHT) return COLUMNS;
@@ -104,12 +106,16 @@ static void merge(amp_product *p)
   while (p->nbatch > 0 && p->bs[p->nbatch - 1] == 0) { /* rows of A joined */
     int d = p->nbatch - 1;
     if (p->m > 1 && (p->as[d] != p->ars * p->m || p->cs[d] != p->crs * p->m)) break;
-    if (p->m == 1) { p->ars = p->as[d]; p->crs = p->cs[d]; }
+    if (p->m == 1) {
+      p->ars = p->as[d];
+      p->crs = p->cs[d];
+    }
     p->m *= p->size[d];
     p->nbatch--;
   }
   for (int d = p->nbatch - 1; d > 0; d--)
-    if (p->as[d - 1] == p->as[d] * p->size[d] && p->bs[d - 1] == p->bs[d] * p->size[d] && p->cs[d - 1] == p->cs[d] * p->size[d]) {
+    if (p->as[d - 1] == p->as[d] * p->size[d] && p->bs[d - 1] == p->bs[d] * p->size[d]
+        && p->cs[d - 1] == p->cs[d] * p->size[d]) {
       p->size[d - 1] *= p->size[d];
       p->as[d - 1] = p->as[d];
       p->bs[d - 1] = p->bs[d];
@@ -132,7 +138,8 @@ static bool rows_lie(const amp_tensor *o)
 {
   int n = o->ndim;
   if (n < 2 || o->stride[n - 1] != 1 || o->stride[n - 2] < o->size[n - 1]) return false;
-  for (int d = n - 2; d > 0; d--) if (o->stride[d - 1] != o->stride[d] * o->size[d]) return false;
+  for (int d = n - 2; d > 0; d--)
+    if (o->stride[d - 1] != o->stride[d] * o->size[d]) return false;
   return true;
 }
 
@@ -149,7 +156,10 @@ static int finish(amp_tensor *o, amp_tensor *t, int rc)
 /* x in the result's dtype: itself (counted) or a dense copy */
 static amp_tensor *as(amp_tensor *x, int dtype)
 {
-  if (x->dtype == dtype) { amp__retain(x); return x; }
+  if (x->dtype == dtype) {
+    amp__retain(x);
+    return x;
+  }
   return amp__cuda_dense(x, dtype);
 }
 
@@ -194,7 +204,12 @@ static int linear(amp_call *c, amp_tensor *o, int act, amp_tensor *z)
   if (!t || !x || !w || (c->nin > 2 && c->in[2] && !bias)) goto out;
   bool one = w->ndim == 1;
   int nx = x->ndim, nd = nx > 1 ? nx - 2 : 0;
-  amp_product p = { .dtype = o->dtype, .a = amp__data(x), .b = amp__data(w), .c = amp__data(t), .nbatch = nd, .bias = bias ? amp__data(bias) : NULL };
+  amp_product p = { .dtype = o->dtype,
+                    .a = amp__data(x),
+                    .b = amp__data(w),
+                    .c = amp__data(t),
+                    .nbatch = nd,
+                    .bias = bias ? amp__data(bias) : NULL };
   p.m = nx > 1 ? x->size[nx - 2] : 1;
   p.k = x->size[nx - 1];
   p.n = one ? 1 : w->size[0];
@@ -209,10 +224,13 @@ static int linear(amp_call *c, amp_tensor *o, int act, amp_tensor *z)
     p.as[d] = x->stride[d];
     p.cs[d] = step ? p.cs[d + 1] * x->size[d + 1] : p.m * p.crs;
   }
-  if (act < 0) { rc = run(&p); goto out; }
+  if (act < 0) {
+    rc = run(&p);
+    goto out;
+  }
   /* in one launch, else the product and then the activation */
   rc = 1;
-  if (o->numel > 0 && (act == 0 || act == 2)) {
+  if (o->numel > 0 && (act == ACT_RELU || act == ACT_GELU_TANH)) {
     merge(&p);
     p.epilogue = act ? AMP_EPI_GELU : AMP_EPI_RELU;
     p.aux = act ? amp__data(z) : NULL;
@@ -220,11 +238,17 @@ static int linear(amp_call *c, amp_tensor *o, int act, amp_tensor *z)
     p.epilogue = AMP_EPI_NONE;
   }
   if (rc == 1) {
-    amp_slot a[AMP_MAX_SLOT] = { { .i = act == 2 } };
-    amp_call k = { .op = &amp__cuda_api->ops[act ? AMP_OP_gelu : AMP_OP_relu], .id = act ? AMP_OP_gelu : AMP_OP_relu, .in = k.in_, .a = a, .nin = 1, .nout = 1 };
+    amp_slot a[AMP_MAX_SLOT] = { { .i = 0 } };
+    if (act == ACT_GELU_TANH) ((args_gelu *)a)->approximate = APPROXIMATE_TANH;
+    amp_call k = { .op = &amp__cuda_api->ops[act ? AMP_OP_gelu : AMP_OP_relu],
+                   .id = act ? AMP_OP_gelu : AMP_OP_relu,
+                   .in = k.in_store,
+                   .attrs = a,
+                   .nin = 1,
+                   .nout = 1 };
     if (act) p.c = amp__data(z);
     rc = run(&p);
-    k.in_[0] = act ? z : t;
+    k.in_store[0] = act ? z : t;
     k.out[0] = t;
     if (rc == 0) rc = act ? amp__cuda_gelu(&k) : amp__cuda_relu(&k);
   }
@@ -236,7 +260,7 @@ out:
 }
 
 int amp__cuda_linear(amp_call *c) { return linear(c, c->out[0], -1, NULL); }
-int amp__cuda_linear_act(amp_call *c) { return linear(c, c->out[0], (int)c->a[0].i, c->out[1]); }
+int amp__cuda_linear_act(amp_call *c) { return linear(c, c->out[0], (int)AMP_ARGS(c, linear_act)->act, c->out[1]); }
 
 /* -- Backward of linear -------------------------------------------------------- */
 
@@ -265,10 +289,12 @@ static int let_through(amp_tensor *g, amp_tensor *y, amp_tensor **z, amp_tensor 
 {
   int id = sums ? AMP_OP_act_backward : AMP_OP_relu_backward;
   amp_slot a[AMP_MAX_SLOT] = { { .i = 0 } };
-  amp_call k = { .op = &amp__cuda_api->ops[id], .id = id, .in = k.in_, .a = a, .nin = 2, .nout = sums ? 2 : 1 };
+  if (sums) ((args_act_backward *)a)->act = ACT_RELU;
+  amp_call k
+      = { .op = &amp__cuda_api->ops[id], .id = id, .in = k.in_store, .attrs = a, .nin = 2, .nout = sums ? 2 : 1 };
   if (!(*z = amp__cuda_make(g->dtype, g->ndim, g->size))) return AMP_E_MEMORY;
-  k.in_[0] = g;
-  k.in_[1] = y;
+  k.in_store[0] = g;
+  k.in_store[1] = y;
   k.out[0] = *z;
   k.out[1] = sums;
   return sums ? amp__cuda_act_backward(&k) : amp__cuda_relu_backward(&k);
@@ -277,7 +303,8 @@ static int let_through(amp_tensor *g, amp_tensor *y, amp_tensor **z, amp_tensor 
 /* Products for o, dense, from rows that lie (y: the mask's, or NULL): g w */
 static amp_product to_input(const amp_tensor *o, const amp_tensor *g, const amp_tensor *w, const amp_tensor *y)
 {
-  amp_product p = { .dtype = o->dtype, .a = amp__data(g), .b = amp__data(w), .c = amp__data(o), .mask = y ? amp__data(y) : NULL };
+  amp_product p
+      = { .dtype = o->dtype, .a = amp__data(g), .b = amp__data(w), .c = amp__data(o), .mask = y ? amp__data(y) : NULL };
   p.m = rows_of(o);
   p.n = w->size[1];
   p.k = w->size[0];
@@ -291,9 +318,15 @@ static amp_product to_input(const amp_tensor *o, const amp_tensor *g, const amp_
 }
 
 /* g^T x over all rows, and the sums of g's rows */
-static amp_product to_weight(const amp_tensor *o, const amp_tensor *sums, const amp_tensor *g, const amp_tensor *x, const amp_tensor *y)
+static amp_product to_weight(const amp_tensor *o, const amp_tensor *sums, const amp_tensor *g, const amp_tensor *x,
+                             const amp_tensor *y)
 {
-  amp_product p = { .dtype = o->dtype, .epilogue = AMP_EPI_SUMS, .a = amp__data(g), .b = amp__data(x), .c = amp__data(o), .sums = amp__data(sums) };
+  amp_product p = { .dtype = o->dtype,
+                    .epilogue = AMP_EPI_SUMS,
+                    .a = amp__data(g),
+                    .b = amp__data(x),
+                    .c = amp__data(o),
+                    .sums = amp__data(sums) };
   p.m = o->size[0];
   p.n = o->size[1];
   p.k = rows_of(g);
@@ -301,7 +334,10 @@ static amp_product to_weight(const amp_tensor *o, const amp_tensor *sums, const 
   p.brs = apart(x);
   p.crs = p.n;
   p.ars = p.bcs = p.ccs = p.mrs = 1;
-  if (y) { p.mask = amp__data(y); p.mcs = apart(y); }
+  if (y) {
+    p.mask = amp__data(y);
+    p.mcs = apart(y);
+  }
   return p;
 }
 
@@ -373,16 +409,18 @@ int amp__cuda_linear_both(amp_call *c)
   }
   if (rc == 1) {
     int id = behind ? AMP_OP_linear_input : AMP_OP_matmul;
-    amp_call k = { .op = &amp__cuda_api->ops[id], .id = id, .in = k.in_, .nin = behind ? 3 : 2, .nout = 1 };
-    k.in_[0] = g;
-    k.in_[1] = w;
-    k.in_[2] = y;
+    amp_call k = { .op = &amp__cuda_api->ops[id], .id = id, .in = k.in_store, .nin = behind ? 3 : 2, .nout = 1 };
+    k.in_store[0] = g;
+    k.in_store[1] = w;
+    k.in_store[2] = y;
     k.out[0] = c->out[0];
     rc = behind ? amp__cuda_linear_input(&k) : amp__cuda_matmul(&k);
-    k = (amp_call){ .op = &amp__cuda_api->ops[AMP_OP_linear_weight], .id = AMP_OP_linear_weight, .in = k.in_, .nin = 3, .nout = 2 };
-    k.in_[0] = g;
-    k.in_[1] = x;
-    k.in_[2] = y;
+    k = (amp_call){
+      .op = &amp__cuda_api->ops[AMP_OP_linear_weight], .id = AMP_OP_linear_weight, .in = k.in_store, .nin = 3, .nout = 2
+    };
+    k.in_store[0] = g;
+    k.in_store[1] = x;
+    k.in_store[2] = y;
     k.out[0] = c->out[1];
     k.out[1] = c->out[2];
     if (rc == 0) rc = amp__cuda_linear_weight(&k);

@@ -13,8 +13,15 @@
 #include <stdlib.h>
 #include "cuda_core.h"
 
-typedef struct event { cudaEvent_t e; bool timing, recorded; } event;
-typedef struct mark { struct mark *next; int n; cudaEvent_t e[AMP_STREAMS]; } mark; /* next: of those that are idle */
+typedef struct event {
+  cudaEvent_t e;
+  bool timing, recorded;
+} event;
+typedef struct mark {
+  struct mark *next;
+  int n;
+  cudaEvent_t e[AMP_STREAMS];
+} mark; /* next: of those that are idle */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static mark *idle[AMP_CUDA_MAX];
@@ -24,7 +31,10 @@ static amp_cuda_device *outside(int index, const char *what)
 {
   amp_cuda_device *d = amp__cuda_enter(index);
   if (d && d->capture && pthread_equal(d->capturer, pthread_self())) {
-    amp__fail(AMP_E_STATE, "%s can't be part of a captured step, which is one stream's; take it out of the function given to amp.capture", what);
+    amp__fail(
+        AMP_E_STATE,
+        "%s can't be part of a captured step, which is one stream's; take it out of the function given to amp.capture",
+        what);
     return NULL;
   }
   return d;
@@ -36,7 +46,10 @@ static cudaStream_t stream(const amp_cuda_device *d, int n) { return n ? d->side
 static amp_cuda_device *having(int index, int n, const char *what)
 {
   amp_cuda_device *d = outside(index, what);
-  if (d && stream(d, n) == NULL) { amp__fail(AMP_E_INDEX, "cuda:%d has no stream %d: none was made with this number", index + 1, n); return NULL; }
+  if (d && stream(d, n) == NULL) {
+    amp__fail(AMP_E_INDEX, "cuda:%d has no stream %d: none was made with this number", index + 1, n);
+    return NULL;
+  }
   return d;
 }
 
@@ -44,7 +57,10 @@ static amp_cuda_device *having(int index, int n, const char *what)
 static amp_cuda_device *reaching(int index, int n, const char *what)
 {
   amp_cuda_device *d = having(index, n, what);
-  if (d && n == 0 && d->capture) { amp__fail(AMP_E_STATE, "another thread is capturing a step on this GPU: %s has to come after that", what); return NULL; }
+  if (d && n == 0 && d->capture) {
+    amp__fail(AMP_E_STATE, "another thread is capturing a step on this GPU: %s has to come after that", what);
+    return NULL;
+  }
   return d;
 }
 
@@ -75,7 +91,10 @@ static int use(int index, int n)
 /* 1, 0, or an error; that something is not done yet is none. before: the last error when it had not been asked */
 static int done(cudaError_t before, cudaError_t e, const char *what)
 {
-  if (e == cudaErrorNotReady) { amp__cuda_forget(before); return 0; }
+  if (e == cudaErrorNotReady) {
+    amp__cuda_forget(before);
+    return 0;
+  }
   int rc = amp__cuda_check(e, what);
   return rc < 0 ? rc : 1;
 }
@@ -103,7 +122,12 @@ static void *new_event(int index, int timing)
   event *k = outside(index, "making an event") ? calloc(1, sizeof *k) : NULL;
   if (k == NULL) return NULL;
   k->timing = timing != 0;
-  if (amp__cuda_check(cudaEventCreateWithFlags(&k->e, timing ? cudaEventDefault : cudaEventDisableTiming), "making an event") < 0) { free(k); return NULL; }
+  if (amp__cuda_check(cudaEventCreateWithFlags(&k->e, timing ? cudaEventDefault : cudaEventDisableTiming),
+                      "making an event")
+      < 0) {
+    free(k);
+    return NULL;
+  }
   return k;
 }
 
@@ -111,7 +135,7 @@ static void free_event(int index, void *e)
 {
   (void)index; /* an event knows its card; one that is waited for lives until it is reached */
   event *k = e;
-  if (!amp__cuda_forked()) cudaEventDestroy(k->e); /* a DataLoader's workers collect what they inherited */
+  if (!amp__cuda_forked()) AMP_UNREAD(cudaEventDestroy(k->e)); /* a DataLoader's workers collect what they inherited */
   free(k);
 }
 
@@ -155,7 +179,8 @@ static int elapsed(int index, void *from, void *to, double *ms)
   event *a = from, *b = to;
   float f = 0;
   if (!outside(index, "timing events")) return amp__cuda_api->state()->err.code;
-  if (!a->timing || !b->timing) return amp__fail(AMP_E_STATE, "an event was made without timing: amp.cuda.Event { enable_timing = true }");
+  if (!a->timing || !b->timing)
+    return amp__fail(AMP_E_STATE, "an event was made without timing: amp.cuda.Event { enable_timing = true }");
   if (!a->recorded || !b->recorded) return amp__fail(AMP_E_STATE, "an event was not recorded: nothing is to be timed");
   cudaError_t before = cudaPeekAtLastError(), e = cudaEventElapsedTime(&f, a->e, b->e);
   if (e == cudaErrorNotReady) {
@@ -180,7 +205,7 @@ static int fence(int index)
   rc = amp__cuda_check(cudaEventRecord(e, mine), "an event");
   for (int n = 0; n < AMP_STREAMS && rc == 0; n++)
     if (stream(d, n) && stream(d, n) != mine) rc = amp__cuda_check(cudaStreamWaitEvent(stream(d, n), e, 0), "an event");
-  cudaEventDestroy(e);
+  AMP_UNREAD(cudaEventDestroy(e));
   return rc;
 }
 
@@ -198,11 +223,11 @@ static bool set_mark(amp_cuda_device *d, mark *m, uint32_t streams)
     }
     if (cudaEventRecord(m->e[m->n++], stream(d, n)) != cudaSuccess) goto bad;
   }
-  for (int i = m->n; i < made; i++) cudaEventDestroy(m->e[i]);
+  for (int i = m->n; i < made; i++) AMP_UNREAD(cudaEventDestroy(m->e[i]));
   return true;
 bad:
   amp__cuda_forget(before);
-  for (int i = 0; i < made; i++) cudaEventDestroy(m->e[i]);
+  for (int i = 0; i < made; i++) AMP_UNREAD(cudaEventDestroy(m->e[i]));
   return false;
 }
 
@@ -230,7 +255,10 @@ int amp__cuda_reached(int index, void *p)
   if (amp__cuda_devices[index].capture) return 0;
   cudaError_t before = cudaPeekAtLastError(); /* a launch's of the row that asks for memory */
   for (int i = 0; i < m->n; i++)
-    if (cudaEventQuery(m->e[i]) == cudaErrorNotReady) { amp__cuda_forget(before); return 0; } /* (another error: others will say so) */
+    if (cudaEventQuery(m->e[i]) == cudaErrorNotReady) {
+      amp__cuda_forget(before);
+      return 0;
+    } /* (another error: others will say so) */
   pthread_mutex_lock(&lock);
   m->next = idle[index];
   idle[index] = m;
@@ -238,6 +266,8 @@ int amp__cuda_reached(int index, void *p)
   return 1;
 }
 
-const amp_stream_ops amp__cuda_stream_ops = {
-  make, use, query, wait, new_event, free_event, record, after, event_query, event_wait, elapsed, fence, amp__cuda_mark, amp__cuda_reached
-};
+static void *raw(int index) { return amp__cuda_enter(index) ? (void *)amp__cuda_stream() : NULL; }
+
+const amp_stream_ops amp__cuda_stream_ops
+    = { make,        use,        query,   wait,  new_event,      free_event,        record, after,
+        event_query, event_wait, elapsed, fence, amp__cuda_mark, amp__cuda_reached, raw };

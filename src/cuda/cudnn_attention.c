@@ -27,7 +27,7 @@ int amp__cuda_dnn_attention(const amp_attend *a) { return 1; }
 #include <string.h>
 
 enum { LEAST = 91002 }; /* earlier versions have errors in these graphs */
-static int made; /* plans: each takes a good part of a second... */
+static int made;        /* plans: each takes a good part of a second... */
 /* ...so the more there are the more often must a shape have come before it has one */
 static int patience(void) { return made < 8 ? 1 : made / 4; }
 enum { Q, K, V, OUT, LSE, G, DQ, DK, DV, SIDES, DELTA = SIDES, SUM, SCALE, LOWEST, ONE, QUERIES, KEYS, IDS };
@@ -38,7 +38,12 @@ typedef struct key { /* whole: compared by its bytes */
   int32_t backward, causal, dtype, device, counted; /* counted: cuDNN is told how many queries and keys there are */
 } key;
 
-typedef struct maker { const key *k; amp_dnn_graph *g; int64_t inner; void *scale, *lowest, *queries, *keys; } maker;
+typedef struct maker {
+  const key *k;
+  amp_dnn_graph *g;
+  int64_t inner;
+  void *scale, *lowest, *queries, *keys;
+} maker;
 
 /* -- Tensors of a graph ------------------------------------------------------------- */
 
@@ -48,7 +53,10 @@ static void *tensor(const maker *m, int id, int dtype, int64_t rows, int64_t col
   return amp__dnn_tensor(m->g, id + 1, dtype, 4, size, stride, 16, false);
 }
 
-static void *side(const maker *m, int id, int64_t rows) { return tensor(m, id, m->k->dtype, rows, m->k->size, m->k->stride[id]); }
+static void *side(const maker *m, int id, int64_t rows)
+{
+  return tensor(m, id, m->k->dtype, rows, m->k->size, m->k->stride[id]);
+}
 
 static void *turned(const maker *m, int id, int64_t rows) /* columns first */
 {
@@ -167,7 +175,10 @@ static void backward(maker *m)
   amp__dnn_pointwise(m->g, CUDNN_POINTWISE_MUL, g, side(m, OUT, k->length), each);
   amp__dnn_reduce(m->g, CUDNN_REDUCE_TENSOR_ADD, each, sum);
   amp__dnn_pointwise(m->g, CUDNN_POINTWISE_MUL, sum, amp__dnn_number(m->g, ONE + 1), d);
-  if (k->counted) { m->queries = count(m, QUERIES); m->keys = count(m, KEYS); }
+  if (k->counted) {
+    m->queries = count(m, QUERIES);
+    m->keys = count(m, KEYS);
+  }
 
   void *s = point(m, CUDNN_POINTWISE_SUB, within(m, score(m, q, kt)), dense(m, LSE, k->length, 1));
   void *p = point(m, CUDNN_POINTWISE_EXP, masked(m, s), NULL);
@@ -180,7 +191,8 @@ static void backward(maker *m)
   amp__dnn_matmul(m->g, transposed(m, t), q, side(m, DK, k->keys), m->keys, NULL, m->queries);
 
   const int64_t size[4] = { k->batch, k->heads, k->keys, k->size };
-  void *keys = amp__dnn_tensor(m->g, IDS + 1 + m->inner++, k->dtype, 4, size, k->stride[K], 16, true), *dq = dense(m, SUM, k->length, k->size);
+  void *keys = amp__dnn_tensor(m->g, IDS + 1 + m->inner++, k->dtype, 4, size, k->stride[K], 16, true),
+       *dq = dense(m, SUM, k->length, k->size);
   amp__dnn_reshape(m->g, kt, keys);
   amp__dnn_matmul(m->g, t, keys, dq, m->queries, NULL, m->keys);
   amp__dnn_pointwise(m->g, CUDNN_POINTWISE_IDENTITY, dq, NULL, side(m, DQ, k->length));
@@ -217,8 +229,10 @@ static bool key_of(key *k, const amp_attend *a)
   k->causal = a->causal;
   k->dtype = a->q->dtype;
   k->device = amp__cuda_here()->index;
-  k->counted = k->backward && k->keys % 128 != 0 && amp__dnn_version() <= 91500; /* which is wrong else at such a number of keys */
-  for (int i = 0; i < SIDES; i++) if (t[i] && (i < G || a->g) && !strides(t[i], k->stride[i])) return false;
+  k->counted = k->backward && k->keys % 128 != 0
+               && amp__dnn_version() <= 91500; /* which is wrong else at such a number of keys */
+  for (int i = 0; i < SIDES; i++)
+    if (t[i] && (i < G || a->g) && !strides(t[i], k->stride[i])) return false;
   return true;
 }
 
@@ -240,7 +254,10 @@ static bool counts(amp_dnn_plan *p, const key *k)
   int32_t *list = malloc(2 * n * sizeof *list);
   for (size_t i = 0; list && i < 2 * n; i++) list[i] = (int32_t)(i < n ? k->length : k->keys);
   if (list && cudaMalloc(&p->own, 2 * n * sizeof *list) == cudaSuccess
-      && cudaMemcpy(p->own, list, 2 * n * sizeof *list, cudaMemcpyHostToDevice) != cudaSuccess) { cudaFree(p->own); p->own = NULL; }
+      && cudaMemcpy(p->own, list, 2 * n * sizeof *list, cudaMemcpyHostToDevice) != cudaSuccess) {
+    cudaFree(p->own);
+    p->own = NULL;
+  }
   free(list);
   if (!p->own) cudaGetLastError();
   return p->own != NULL;
@@ -258,7 +275,11 @@ int amp__cuda_dnn_attention(const amp_attend *a)
   if (!p || p->state == AMP_DNN_NONE) goto out;
   if (p->state == AMP_DNN_NEW && (capture || (amp__cuda_cudnn == 1 && p->calls++ < patience()))) goto out;
   amp_dnn_job job = { .rival = amp__cuda_cudnn == 1 ? a->own : NULL, .rival_data = a->own_data };
-#define SIDE(i, p) do { job.id[job.n] = (i) + 1; job.pointer[job.n++] = (void *)(p); } while (0)
+#define SIDE(i, p)                      \
+  do {                                  \
+    job.id[job.n] = (i) + 1;            \
+    job.pointer[job.n++] = (void *)(p); \
+  } while (0)
   SIDE(Q, amp__data(a->q));
   SIDE(K, amp__data(a->k));
   SIDE(V, amp__data(a->v));
@@ -272,8 +293,10 @@ int amp__cuda_dnn_attention(const amp_attend *a)
     SIDE(KEYS, (int32_t *)p->own + k.batch);
   }
   if (k.backward) {
-    size_t rows = (size_t)k.batch * (size_t)k.heads * (size_t)k.length, delta = (rows * sizeof(float) + 255) & ~(size_t)255;
-    if (!(scratch = amp__cuda_scratch(delta + rows * (size_t)k.size * sizeof(float)))) goto out; /* own kernels need less */
+    size_t rows = (size_t)k.batch * (size_t)k.heads * (size_t)k.length,
+           delta = (rows * sizeof(float) + 255) & ~(size_t)255;
+    if (!(scratch = amp__cuda_scratch(delta + rows * (size_t)k.size * sizeof(float))))
+      goto out; /* own kernels need less */
     SIDE(G, amp__data(a->g));
     SIDE(DQ, amp__data(a->dq));
     SIDE(DK, amp__data(a->dk));

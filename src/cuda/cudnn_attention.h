@@ -10,12 +10,12 @@
 extern "C" {
 #endif
 
-typedef struct amp_attend {    /* tensors of one 16-bit dtype, as kernels/attention_mma_call.cu arranged them */
+typedef struct amp_attend { /* tensors of one 16-bit dtype, as kernels/attention/attention_mma_call.cu arranged them */
   amp_tensor *q, *k, *v, *out, *lse; /* lse: float32 in C order, the natural logarithm */
   amp_tensor *g, *dq, *dk, *dv;      /* g NULL: forward, out and lse are made; else the gradients are */
   bool causal;                       /* query i takes keys up to i */
   float scale;
-  int (*own)(void *);                /* the same by own kernels, timed as well: 0, or it failed */
+  int (*own)(void *); /* the same by own kernels, timed as well: 0, or it failed */
   void *own_data;
 } amp_attend;
 

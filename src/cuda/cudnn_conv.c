@@ -1,7 +1,7 @@
 /*
 ** cudnn_conv.c: rows convolution, convolution_input and convolution_weight: by
 ** cuDNN where it is there, takes them and they are large enough, else by own
-** kernels (kernels/conv.cu, conv_weight.cu).
+** kernels (kernels/conv/conv.cu, conv_weight.cu).
 **
 ** Operands have one layout, that of the data (planes, or channels beside each
 ** other); the weight, or its gradient, is copied to it or from it. Lines are
@@ -42,9 +42,9 @@ typedef struct conv {
   key k;
   amp_call *call;
   int (*plain)(amp_call *);
-  amp_tensor *t[3], *bias;    /* x, w, y in the layout, counted; the bias, borrowed */
+  amp_tensor *t[3], *bias; /* x, w, y in the layout, counted; the bias, borrowed */
   amp_dnn_job job;
-  bool fresh;                 /* the plan was just made */
+  bool fresh; /* the plan was just made */
 } conv;
 
 /* -- Layouts ------------------------------------------------------------------------- */
@@ -54,7 +54,10 @@ static void layout(int ndim, const int64_t *size, bool last, int64_t *stride)
 {
   int64_t n = last ? size[1] : 1;
   for (int d = ndim - 1; d >= 0; d--) {
-    if (last && d == 1) { stride[1] = 1; continue; }
+    if (last && d == 1) {
+      stride[1] = 1;
+      continue;
+    }
     stride[d] = n;
     n *= size[d];
   }
@@ -64,7 +67,8 @@ static bool lies(const amp_tensor *t, bool last)
 {
   int64_t stride[5];
   layout(t->ndim, t->size, last, stride);
-  for (int d = 0; d < t->ndim; d++) if (t->size[d] != 1 && t->stride[d] != stride[d]) return false;
+  for (int d = 0; d < t->ndim; d++)
+    if (t->size[d] != 1 && t->stride[d] != stride[d]) return false;
   return true;
 }
 
@@ -86,9 +90,15 @@ static amp_tensor *made(const amp_tensor *like, bool last)
 /* t in the layout: itself, or a copy (empty if it is a result) */
 static amp_tensor *arranged(amp_tensor *t, bool last, bool result)
 {
-  if (lies(t, last)) { amp__retain(t); return t; }
+  if (lies(t, last)) {
+    amp__retain(t);
+    return t;
+  }
   amp_tensor *v = made(t, last);
-  if (v && !result && amp__cuda_copy_to(v, t) < 0) { amp__free(v); return NULL; }
+  if (v && !result && amp__cuda_copy_to(v, t) < 0) {
+    amp__free(v);
+    return NULL;
+  }
   return v;
 }
 
@@ -126,8 +136,13 @@ static void build(const conv *v, amp_dnn_graph *g)
   const key *k = &v->k;
   int64_t s[3], p[3], d[3], one[5] = { 1, k->y[1], 1, 1, 1 };
   amp__dnn_begin(g);
-  for (int i = 0; i < k->spatial; i++) { s[i] = k->stride[i]; p[i] = k->padding[i]; d[i] = k->dilation[i]; }
-  void *x = tensor(v, g, X, k->x, k->dtype, false), *w = tensor(v, g, W, k->w, k->dtype, false), *y = tensor(v, g, Y, k->y, k->dtype, false);
+  for (int i = 0; i < k->spatial; i++) {
+    s[i] = k->stride[i];
+    p[i] = k->padding[i];
+    d[i] = k->dilation[i];
+  }
+  void *x = tensor(v, g, X, k->x, k->dtype, false), *w = tensor(v, g, W, k->w, k->dtype, false),
+       *y = tensor(v, g, Y, k->y, k->dtype, false);
   if (!k->bias) {
     amp__dnn_convolution(g, k->kind, x, w, y, k->spatial, s, p, d);
     return;
@@ -139,7 +154,11 @@ static void build(const conv *v, amp_dnn_graph *g)
   amp__dnn_pointwise(g, CUDNN_POINTWISE_ADD, sum, b, data ? x : y);
 }
 
-static int rival(void *p) { conv *v = p; return own(v->call, v->plain) < 0; }
+static int rival(void *p)
+{
+  conv *v = p;
+  return own(v->call, v->plain) < 0;
+}
 
 /* The plan for v's key as it stands, made at need; NULL or not usable: none */
 static amp_dnn_plan *plan_for(conv *v)
@@ -174,11 +193,15 @@ static int run(conv *v)
   int bias = !v->bias ? NO_BIAS : v->bias->ndim > 1 ? WHOLE : v->k.kind == AMP_DNN_FORWARD ? OF_CHANNELS : NO_BIAS;
   if (bias) {
     p = with_bias(v, bias);
-    if (v->fresh && p->state == AMP_DNN_USABLE && p->ms >= 0) { /* is it worth it? A pass of its own costs a launch, reads and writes the result */
+    if (v->fresh && p->state == AMP_DNN_USABLE
+        && p->ms >= 0) { /* is it worth it? A pass of its own costs a launch, reads and writes the result */
       amp_dnn_plan *apart = with_bias(v, NO_BIAS);
       const amp_tensor *t = v->t[v->k.kind == AMP_DNN_DATA ? X : Y];
-      double pass = 0.003 + (bias == WHOLE ? 3.0 : 2.0) * (double)t->numel * amp__dtype_size[v->k.dtype] / (bias == WHOLE ? 3.5e9 : 2.5e9);
-      if (apart && apart->state == AMP_DNN_USABLE && apart->ms >= 0 && p->ms > apart->ms + pass) p->state = AMP_DNN_NONE;
+      double pass = 0.003
+                    + (bias == WHOLE ? 3.0 : 2.0) * (double)t->numel * amp__dtype_size[v->k.dtype]
+                          / (bias == WHOLE ? 3.5e9 : 2.5e9);
+      if (apart && apart->state == AMP_DNN_USABLE && apart->ms >= 0 && p->ms > apart->ms + pass)
+        p->state = AMP_DNN_NONE;
     }
     if (p && p->state == AMP_DNN_USABLE) {
       v->job.n = 4;
@@ -195,15 +218,24 @@ static int run(conv *v)
   return v->bias ? amp__cuda_conv_bias(v->t[v->k.kind == AMP_DNN_DATA ? X : Y], v->bias) : 0;
 }
 
+/* What the three rows have in common */
+typedef struct attributes {
+  const int64_t *stride, *padding, *dilation;
+  int64_t groups;
+} attributes;
+#define ATTRIBUTES(args) (&(attributes){ (args)->stride, (args)->padding, (args)->dilation, (args)->groups })
+
 /* x, w, y as of the forward direction; kind says which of them is the result */
-static int convolve(amp_call *c, int kind, amp_tensor *x, amp_tensor *w, amp_tensor *y, amp_tensor *bias, const amp_slot *a, int (*plain)(amp_call *))
+static int convolve(amp_call *c, int kind, amp_tensor *x, amp_tensor *w, amp_tensor *y, amp_tensor *bias,
+                    const attributes *a, int (*plain)(amp_call *))
 {
   static const int result[3] = { Y, X, W };
   amp_tensor *given[3] = { x, w, y };
   const amp_cuda_device *d = amp__cuda_here();
   int rc = 1, spatial = x->ndim - 2, lead = spatial == 1, dtype = x->dtype;
   double work = (double)y->numel * (double)w->numel / (double)(w->size[0] > 0 ? w->size[0] : 1);
-  if (dtype == AMP_FLOAT64 || (dtype == AMP_BFLOAT16 && d->cc < 80) || x->numel == 0 || w->numel == 0 || y->numel == 0) return own(c, plain);
+  if (dtype == AMP_FLOAT64 || (dtype == AMP_BFLOAT16 && d->cc < 80) || x->numel == 0 || w->numel == 0 || y->numel == 0)
+    return own(c, plain);
   if (amp__cuda_cudnn == 1 && work < 1e6) return own(c, plain);
   if (!amp__dnn_enter()) return own(c, plain);
   conv v;
@@ -221,9 +253,9 @@ static int convolve(amp_call *c, int kind, amp_tensor *x, amp_tensor *w, amp_ten
   for (int i = 0; i < v.k.spatial; i++) {
     int at = 3 - spatial + i - lead;
     bool there = at >= 3 - spatial;
-    v.k.stride[i] = there ? (int32_t)a[at].i : 1;
-    v.k.padding[i] = there ? (int32_t)a[3 + at].i : 0;
-    v.k.dilation[i] = there ? (int32_t)a[6 + at].i : 1;
+    v.k.stride[i] = there ? (int32_t)a->stride[at] : 1;
+    v.k.padding[i] = there ? (int32_t)a->padding[at] : 0;
+    v.k.dilation[i] = there ? (int32_t)a->dilation[at] : 1;
   }
   sizes(x, v.k.x);
   sizes(w, v.k.w);
@@ -243,9 +275,13 @@ static int convolve(amp_call *c, int kind, amp_tensor *x, amp_tensor *w, amp_ten
   }
   v.k.align = (int32_t)(bits & -bits);
   v.job.exact = dtype == AMP_FLOAT32 && !v.k.tf32;
-  if (a[9].i > 1) { v.job.rival = rival; v.job.rival_data = &v; }
+  if (a->groups > 1) {
+    v.job.rival = rival;
+    v.job.rival_data = &v;
+  }
   rc = run(&v);
-  if (rc == 0 && v.t[result[kind]] != given[result[kind]]) rc = amp__cuda_copy_to(given[result[kind]], v.t[result[kind]]);
+  if (rc == 0 && v.t[result[kind]] != given[result[kind]])
+    rc = amp__cuda_copy_to(given[result[kind]], v.t[result[kind]]);
 out:
   for (int i = 0; i < 3; i++) amp__free(v.t[i]);
   amp__dnn_leave();
@@ -254,11 +290,17 @@ out:
 
 int amp__cuda_convolution(amp_call *c)
 {
-  return convolve(c, AMP_DNN_FORWARD, c->in[0], c->in[1], c->out[0], c->nin > 2 ? c->in[2] : NULL, c->a, amp__cuda_conv_plain);
+  return convolve(c, AMP_DNN_FORWARD, c->in[0], c->in[1], c->out[0], c->nin > 2 ? c->in[2] : NULL,
+                  ATTRIBUTES(AMP_ARGS(c, convolution)), amp__cuda_conv_plain);
 }
 int amp__cuda_convolution_input(amp_call *c)
 {
-  return convolve(c, AMP_DNN_DATA, c->out[0], c->in[1], c->in[0], c->nin > 2 ? c->in[2] : NULL, c->a + 9, amp__cuda_conv_plain_input);
+  return convolve(c, AMP_DNN_DATA, c->out[0], c->in[1], c->in[0], c->nin > 2 ? c->in[2] : NULL,
+                  ATTRIBUTES(AMP_ARGS(c, convolution_input)), amp__cuda_conv_plain_input);
 }
-int amp__cuda_convolution_weight(amp_call *c) { return convolve(c, AMP_DNN_FILTER, c->in[1], c->out[0], c->in[0], NULL, c->a + 9, amp__cuda_conv_plain_weight); }
+int amp__cuda_convolution_weight(amp_call *c)
+{
+  return convolve(c, AMP_DNN_FILTER, c->in[1], c->out[0], c->in[0], NULL, ATTRIBUTES(AMP_ARGS(c, convolution_weight)),
+                  amp__cuda_conv_plain_weight);
+}
 #endif

@@ -1,5 +1,5 @@
 /*
-** cudnn_conv.h: convolutions by own kernels (kernels/conv.cu, conv_weight.cu): what
+** cudnn_conv.h: convolutions by own kernels (kernels/conv/conv.cu, conv_weight.cu): what
 ** the rows use where cuDNN is not there or does not take them.
 */
 #ifndef AMP_CUDNN_CONV_H

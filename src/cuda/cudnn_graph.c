@@ -36,24 +36,47 @@ const char *amp__cuda_dnn_info(void)
 
 /* -- The library ---------------------------------------------------------------------- */
 
-#define FUNCTIONS(X) X(GetVersion) X(GetErrorString) X(Create) X(SetStream) X(BackendCreateDescriptor) X(BackendDestroyDescriptor) X(BackendFinalize) \
-  X(BackendSetAttribute) X(BackendGetAttribute) X(BackendExecute)
+/* clang-format off */
+#define FUNCTIONS(X) \
+  X(GetVersion) \
+  X(GetErrorString) \
+  X(Create) \
+  X(SetStream) \
+  X(BackendCreateDescriptor) X(BackendDestroyDescriptor) X(BackendFinalize) X(BackendSetAttribute) \
+      X(BackendGetAttribute) X(BackendExecute)
+/* clang-format on */
 #define MEMBER(name) __typeof__(cudnn##name) *name;
-static struct { FUNCTIONS(MEMBER) } dnn;
+static struct {
+  FUNCTIONS(MEMBER)
+} dnn;
 static char info[256];
 static bool there;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct { cudnnHandle_t handle; cudaStream_t stream; bool refused; } card[AMP_CUDA_MAX];
+static struct {
+  cudnnHandle_t handle;
+  cudaStream_t stream;
+  bool refused;
+} card[AMP_CUDA_MAX];
 
 static void open_library(void)
 {
   void *lib = dlopen("libcudnn.so.9", RTLD_NOW | RTLD_LOCAL);
   if (!lib) lib = dlopen("libcudnn.so", RTLD_NOW | RTLD_LOCAL);
-  if (!lib) { snprintf(info, sizeof info, "libcudnn.so.9 is not found: convolutions use amp's own kernels, which are slow"); return; }
-#define FIND(f) if (!(*(void **)&dnn.f = dlsym(lib, "cudnn" #f))) { snprintf(info, sizeof info, "cuDNN has no cudnn%s", #f); return; }
+  if (!lib) {
+    snprintf(info, sizeof info, "libcudnn.so.9 is not found: convolutions use amp's own kernels, which are slow");
+    return;
+  }
+#define FIND(f)                                              \
+  if (!(*(void **)&dnn.f = dlsym(lib, "cudnn" #f))) {        \
+    snprintf(info, sizeof info, "cuDNN has no cudnn%s", #f); \
+    return;                                                  \
+  }
   FUNCTIONS(FIND)
   size_t v = dnn.GetVersion();
-  if (v < 90100 || v >= 100000) { snprintf(info, sizeof info, "cuDNN %zu is not between 9.1 and 10", v); return; }
+  if (v < 90100 || v >= 100000) {
+    snprintf(info, sizeof info, "cuDNN %zu is not between 9.1 and 10", v);
+    return;
+  }
   snprintf(info, sizeof info, "cuDNN %zu.%zu.%zu", v / 10000, v / 100 % 100, v % 100);
   there = true;
 }
@@ -65,7 +88,11 @@ static bool ready(void)
   return there;
 }
 
-const char *amp__cuda_dnn_info(void) { ready(); return info; }
+const char *amp__cuda_dnn_info(void)
+{
+  ready();
+  return info;
+}
 
 int amp__dnn_version(void) { return ready() ? (int)dnn.GetVersion() : 0; }
 
@@ -111,13 +138,20 @@ void *amp__dnn_node(amp_dnn_graph *g, cudnnBackendDescriptorType_t type)
 {
   void *d = NULL;
   if (g->failed) return NULL;
-  if (g->nnode == AMP_DNN_NODES) { fail(g, "a graph of too many nodes", 0); return NULL; }
+  if (g->nnode == AMP_DNN_NODES) {
+    fail(g, "a graph of too many nodes", 0);
+    return NULL;
+  }
   cudnnStatus_t s = dnn.BackendCreateDescriptor(type, &d);
-  if (s != CUDNN_STATUS_SUCCESS) { fail(g, "a descriptor", s); return NULL; }
+  if (s != CUDNN_STATUS_SUCCESS) {
+    fail(g, "a descriptor", s);
+    return NULL;
+  }
   return g->node[g->nnode++] = d;
 }
 
-void amp__dnn_set(amp_dnn_graph *g, void *node, cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, int64_t n, const void *v)
+void amp__dnn_set(amp_dnn_graph *g, void *node, cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
+                  int64_t n, const void *v)
 {
   if (g->failed) return;
   cudnnStatus_t s = dnn.BackendSetAttribute(node, name, type, n, v);
@@ -140,7 +174,7 @@ void amp__dnn_operation(amp_dnn_graph *g, void *node)
 
 static void drop(amp_dnn_graph *g)
 {
-  while (g->nnode > 0) dnn.BackendDestroyDescriptor(g->node[--g->nnode]);
+  while (g->nnode > 0) AMP_UNREAD(dnn.BackendDestroyDescriptor(g->node[--g->nnode]));
   g->nop = 0;
 }
 
@@ -149,8 +183,9 @@ static void drop(amp_dnn_graph *g)
 
 static cudnnDataType_t type_of(int dtype)
 {
-  switch (dtype) {
+  switch ((enum amp_dtype)dtype) { /* no case is left out: -Werror=switch */
   case AMP_FLOAT64: return CUDNN_DATA_DOUBLE;
+  case AMP_FLOAT32: return CUDNN_DATA_FLOAT;
   case AMP_FLOAT16: return CUDNN_DATA_HALF;
   case AMP_BFLOAT16: return CUDNN_DATA_BFLOAT16;
   case AMP_INT64: return CUDNN_DATA_INT64;
@@ -158,11 +193,16 @@ static cudnnDataType_t type_of(int dtype)
   case AMP_INT8: return CUDNN_DATA_INT8;
   case AMP_UINT8: return CUDNN_DATA_UINT8;
   case AMP_BOOL: return CUDNN_DATA_BOOLEAN;
-  default: return CUDNN_DATA_FLOAT;
+  case AMP_INT16: /* graphs have no tensors of these */
+  case AMP_FLOAT8_E4M3:
+  case AMP_FLOAT8_E5M2:
+  case AMP_DTYPE_COUNT: break;
   }
+  return CUDNN_DATA_FLOAT;
 }
 
-void *amp__dnn_tensor(amp_dnn_graph *g, int64_t id, int dtype, int ndim, const int64_t *size, const int64_t *stride, int align, bool inner)
+void *amp__dnn_tensor(amp_dnn_graph *g, int64_t id, int dtype, int ndim, const int64_t *size, const int64_t *stride,
+                      int align, bool inner)
 {
   void *t = amp__dnn_node(g, CUDNN_BACKEND_TENSOR_DESCRIPTOR);
   cudnnDataType_t type = type_of(dtype);
@@ -195,17 +235,24 @@ void *amp__dnn_number(amp_dnn_graph *g, int64_t id)
 
 /* -- Operations ----------------------------------------------------------------------------------- */
 
-void amp__dnn_convolution(amp_dnn_graph *g, int kind, void *x, void *w, void *y, int spatial, const int64_t *stride, const int64_t *padding, const int64_t *dilation)
+void amp__dnn_convolution(amp_dnn_graph *g, int kind, void *x, void *w, void *y, int spatial, const int64_t *stride,
+                          const int64_t *padding, const int64_t *dilation)
 {
-  static const struct { cudnnBackendDescriptorType_t type; cudnnBackendAttributeName_t alpha, beta, conv, x, w, y; } of[3] = {
-    { CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA,
-      CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W,
+  static const struct {
+    cudnnBackendDescriptorType_t type;
+    cudnnBackendAttributeName_t alpha, beta, conv, x, w, y;
+  } of[3] = {
+    { CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA,
+      CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC,
+      CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W,
       CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y },
-    { CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA,
-      CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W,
+    { CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA,
+      CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC,
+      CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W,
       CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY },
-    { CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA,
-      CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW,
+    { CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA,
+      CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC,
+      CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW,
       CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY },
   };
   void *c = amp__dnn_node(g, CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR);
@@ -231,7 +278,8 @@ void amp__dnn_convolution(amp_dnn_graph *g, int kind, void *x, void *w, void *y,
   amp__dnn_operation(g, o);
 }
 
-void amp__dnn_pointwise_of(amp_dnn_graph *g, cudnnPointwiseMode_t mode, int dtype, int axis, void *x, void *b, void *t, void *y)
+void amp__dnn_pointwise_of(amp_dnn_graph *g, cudnnPointwiseMode_t mode, int dtype, int axis, void *x, void *b, void *t,
+                           void *y)
 {
   void *p = amp__dnn_node(g, CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
   cudnnDataType_t compute = type_of(dtype);
@@ -319,7 +367,8 @@ static bool grow(void)
   if (!fresh) return false;
   table = fresh;
   room = was ? 2 * was : 64;
-  for (size_t i = 0; i < was; i++) if (old[i]) *slot(old[i]->key, old[i]->nkey) = old[i];
+  for (size_t i = 0; i < was; i++)
+    if (old[i]) *slot(old[i]->key, old[i]->nkey) = old[i];
   free(old);
   return true;
 }
@@ -373,14 +422,20 @@ static bool precise(void *config, const amp_dnn_job *j)
   int64_t n = 0;
   bool good = false;
   if (dnn.BackendCreateDescriptor(CUDNN_BACKEND_ENGINE_DESCRIPTOR, &engine) != CUDNN_STATUS_SUCCESS) return false;
-  if (dnn.BackendGetAttribute(config, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &n, &engine) == CUDNN_STATUS_SUCCESS
-      && dnn.BackendGetAttribute(engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE, CUDNN_NUMERICAL_NOTE_TYPE_COUNT, &n, note) == CUDNN_STATUS_SUCCESS) {
+  if (dnn.BackendGetAttribute(config, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &n, &engine)
+          == CUDNN_STATUS_SUCCESS
+      && dnn.BackendGetAttribute(engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE,
+                                 CUDNN_NUMERICAL_NOTE_TYPE_COUNT, &n, note)
+             == CUDNN_STATUS_SUCCESS) {
     good = true;
-    for (int64_t i = 0; i < n && i < CUDNN_NUMERICAL_NOTE_TYPE_COUNT; i++)
-      switch (note[i]) {
+    for (int64_t i = 0; i < n && i < CUDNN_NUMERICAL_NOTE_TYPE_COUNT; i++) switch (note[i]) {
       case CUDNN_NUMERICAL_NOTE_TENSOR_CORE:
-      case CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS: if (j->exact) good = false; break;
-      case CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC: if (amp__cuda_deterministic) good = false; break;
+      case CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS:
+        if (j->exact) good = false;
+        break;
+      case CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC:
+        if (amp__cuda_deterministic) good = false;
+        break;
       case CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION:
       case CUDNN_NUMERICAL_NOTE_FFT:
       case CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_4x4:
@@ -389,7 +444,7 @@ static bool precise(void *config, const amp_dnn_job *j)
       default: break;
       }
   }
-  dnn.BackendDestroyDescriptor(engine);
+  AMP_UNREAD(dnn.BackendDestroyDescriptor(engine));
   return good;
 }
 
@@ -405,14 +460,22 @@ static int candidates(void *og, cudnnBackendHeurMode_t mode, const amp_dnn_job *
   SET_NODE(h, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, og);
   amp__dnn_set(g, h, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
   amp__dnn_finish(g, h);
-  if (g->failed || dnn.BackendGetAttribute(h, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR, 0, &n, NULL) != CUDNN_STATUS_SUCCESS) n = 0;
+  if (g->failed
+      || dnn.BackendGetAttribute(h, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR, 0, &n, NULL)
+             != CUDNN_STATUS_SUCCESS)
+    n = 0;
   if (n > MOST) n = MOST;
   int64_t made = 0;
-  while (made < n && dnn.BackendCreateDescriptor(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, &list[made]) == CUDNN_STATUS_SUCCESS) made++;
-  if (made > 0 && dnn.BackendGetAttribute(h, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR, made, &got, list) != CUDNN_STATUS_SUCCESS) got = 0;
+  while (made < n
+         && dnn.BackendCreateDescriptor(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, &list[made]) == CUDNN_STATUS_SUCCESS)
+    made++;
+  if (made > 0
+      && dnn.BackendGetAttribute(h, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR, made, &got, list)
+             != CUDNN_STATUS_SUCCESS)
+    got = 0;
   for (int64_t i = 0; i < made; i++) {
     if (i < got && precise(list[i], j)) config[kept++] = list[i];
-    else dnn.BackendDestroyDescriptor(list[i]);
+    else AMP_UNREAD(dnn.BackendDestroyDescriptor(list[i]));
   }
   drop(g);
   return kept;
@@ -425,22 +488,31 @@ static void *plan_of(void *config, int64_t *workspace)
   cudnnHandle_t h = handle();
   if (dnn.BackendCreateDescriptor(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, &plan) != CUDNN_STATUS_SUCCESS) return NULL;
   if (dnn.BackendSetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &h) == CUDNN_STATUS_SUCCESS
-      && dnn.BackendSetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &config) == CUDNN_STATUS_SUCCESS
+      && dnn.BackendSetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,
+                                 &config)
+             == CUDNN_STATUS_SUCCESS
       && dnn.BackendFinalize(plan) == CUDNN_STATUS_SUCCESS
-      && dnn.BackendGetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &n, workspace) == CUDNN_STATUS_SUCCESS) return plan;
-  dnn.BackendDestroyDescriptor(plan);
+      && dnn.BackendGetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &n, workspace)
+             == CUDNN_STATUS_SUCCESS)
+    return plan;
+  AMP_UNREAD(dnn.BackendDestroyDescriptor(plan));
   return NULL;
 }
 
-static int once(const amp_dnn_plan *p, const amp_dnn_job *j) { return p ? amp__dnn_execute(p, j) : j->rival(j->rival_data); }
+static int once(const amp_dnn_plan *p, const amp_dnn_job *j)
+{
+  return p ? amp__dnn_execute(p, j) : j->rival(j->rival_data);
+}
 
 /* Milliseconds of a run, of the plan or (NULL) the rival; <0: it failed */
 static float time_of(const amp_dnn_plan *p, const amp_dnn_job *j, cudaEvent_t *event)
 {
   float ms = -1;
   if (once(p, j) != 0 || cudaEventRecord(event[0], amp__cuda_stream()) != cudaSuccess) return -1;
-  for (int i = 0; i < TURNS; i++) if (once(p, j) != 0) return -1;
-  if (cudaEventRecord(event[1], amp__cuda_stream()) != cudaSuccess || cudaEventSynchronize(event[1]) != cudaSuccess) return -1;
+  for (int i = 0; i < TURNS; i++)
+    if (once(p, j) != 0) return -1;
+  if (cudaEventRecord(event[1], amp__cuda_stream()) != cudaSuccess || cudaEventSynchronize(event[1]) != cudaSuccess)
+    return -1;
   return cudaEventElapsedTime(&ms, event[0], event[1]) == cudaSuccess ? ms / TURNS : -1;
 }
 
@@ -453,8 +525,8 @@ static double now(void)
 
 static void clear(amp_dnn_plan *p)
 {
-  if (p->plan) dnn.BackendDestroyDescriptor(p->plan);
-  if (p->config) dnn.BackendDestroyDescriptor(p->config);
+  if (p->plan) AMP_UNREAD(dnn.BackendDestroyDescriptor(p->plan));
+  if (p->config) AMP_UNREAD(dnn.BackendDestroyDescriptor(p->config));
   p->plan = p->config = NULL;
   p->state = AMP_DNN_NONE;
 }
@@ -474,7 +546,8 @@ void amp__dnn_make(amp_dnn_plan *p, amp_dnn_graph *g, const amp_dnn_job *j)
   static const cudnnBackendHeurMode_t mode[2] = { CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK };
   cudnnHandle_t h = handle();
   cudaEvent_t event[2] = { NULL, NULL };
-  bool timed = !j->fixed && cudaEventCreateWithFlags(&event[0], cudaEventDefault) == cudaSuccess && cudaEventCreateWithFlags(&event[1], cudaEventDefault) == cudaSuccess;
+  bool timed = !j->fixed && cudaEventCreateWithFlags(&event[0], cudaEventDefault) == cudaSuccess
+               && cudaEventCreateWithFlags(&event[1], cudaEventDefault) == cudaSuccess;
   int64_t limit = (int64_t)(amp__cuda_here()->memory / 8);
   if (limit > (int64_t)1 << 30) limit = (int64_t)1 << 30;
   p->state = AMP_DNN_NONE;
@@ -493,17 +566,21 @@ void amp__dnn_make(amp_dnn_plan *p, amp_dnn_graph *g, const amp_dnn_job *j)
       if (q.plan && q.workspace <= limit) {
         tried++;
         if (timed) q.ms = time_of(&q, j, event);
-        if (timed ? q.ms >= 0 && (p->ms < 0 || q.ms < p->ms) : p->state != AMP_DNN_USABLE) { take(p, &q); continue; }
+        if (timed ? q.ms >= 0 && (p->ms < 0 || q.ms < p->ms) : p->state != AMP_DNN_USABLE) {
+          take(p, &q);
+          continue;
+        }
       }
-      if (q.plan) dnn.BackendDestroyDescriptor(q.plan);
-      dnn.BackendDestroyDescriptor(q.config);
+      if (q.plan) AMP_UNREAD(dnn.BackendDestroyDescriptor(q.plan));
+      AMP_UNREAD(dnn.BackendDestroyDescriptor(q.config));
     }
   }
   if (p->state == AMP_DNN_USABLE && timed && j->rival) {
     float ms = time_of(NULL, j, event);
     if (ms >= 0 && ms < p->ms) clear(p);
   }
-  for (int i = 0; i < 2; i++) if (event[i]) cudaEventDestroy(event[i]);
+  for (int i = 0; i < 2; i++)
+    if (event[i]) AMP_UNREAD(cudaEventDestroy(event[i]));
   drop(g);
 }
 #endif

@@ -3,7 +3,7 @@
 -- it is looked up among the variables of that function, and a habit from elsewhere or the closest name is told.
 -- Plain luajit shows the message as it is.
 -- @module amp.cli.cure
-local habits = require 'amp.habits'
+local habits = require 'amp.core.habits'
 local util = require 'amp.util'
 
 local M = {}

@@ -1,5 +1,5 @@
 --- `amp new DIR`: a project that trains: a model, data, a training loop in mixed precision
--- with checkpoints. It writes into a folder that is empty or not there, and never over a file.
+-- with checkpoints. It writes into a folder that is empty or not there, and never over a file. `amp new op NAME` is new_op.lua.
 -- @module amp.cli.new
 local files = require 'amp.repl.files'
 local ffi = require 'ffi'
@@ -104,12 +104,21 @@ end
 
 amp.save('checkpoint.amp', {net = net:state_dict(), opt = opt:state_dict(), scaler = scaler:state_dict()})
 print 'saved checkpoint.amp'
+
+-- The network as a graph: one file that runs without model.lua, and without Lua (amp_graph_load, amp_graph_run of amp.h).
+net:eval()
+local example = x_test:narrow(1, 1, 2)
+local graph = amp.graph.trace(net, {example}, {dynamic = {1}}) -- any number of points
+graph:save 'model.safetensors'
+assert(amp.allclose(amp.load_graph('model.safetensors', {map_location = device})(x_test), net(x_test)))
+print 'saved model.safetensors'
 ]]
 
 local readme = [[
 # %s
 
     amp train.lua            trains, says how it goes, saves checkpoint.amp
+                             and model.safetensors, the network as a graph
     amp -i train.lua         the same, then a prompt
 
 `model.lua` is the network, `data.lua` the data, `train.lua` the loop. At the prompt of `amp`, `?name` explains a name.
@@ -128,12 +137,8 @@ local function write(path, text)
   return ok and closed, failed or why
 end
 
---- @param ... the folder
--- @treturn number exit status
-return function(...)
-  local dir = ...
-  if select('#', ...) ~= 1 then return refuse(2, 'new takes the name of a folder: amp new DIR') end
-  if dir:sub(1, 1) == '-' then return refuse(2, ("unknown option '%s' (amp new DIR)"):format(dir)) end
+-- A project in a folder, which is made. kind: nil, 'serve' or 'love'
+local function project(dir, kind)
   dir = dir:gsub('(.)/+$', '%1')
   if dir == '' then return refuse(2, 'new takes the name of a folder: amp new DIR') end
   if files.is_folder(dir) then
@@ -148,14 +153,32 @@ return function(...)
   end
   local name = dir:match '([^/]+)$' or dir
   if name == '.' then name = 'A project with amp' end
+  local more = kind and require('amp.cli.new_hosts')[kind .. '_text'] or ''
   local all = {
-    { 'model.lua', model }, { 'data.lua', data }, { 'train.lua', train }, { 'README.md', (readme:gsub('%%s', function() return name end)) },
-    { '.gitignore', '*.amp\n' },
+    { 'model.lua', model }, { 'data.lua', data }, { 'train.lua', train },
+    { 'README.md', (readme:gsub('%%s', function() return name end):gsub('\n`model', function() return more .. '\n`model' end)) },
+    { '.gitignore', '*.amp\n*.safetensors\n' },
   }
+  for _, f in ipairs(kind and require('amp.cli.new_hosts')[kind] or {}) do all[#all + 1] = f end
   for _, f in ipairs(all) do
     local ok, why = write(dir .. '/' .. f[1], f[2])
     if not ok then return refuse(1, ('%s/%s can not be written: %s'):format(dir, f[1], tostring(why))) end
   end
   print(('%s is there. Train it:\n  cd %s && amp train.lua'):format(dir, dir:find '[^%w%./_-]' and "'" .. dir:gsub("'", "'\\''") .. "'" or dir))
   return 0
+end
+
+--- @param ... the folder, with --serve or --love in front or behind; or `op`, a name and options
+-- @treturn number exit status
+return function(...)
+  local dir, more = ...
+  if dir == 'op' and (select('#', ...) > 1 or files.is_folder 'kernels/elementwise') then return require 'amp.cli.new_op'(select(2, ...)) end
+  local kind
+  if select('#', ...) == 2 and type(more) == 'string' then
+    kind = (dir == '--serve' or dir == '--love') and dir:sub(3) or (more == '--serve' or more == '--love') and more:sub(3) or nil
+    if kind then dir = dir:sub(1, 1) == '-' and more or dir end
+  end
+  if select('#', ...) ~= (kind and 2 or 1) then return refuse(2, 'new takes the name of a folder: amp new DIR; or, in the source tree: amp new op NAME') end
+  if dir:sub(1, 1) == '-' then return refuse(2, ("unknown option '%s' (amp new [--serve or --love] DIR)"):format(dir)) end
+  return project(dir, kind)
 end

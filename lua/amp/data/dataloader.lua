@@ -11,7 +11,7 @@ local draws = require 'amp.data.draws'
 local feeder = require 'amp.data.feeder'
 local options = require 'amp.options'
 local proxy = require 'amp.data.proxy'
-local lasting = require('amp.scope').lasting
+local lasting = require('amp.core.scope').lasting
 local types = require 'amp.types'
 local util = require 'amp.util'
 local raise = require('amp.error').throw
@@ -20,7 +20,7 @@ local OP = 'data.DataLoader'
 local DataLoader = {}
 DataLoader.__index = DataLoader
 
-local known = { 'batch_size', 'shuffle', 'drop_last', 'prefetch', 'transform', 'workers', 'pin_memory', 'device', 'timeout' }
+local known = { 'batch_size', 'shuffle', 'drop_last', 'prefetch', 'transform', 'workers', 'pin_memory', 'device', 'timeout', 'sampler' }
 known.refused = {
   num_workers = "it is called 'workers'",
   prefetch_factor = "'prefetch' is how many batches are gathered ahead, by all workers together",
@@ -50,7 +50,8 @@ end
 
 local function check_dataset(dataset)
   if type(dataset) ~= 'table' or dataset.size == nil or not (dataset.batch or dataset.get) then
-    local got = type(dataset)
+    local got = util.kind(dataset)
+    if got == 'a tensor' then got = 'a tensor; its rows are the examples of TensorDataset(t)' end
     if got == 'table' and #dataset > 0 and dataset.size == nil then
       got = 'a list; as a dataset it is {size = function() return #list end, get = function(_, i) return list[i] end}'
     end
@@ -64,10 +65,53 @@ local function check_dataset(dataset)
   end
 end
 
+-- A sampler: indices(), or iter() that gives them one by one, or a list or tensor of them.
+local function check_sampler(o)
+  local s = o.sampler
+  if s == nil then return end
+  if o.shuffle then raise(OP, "'sampler' says the order; it goes without shuffle") end
+  if amp.is_tensor(s) then
+    if s:dim() ~= 1 then raise(OP, 'a sampler that is a tensor has one dimension, got shape %s', util.shape(s.shape)) end
+  elseif type(s) ~= 'table' or not (type(s.indices) == 'function' or type(s.iter) == 'function' or type(s[1]) == 'number' or next(s) == nil) then
+    raise(OP, "a sampler (a table with 'indices' or 'iter') or a list of indices expected, got %s", util.kind(s))
+  end
+end
+
+-- The sampler's indices for the epoch that begins
+local function sampled(self)
+  local s, n = self.sampler, count(self.dataset)
+  local list = s
+  if not amp.is_tensor(s) and type(s.indices) == 'function' then list = s:indices()
+  elseif not amp.is_tensor(s) and type(s.iter) == 'function' then
+    list = {}
+    for i in s:iter() do list[#list + 1] = i end
+  end
+  if not amp.is_tensor(list) then
+    list = #list > 0 and amp.tensor(list, { dtype = 'int64', device = 'cpu' }) or amp.empty({ 0 }, { dtype = 'int64', device = 'cpu' })
+  end
+  list = list:to('cpu'):long():contiguous()
+  if list:numel() > 0 and (list:min():item() < 1 or list:max():item() > n) then
+    raise(OP, 'the sampler gave an index from %d to %d, the dataset has %d examples', list:min():item(), list:max():item(), n)
+  end
+  return list
+end
+
+-- How many examples an epoch has
+local function length(self)
+  local s = self.sampler
+  if s == nil then return count(self.dataset) end
+  if amp.is_tensor(s) then return s:size(1) end
+  if type(s.size) == 'function' then return s:size() end
+  if type(s.size) == 'number' then return s.size end
+  if type(s.indices) ~= 'function' and type(s.iter) ~= 'function' then return #s end
+  return sampled(self):size(1)
+end
+
 --- Make a loader.
 -- @tparam table dataset with size() and batch(indices) or get(i)
 -- @tparam ?table options batch_size (1), shuffle (false), drop_last (false: the
--- last batch may be smaller), workers (0: processes that gather batches; datasets of tensors and text, whose
+-- last batch may be smaller), sampler (whose indices are the order of an epoch: data.DistributedSampler, a table with indices()
+-- or iter(), a list), workers (0: processes that gather batches; datasets of tensors and text, whose
 -- batches are cheap, are not given to any), prefetch (0: batches gathered ahead; with workers at least two for each),
 -- timeout (0: seconds that a worker's batch is waited for, then an error; 0 waits for ever),
 -- transform (function of a batch's tensors that gives those to hand out, run in the caller's process), pin_memory (false: batches
@@ -84,7 +128,8 @@ local function new(_, dataset, given)
   options.number(OP, 'timeout', o.timeout, 0)
   if o.timeout > 0 and o.workers == 0 then raise(OP, 'timeout is for the batches of workers, and there are none; give workers = 1, or no timeout') end
   for _, name in ipairs { 'shuffle', 'drop_last', 'pin_memory' } do options.boolean(OP, name, o[name]) end
-  if o.transform ~= nil and not callable(o.transform) then raise(OP, 'transform must be a function, got ' .. type(o.transform)) end
+  check_sampler(o)
+  if o.transform ~= nil and not callable(o.transform) then raise(OP, 'transform must be a function, got ' .. util.kind(o.transform)) end
   if o.device ~= nil then
     local code = types.device(o.device, OP)
     o.device = types.device_string(math.floor(code / 256), code % 256)
@@ -99,7 +144,7 @@ local function batches(self, examples)
 end
 
 --- Number of batches of an epoch.
-function DataLoader:size() return batches(self, count(self.dataset)) end
+function DataLoader:size() return batches(self, length(self)) end
 
 -- v is nil. (A comparison with == would call a tensor's metamethod.)
 local function absent(v) return type(v) == 'nil' end
@@ -144,7 +189,8 @@ local function collate(plan, b, first, last) -- a dataset without batch: its exa
     local column = columns[k]
     local kind = type(column[1])
     if amp.is_tensor(column[1]) then columns[k] = amp.stack(column)
-    elseif kind == 'number' or kind == 'boolean' then columns[k] = amp.tensor(column) end -- else a list
+    elseif kind == 'number' or kind == 'boolean' then columns[k] = amp.tensor(column)
+    elseif kind == 'table' and column[1].boxes ~= nil then columns[k] = require 'amp.data.collate'(column) end -- else a list
   end
   return columns
 end
@@ -168,7 +214,8 @@ end
 -- What an epoch is made of, fixed when it begins: what is done to the loader meanwhile is for the next one.
 local function make_plan(self)
   local dataset = self.dataset
-  local plan = { dataset = dataset, order = self.order, batch_size = self.batch_size, examples = count(dataset), seed = draws.seeds(self.key, 'batch'),
+  local plan = { dataset = dataset, order = self.order, batch_size = self.batch_size,
+    examples = self.sampler and self.order and self.order:size(1) or count(dataset), seed = draws.seeds(self.key, 'batch'),
     transform = self.transform, transform_seed = self.transform and draws.seeds(self.key, 'transform') }
   plan.total = batches(self, plan.examples)
   if dataset._draws_nothing and dataset.batch == dataset._draws_nothing then
@@ -204,9 +251,14 @@ local function begin(self)
   self.resumed = nil
   if not resumed then
     self.position, self.order = 0, nil
+    if self.sampler ~= nil then self.order = lasting(sampled, self) end
     if self.shuffle then self.order = lasting(amp.randperm, count(self.dataset), { dtype = 'int64', device = 'cpu' }) end
   end
-  if not resumed or not self.key then self.key = draws.begin() end
+  if not resumed or not self.key then
+    self.key = draws.begin()
+    local rank = type(self.sampler) == 'table' and tonumber(self.sampler.rank)
+    if rank then self.key = draws.seeds(self.key, 'rank')(2 ^ 40 + rank) end -- ranks draw other numbers, from one seed
+  end
 end
 
 --- Iterate over the batches of an epoch, or over those left of one that was
@@ -306,13 +358,13 @@ end
 
 --- Where the loader stands: plain values and one tensor, for a checkpoint.
 function DataLoader:state_dict()
-  return { position = self.position, order = self.order and self.order:clone(), examples = count(self.dataset), batch_size = self.batch_size,
+  return { position = self.position, order = self.order and self.order:clone(), examples = length(self), batch_size = self.batch_size,
     key = self.key }
 end
 
 local function check_state(op, self, state)
-  if type(state) ~= 'table' then raise(op, 'a state table expected, got ' .. type(state)) end
-  local n = count(self.dataset)
+  if type(state) ~= 'table' then raise(op, 'a state table expected, got ' .. util.kind(state)) end
+  local n, most = length(self), count(self.dataset)
   for key, mine in pairs { examples = n, batch_size = self.batch_size } do
     if state[key] ~= mine then
       raise(op, string.format('the state is of %s = %s, this loader has %d', key, tostring(state[key]), mine))
@@ -325,8 +377,8 @@ local function check_state(op, self, state)
   if state.key ~= nil then options.integer(op, 'key', state.key, 0) end
   local order = state.order
   if order ~= nil and not (amp.is_tensor(order) and order.dtype == 'int64' and order:dim() == 1 and order:size(1) == n
-    and (n == 0 or (order:min():item() >= 1 and order:max():item() <= n))) then
-    raise(op, string.format('order must be a vector of %d int64 indices from 1 to %d', n, n))
+    and (n == 0 or (order:min():item() >= 1 and order:max():item() <= most))) then
+    raise(op, string.format('order must be a vector of %d int64 indices from 1 to %d', n, most))
   end
 end
 
@@ -344,10 +396,10 @@ function DataLoader:load_state_dict(state)
 end
 
 function DataLoader:__tostring()
-  return string.format('data.DataLoader (%d batches of %d, %d examples%s%s)', self:size(), self.batch_size, count(self.dataset),
+  return string.format('data.DataLoader (%d batches of %d, %d examples%s%s)', self:size(), self.batch_size, length(self),
     self.shuffle and ', shuffled' or '', self.drop_last and ', the last one whole' or '')
 end
 
-require('amp.class').guard(DataLoader, 'data.DataLoader', 'loader')
+require('amp.core.class').guard(DataLoader, 'data.DataLoader', 'loader')
 
 return setmetatable({ class = DataLoader }, { __call = new })

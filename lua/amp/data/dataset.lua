@@ -14,11 +14,12 @@ TensorDataset.__index = TensorDataset
 -- @tparam Tensor ... tensors with the same size of dimension 1
 -- @usage local set = amp.data.TensorDataset(images, labels)
 local function new(_, ...)
-  local tensors = {...}
-  if #tensors == 0 then raise('data.TensorDataset', 'at least one tensor expected, got none') end
-  for i, t in ipairs(tensors) do
+  local tensors, n = {...}, select('#', ...)
+  if n == 0 then raise('data.TensorDataset', 'at least one tensor expected, got none') end
+  for i = 1, n do
+    local t = tensors[i]
     if not amp.is_tensor(t) then
-      raise('data.TensorDataset', string.format('argument %d: a tensor expected, got %s', i, type(t)))
+      raise('data.TensorDataset', string.format('argument %d: a tensor expected, got %s', i, require('amp.util').kind(t)))
     end
     if t:dim() == 0 then raise('data.TensorDataset', string.format('argument %d has no dimension to count examples by', i)) end
     if t:size(1) ~= tensors[1]:size(1) then
@@ -65,7 +66,7 @@ function TensorDataset:__tostring()
   return 'data.TensorDataset(' .. table.concat(shapes, ', ') .. ')'
 end
 
-require('amp.class').guard(TensorDataset, 'data.TensorDataset', 'set')
+require('amp.core.class').guard(TensorDataset, 'data.TensorDataset', 'set')
 TensorDataset._draws_nothing = TensorDataset.batch -- as it is called: guarded
 
 return setmetatable({class = TensorDataset}, {__call = new})

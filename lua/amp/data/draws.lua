@@ -9,9 +9,9 @@
 local bit = require 'bit'
 local ffi = require 'ffi'
 local core = require 'amp.ffi'
-local epochs = require('amp.create').epochs
+local epochs = require('amp.tensor.create').epochs
 local err = require 'amp.error'
-local region = require 'amp.region'
+local region = require 'amp.core.region'
 local S = core.S
 local bxor, bor, rshift = bit.bxor, bit.bor, bit.rshift
 local random, randomseed = math.random, math.randomseed

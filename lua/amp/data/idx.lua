@@ -66,7 +66,7 @@ end
 -- @raise with the file's name: missing, not idx, damaged, cut off, longer than its header says
 -- @usage local images = amp.data.idx('train-images-idx3-ubyte.gz') -- uint8, 8500x28x28
 function M.read(path, given)
-  if type(path) ~= 'string' then raise('data.idx', 'a path expected, got ' .. type(path)) end
+  if type(path) ~= 'string' then raise('data.idx', 'a path expected, got ' .. require('amp.util').kind(path)) end
   local o = options.read('data.idx', given, {'max_bytes'})
   limit.check('data.idx', o.max_bytes)
   local reader, why = gzip.open(path)

@@ -1,6 +1,7 @@
 --- Images from files: amp.data.read_image(path).
 --
--- PNG, JPEG, PPM, PGM and PBM are read, by what they hold and not by their names' endings.
+-- PNG, JPEG, WebP, PPM, PGM and PBM are read, by what they hold and not by their names' endings. JPEG, PNG and WebP go through the
+-- system's libraries where they are (data/codecs.lua); a JPEG is turned as its EXIF part says.
 local ffi = require 'ffi'
 local amp = require 'amp'
 local file = require 'amp.io.file'
@@ -13,7 +14,12 @@ local raise = require('amp.error').throw
 
 local M = {}
 
+local codecs = require 'amp.data.codecs'
 local decoders = {'amp.data.jpeg', 'amp.data.png', 'amp.data.pnm'}
+local webp = {is = codecs.is_webp, decode = codecs.decode_webp}
+local decode
+
+local function jpeg() return require 'amp.data.jpeg' end
 
 -- The decoder of a file whose first bytes these are.
 local function decoder_of(head)
@@ -21,6 +27,7 @@ local function decoder_of(head)
     local d = require(name)
     if d.is(head) then return d end
   end
+  if webp.is(head) then return webp end
 end
 
 -- Planes of interleaved pixels, as many as asked for.
@@ -44,6 +51,17 @@ local function planes(p, w, h, have, want)
   return out
 end
 
+-- A JPEG goes through libturbojpeg and a PNG through libpng where they are there; what they do not take, and where they are not, through
+-- the own decoder, which also says what is wrong with a damaged file.
+function decode(d, bytes, most, size)
+  local library = d == jpeg() and codecs.decode_jpeg or d == require 'amp.data.png' and codecs.decode_png
+  if library then
+    local p, w, h, have = library(bytes, limit.new(most, size))
+    if p then return p, w, h, have end
+  end
+  return d.decode(bytes, limit.new(most, size))
+end
+
 --- Read for somebody else: op is who the errors name.
 local function read(op, path, channels, most)
   local f, why = file.open(path)
@@ -52,14 +70,16 @@ local function read(op, path, channels, most)
   local head
   head, why = f:text(math.min(f.size, 16))
   local d = head and decoder_of(head)
-  if head and not d then why = 'it is no PNG, JPEG, PPM, PGM or PBM' .. file_kind.hint(f, 'image') end
+  if head and not d then why = 'it is no PNG, JPEG, WebP, PPM, PGM or PBM' .. file_kind.hint(f, 'image') end
   if d then bytes, why = f:text() end
   f:close()
   if not bytes then raise(op, "cannot read '%s': %s", path, why) end
-  ok, p, w, h, have = pcall(d.decode, bytes, limit.new(most, f.size))
+  ok, p, w, h, have = pcall(decode, d, bytes, most, f.size)
   if not ok then memory.rethrow(op, path, p) end
   if not p then raise(op, "cannot read '%s': %s", path, w) end
-  return planes(p, w, h, have, channels or (have == 2 and 4 or have))
+  local out = planes(p, w, h, have, channels or (have == 2 and 4 or have))
+  local turned = d == jpeg() and codecs.orientation(bytes) or 1
+  return turned > 1 and codecs.turn(out, turned) or out
 end
 
 --- What `channels` may be.

@@ -11,10 +11,11 @@ local image = require 'amp.data.image'
 local limit = require 'amp.io.limit'
 local options = require 'amp.options'
 local proxy = require 'amp.data.proxy'
+local skip_bad = require 'amp.data.skip_bad'
 local util = require 'amp.util'
 local raise = require('amp.error').throw
 
-local endings = {png = true, jpg = true, jpeg = true, ppm = true, pgm = true, pbm = true, pnm = true}
+local endings = {png = true, jpg = true, jpeg = true, webp = true, ppm = true, pgm = true, pbm = true, pnm = true}
 
 -- Paths of the images in a folder and those below it, sorted. A folder that links lead to again is read once.
 local function images(op, dir, out, seen)
@@ -31,23 +32,30 @@ local function images(op, dir, out, seen)
   return out
 end
 
+local function callable(v)
+  local meta = type(v) == 'table' and getmetatable(v)
+  return type(v) == 'function' or type(meta) == 'table' and meta.__call ~= nil
+end
+
 local ImageFolder = {}
 ImageFolder.__index = ImageFolder
 
 --- Make a dataset of images, each folder in `root` being a class.
 -- @tparam string root
 -- @tparam ?table given channels (3), size ({height, width} or one number: images are brought to it; needed for batches of
--- images of unequal sizes), transform (function of an image that gives what is used instead), max_bytes (of an image, as of read_image)
+-- images of unequal sizes), transform (function of an image that gives what is used instead), max_bytes (of an image, as of read_image),
+-- skip_bad (false: an image that cannot be read is an error; true: the next one takes its place, with its label and one warning)
 -- @treturn table a dataset with classes (names, sorted), class_to_index, files, labels
 local function new(_, root, given)
   local op = 'data.ImageFolder'
   if type(root) ~= 'string' then raise(op, 'a folder expected, got %s', util.show(root)) end
-  local o = options.read(op, given, {'channels', 'size', 'transform', 'max_bytes'}, {channels = 3})
+  local o = options.read(op, given, {'channels', 'size', 'transform', 'max_bytes', 'skip_bad'}, {channels = 3, skip_bad = false})
   image.check_channels(op, o.channels)
   limit.check(op, o.max_bytes)
-  if o.transform ~= nil and type(o.transform) ~= 'function' then raise(op, 'transform must be a function, got %s', util.show(o.transform)) end
+  options.boolean(op, 'skip_bad', o.skip_bad)
+  if o.transform ~= nil and not callable(o.transform) then raise(op, 'transform must be a function, got %s', util.show(o.transform)) end
   local self = setmetatable({root = root, channels = o.channels, max_bytes = o.max_bytes,
-    resize = o.size and options.list(op, 'size', o.size, 2, 1), transform = o.transform,
+    resize = o.size and options.list(op, 'size', o.size, 2, 1), transform = o.transform, skip_bad = o.skip_bad, op = op,
     classes = {}, class_to_index = {}, files = {}, labels = {}}, ImageFolder)
   local list, why = folders.list(root)
   if not list then raise(op, "cannot read the folder '%s': %s", root, why) end
@@ -70,17 +78,19 @@ end
 --- Number of images.
 function ImageFolder:size() return #self.files end
 
+local function load(self, i) return image.read_for(self.op, self.files[i], self.channels, self.max_bytes) end
+
 --- Image i: float32, channels x height x width from 0 to 1; and its label, from 1, an int64 scalar.
 function ImageFolder:get(i)
-  local path = self.files[i]
-  if not path then raise('data.ImageFolder', 'there is no image %s; there are %d', tostring(i), #self.files) end
-  local x = image.read_for('data.ImageFolder', path, self.channels, self.max_bytes):float() / 255
+  if not self.files[i] then raise('data.ImageFolder', 'there is no image %s; there are %d', tostring(i), #self.files) end
+  local bytes, k = skip_bad(self, i, #self.files, load)
+  local x = bytes:float() / 255
   local s = self.resize
   if s and (x:size(2) ~= s[1] or x:size(3) ~= s[2]) then
     x = amp.interpolate(x:unsqueeze(1), {size = s, mode = 'bilinear', antialias = true})[1]
   end
   if self.transform then x = self.transform(x) end
-  return x, amp.tensor(self.labels[i], {dtype = 'int64', device = 'cpu'})
+  return x, amp.tensor(self.labels[k], {dtype = 'int64', device = 'cpu'})
 end
 
 proxy.dataset(ImageFolder, 'data.ImageFolder')
@@ -89,6 +99,6 @@ function ImageFolder:__tostring()
   return ('data.ImageFolder (%s: %d images of %d classes)'):format(self.root, #self.files, #self.classes)
 end
 
-require('amp.class').guard(ImageFolder, 'data.ImageFolder', 'set')
+require('amp.core.class').guard(ImageFolder, 'data.ImageFolder', 'set')
 
 return setmetatable({class = ImageFolder}, {__call = new})

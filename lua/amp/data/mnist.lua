@@ -46,6 +46,6 @@ end
 -- from 0 to 1, and labels, int64 N from 1 to 10 (digit + 1)
 -- @usage local digits = amp.data.mnist('examples/data')
 return function(dir, given)
-  if type(dir) ~= 'string' then raise('data.mnist', 'a folder expected, got ' .. type(dir)) end
+  if type(dir) ~= 'string' then raise('data.mnist', 'a folder expected, got ' .. require('amp.util').kind(dir)) end
   return {train = part(dir, files.train, given), test = part(dir, files.test, given)}
 end

@@ -6,7 +6,7 @@
 -- later children. Ctrl-C reaches a terminal's whole group: a child ignores it and leaves it to its parent.
 local bit = require 'bit'
 local ffi = require 'ffi'
-local clock = require('amp.more').clock
+local clock = require('amp.core.library').clock
 require 'amp.io.file'
 
 ffi.cdef [[

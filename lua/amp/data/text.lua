@@ -82,7 +82,7 @@ function TextDataset:__tostring()
   return ('data.TextDataset (%d windows of %d, %d tokens, vocabulary of %d)'):format(self:size(), self.length, self.tokens:numel(), self.vocabulary:size())
 end
 
-require('amp.class').guard(TextDataset, 'data.TextDataset', 'set')
+require('amp.core.class').guard(TextDataset, 'data.TextDataset', 'set')
 TextDataset._draws_nothing = TextDataset.batch -- as it is called: guarded
 
 return setmetatable({class = TextDataset}, {__call = new})

@@ -137,6 +137,6 @@ end
 
 function Vocabulary:__tostring() return ("data.Vocabulary (%d tokens, level '%s')"):format(#self.tokens, self.level) end
 
-require('amp.class').guard(Vocabulary, 'data.Vocabulary', 'vocabulary')
+require('amp.core.class').guard(Vocabulary, 'data.Vocabulary', 'vocabulary')
 
 return setmetatable({class = Vocabulary, check_level = check_level}, {__call = new})

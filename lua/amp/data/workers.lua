@@ -17,7 +17,7 @@ local raise = require('amp.error').throw
 local file = require 'amp.io.file'
 
 local OP = 'data.DataLoader'
-local GPU = 1 -- AMP_CUDA
+local GPU = core.C.AMP_CUDA
 local M = {}
 
 -- -- A message --------------------------------------------------------------------------------------

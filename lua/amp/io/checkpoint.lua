@@ -200,8 +200,9 @@ end
 -- @param value table, tensor, string, number or boolean
 -- @raise on functions, objects and other things that are no data, with their place
 -- @usage amp.save('run.amp', {model = net:state_dict(), step = 12, rng = amp.get_rng_state()})
-function M.save(path, value)
-  if type(path) ~= 'string' then raise('save', 'a path expected, got %s', type(path)) end
+function M.save(path, value, excess)
+  require('amp.options').none('save', excess)
+  if type(path) ~= 'string' then raise('save', 'a path expected, got %s', require('amp.util').kind(path)) end
   if ffi.abi('be') then raise('save', 'this machine is big-endian, which the format does not know') end
   local seen = {tables = {}, tensors = {}, flags = {}, tensor_at = {}, written = {}, count = 0}
   survey(value, {}, seen)

@@ -248,7 +248,7 @@ end
 -- @raise with the file's name: missing, cut off, damaged, of another version
 -- @usage local run = amp.load('run.amp'); net:load_state_dict(run.model)
 return function(path, given)
-  if type(path) ~= 'string' then raise('load', 'a path expected, got %s', type(path)) end
+  if type(path) ~= 'string' then raise('load', 'a path expected, got %s', require('amp.util').kind(path)) end
   local o = options.read('load', given, {'map_location', 'max_bytes'})
   limit.check('load', o.max_bytes)
   local device = o.map_location

@@ -1,7 +1,7 @@
 --- Files for the formats of amp.io: bytes read at a place, and files that are replaced whole or not at all.
 --
 -- Functions give nil and a reason on failure; the formats turn that into an error with the file's name. Only regular files are read
--- and replaced: a folder, a pipe or a device is refused, whoever asks. Reading never maps a file (src/amp_file.c says why). A
+-- and replaced: a folder, a pipe or a device is refused, whoever asks. Reading never maps a file (src/dispatch/file.c says why). A
 -- handful of POSIX calls are reached under names of our own, so nothing clashes with another library's cdef.
 local bit = require 'bit'
 local ffi = require 'ffi'

@@ -3,7 +3,6 @@ local ffi = require 'ffi'
 
 local M = {}
 
-local TORCH = "save the tensors in Python with safetensors.torch.save_file(net.state_dict(), 'net.safetensors') and read that by amp.io.safetensors.load"
 
 -- name: what it is; by: what reads it; formats: the readers (their names below) for which it is no stranger
 local known = {
@@ -16,13 +15,13 @@ local known = {
   gzip = { name = 'compressed with gzip', by = 'amp.data.idx reads idx files so; decompress others with gunzip' },
   image = { name = 'an image', by = 'amp.data.read_image reads it' },
   picture = { name = 'a GIF, WebP or TIFF image', by = 'write it anew as PNG; amp.data.read_image reads those' },
-  torch = { name = "a file of PyTorch's torch.save", by = TORCH },
-  torch_old = { name = "a file of PyTorch's torch.save, in its older format, or a pickle", by = TORCH },
-  pickle = { name = 'a pickle of Python', by = 'reading it would run code; ' .. TORCH },
+  torch = { name = "a file of PyTorch's torch.save", by = 'amp.io.load_pt reads it' },
+  torch_old = { name = "a file of PyTorch's torch.save, in its older format, or a pickle", by = 'amp.io.load_pt reads it' },
+  pickle = { name = 'a pickle of Python', by = 'reading it would run code; amp.io.load_pt reads what torch.save wrote' },
   zip = { name = 'a zip archive', by = 'unpack it first' },
   hdf5 = { name = 'an HDF5 file', by = "write its arrays in Python with numpy.savez and read that by amp.io.load_npz" },
   gguf = { name = 'a GGUF file', by = 'amp reads none of these; look for the same weights as safetensors' },
-  onnx = { name = 'an ONNX model (or other protocol buffers)', by = 'save its weights in Python as safetensors, by onnx.numpy_helper' },
+  onnx = { name = 'an ONNX model (or other protocol buffers)', by = 'amp.io.onnx.load reads it' },
   json = { name = 'JSON', by = 'amp.io.json.decode reads its text' },
   lua = { name = 'compiled Lua', by = 'no reader of data runs it' },
   tar = { name = 'a tar archive', by = 'unpack it first' },

@@ -6,7 +6,7 @@
 local ffi = require 'ffi'
 local amp = require 'amp'
 local core = require 'amp.ffi'
-local call = require 'amp.call'
+local call = require 'amp.core.call'
 local err = require 'amp.error'
 local types = require 'amp.types'
 
@@ -122,11 +122,11 @@ end
 --- The tensors that a table holds under its keys must be tensors: a checked, sorted list of names.
 function M.names(op, tensors)
   local raise = err.throw
-  if type(tensors) ~= 'table' then raise(op, 'a table of tensors by name expected, got %s', type(tensors)) end
+  if type(tensors) ~= 'table' then raise(op, 'a table of tensors by name expected, got %s', require('amp.util').kind(tensors)) end
   local names = {}
   for name, t in pairs(tensors) do
     if type(name) ~= 'string' then raise(op, 'names are strings, got a %s', type(name)) end
-    if not amp.is_tensor(t) then raise(op, "'%s': a tensor expected, got %s", name, type(t)) end
+    if not amp.is_tensor(t) then raise(op, "'%s': a tensor expected, got %s", name, require('amp.util').kind(t)) end
     names[#names + 1] = name
   end
   table.sort(names)

@@ -177,7 +177,7 @@ end
 -- @usage local x = amp.io.load_npy('x.npy')
 function M.load_npy(path, given)
   local op = 'io.load_npy'
-  if type(path) ~= 'string' then raise(op, 'a path expected, got %s', type(path)) end
+  if type(path) ~= 'string' then raise(op, 'a path expected, got %s', require('amp.util').kind(path)) end
   local o = options.read(op, given, {'max_bytes'})
   limit.check(op, o.max_bytes)
   local f, why = file.open(path)
@@ -210,8 +210,8 @@ end
 -- @usage amp.io.save_npy('x.npy', x)
 function M.save_npy(path, tensor)
   local op = 'io.save_npy'
-  if type(path) ~= 'string' then raise(op, 'a path expected, got %s', type(path)) end
-  if not require('amp').is_tensor(tensor) then raise(op, 'a tensor expected, got %s', type(tensor)) end
+  if type(path) ~= 'string' then raise(op, 'a path expected, got %s', require('amp.util').kind(path)) end
+  if not require('amp').is_tensor(tensor) then raise(op, 'a tensor expected, got %s', require('amp.util').kind(tensor)) end
   local head, why = M.head(tensor)
   if not head then raise(op, "cannot write '%s': %s", path, why) end
   local ok

@@ -226,6 +226,15 @@ local function named(op, path, foreign)
   end })
 end
 
+--- The entries of an archive: name, method, at, packed, size of each; nil and the reason. For amp.io.pt.
+function M.entries(f)
+  local list, stop = read_directory(f)
+  if not list then return nil, stop end
+  local ok, why = locate(f, list, stop)
+  if not ok then return nil, why end
+  return list
+end
+
 local function read_all(f, path, given)
   local list, stop = read_directory(f)
   if not list then return nil, stop .. kind.hint(f, 'npz') end
@@ -263,7 +272,7 @@ end
 -- @usage local t = amp.io.load_npz('mnist.npz'); print(t.x_train:size())
 function M.load_npz(path, given)
   local op = 'io.load_npz'
-  if type(path) ~= 'string' then raise(op, 'a path expected, got %s', type(path)) end
+  if type(path) ~= 'string' then raise(op, 'a path expected, got %s', require('amp.util').kind(path)) end
   local o = options.read(op, given, { 'max_bytes' })
   limit.check(op, o.max_bytes)
   local f, why = file.open(path)
@@ -286,7 +295,7 @@ local le = file.le
 -- @usage amp.io.save_npz('weights.npz', net:state_dict())
 function M.save_npz(path, tensors)
   local op = 'io.save_npz'
-  if type(path) ~= 'string' then raise(op, 'a path expected, got %s', type(path)) end
+  if type(path) ~= 'string' then raise(op, 'a path expected, got %s', require('amp.util').kind(path)) end
   local order = memory.names(op, tensors)
   local entries, at = {}, 0
   for i, name in ipairs(order) do

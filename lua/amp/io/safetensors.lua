@@ -18,7 +18,7 @@ local M = {}
 
 local MAX_HEADER = 100e6
 local dtypes = {F64 = 'float64', F32 = 'float32', F16 = 'float16', BF16 = 'bfloat16', I64 = 'int64', I32 = 'int32',
-  I16 = 'int16', I8 = 'int8', U8 = 'uint8', BOOL = 'bool'}
+  I16 = 'int16', I8 = 'int8', U8 = 'uint8', BOOL = 'bool', F8_E4M3 = 'float8_e4m3', F8_E5M2 = 'float8_e5m2'}
 local names = {}
 for short, dtype in pairs(dtypes) do names[dtype] = short end
 
@@ -107,7 +107,7 @@ local File = {}
 File.__index = File
 
 local function open(op, path, given)
-  if type(path) ~= 'string' then raise(op, 'a path expected, got %s', type(path)) end
+  if type(path) ~= 'string' then raise(op, 'a path expected, got %s', require('amp.util').kind(path)) end
   local o = options.read(op, given, {'max_bytes'})
   limit.check(op, o.max_bytes)
   local f, why = file.open(path)
@@ -127,7 +127,10 @@ end
 -- @tparam string path
 -- @tparam ?table given max_bytes, the most that all tensors got may take
 -- @return an object with names(), get(name), metadata and close()
-function M.open(path, given) return open('io.safetensors.open', path, given) end
+function M.open(path, given)
+  if type(path) == 'string' and path:find '%.index%.json$' then return require('amp.io.shards').open('io.safetensors.open', path, given, open) end
+  return open('io.safetensors.open', path, given)
+end
 
 --- Names in the file, in the order of their data.
 function File:names()
@@ -186,6 +189,7 @@ end
 -- @usage local state = amp.io.safetensors.load('net.safetensors')
 function M.load(path, given)
   local op = 'io.safetensors'
+  if type(path) == 'string' and path:find '%.index%.json$' then return require('amp.io.shards').load(op, path, given, open) end
   local f = open(op, path, given)
   local ok, out, foreign = pcall(get_all, f)
   f:close()
@@ -206,7 +210,7 @@ end
 -- @tparam ?table metadata strings by name
 function M.save(path, tensors, metadata)
   local op = 'io.safetensors'
-  if type(path) ~= 'string' then raise(op, 'a path expected, got %s', type(path)) end
+  if type(path) ~= 'string' then raise(op, 'a path expected, got %s', require('amp.util').kind(path)) end
   local order = memory.names(op, tensors)
   local header, at = {}, 0
   -- widest elements first, so that each tensor lies at a multiple of its element's size
@@ -223,10 +227,10 @@ function M.save(path, tensors, metadata)
     at = at + bytes
   end
   if metadata ~= nil and type(metadata) ~= 'table' then
-    raise(op, 'metadata are a table of strings by name, got %s', type(metadata))
+    raise(op, 'metadata are a table of strings by name, got %s', require('amp.util').kind(metadata))
   end
   for k, v in pairs(metadata or {}) do
-    if type(k) ~= 'string' or type(v) ~= 'string' then raise(op, 'metadata are strings by name, got %s', type(v)) end
+    if type(k) ~= 'string' or type(v) ~= 'string' then raise(op, 'metadata are strings by name, got %s', require('amp.util').kind(v)) end
   end
   if metadata and next(metadata) then header.__metadata__ = metadata end
   local fine, text = pcall(json.encode, header)
@@ -240,6 +244,6 @@ function M.save(path, tensors, metadata)
   if not ok then raise(op, "cannot write '%s': %s", path, why) end
 end
 
-require('amp.class').guard(File, 'io.safetensors.open', 'file')
+require('amp.core.class').guard(File, 'io.safetensors.open', 'file')
 
 return M

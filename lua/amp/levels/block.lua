@@ -6,11 +6,11 @@
 -- @module amp.levels.block
 local ffi = require 'ffi'
 local core = require 'amp.ffi'
-local call = require 'amp.call'
+local call = require 'amp.core.call'
 local err = require 'amp.error'
 local optimizer = require 'amp.optim.optimizer'
-local region = require 'amp.region'
-local side = require 'amp.levels.side'
+local region = require 'amp.core.region'
+local side = require 'amp.levels.master_step'
 local util = require 'amp.util'
 local C, S, ref_t = core.C, core.S, core.ref_t
 local istype = ffi.istype

@@ -4,14 +4,14 @@
 --     opt:step()
 -- With Trainers see amp.mxnet. One scaler a handle; one a loss after wrap_optimizer.
 -- @module amp.levels.handle
-local autocast = require 'amp.autocast'
+local autocast = require 'amp.precision.autocast'
 local block = require 'amp.levels.block'
 local err = require 'amp.error'
 local level_options = require 'amp.levels.options'
-local GradScaler = require 'amp.scaler'
+local GradScaler = require 'amp.precision.scaler'
 local options = require 'amp.options'
 local program = require 'amp.levels.program'
-local side = require 'amp.levels.side'
+local side = require 'amp.levels.master_step'
 local util = require 'amp.util'
 local wrap = require 'amp.levels.wrapper'
 
@@ -140,6 +140,6 @@ function Handle:deactivate()
   program.stop('handle.deactivate', self._program)
 end
 
-require('amp.class').guard(Handle, 'init', 'handle')
+require('amp.core.class').guard(Handle, 'init', 'handle')
 
 return M

@@ -5,15 +5,15 @@
 -- A face over what is there: autocast (O1), a network cast with float32 masters in its
 -- optimizers (O2), one GradScaler a loss, whose update comes at the end of each block.
 -- @module amp.levels
-local autocast = require 'amp.autocast'
+local autocast = require 'amp.precision.autocast'
 local block = require 'amp.levels.block'
 local err = require 'amp.error'
 local level_options = require 'amp.levels.options'
 local options = require 'amp.options'
 local program = require 'amp.levels.program'
-local side = require 'amp.levels.side'
+local side = require 'amp.levels.master_step'
 local util = require 'amp.util'
-local warn = require 'amp.warn'
+local warn = require 'amp.core.warn'
 
 local M = {}
 

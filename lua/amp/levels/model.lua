@@ -5,10 +5,10 @@
 -- @module amp.levels.model
 local ffi = require 'ffi'
 local core = require 'amp.ffi'
-local side = require 'amp.levels.side'
+local side = require 'amp.levels.master_step'
 local util = require 'amp.util'
-local warn = require 'amp.warn'
-local words = require 'amp.words'
+local warn = require 'amp.core.warn'
+local words = require 'amp.precision.autocast_state'
 local Module = require 'amp.nn.module'
 local BatchNorm = require('amp.nn.norm').BatchNorm1d.super
 local ref_t = core.ref_t

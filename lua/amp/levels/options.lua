@@ -2,7 +2,7 @@
 -- @module amp.levels.options
 local err = require 'amp.error'
 local options = require 'amp.options'
-local GradScaler = require 'amp.scaler'
+local GradScaler = require 'amp.precision.scaler'
 local types = require 'amp.types'
 local util = require 'amp.util'
 

@@ -5,12 +5,12 @@
 -- @module amp.levels.program
 local ffi = require 'ffi'
 local core = require 'amp.ffi'
-local autocast = require 'amp.autocast'
+local autocast = require 'amp.precision.autocast'
 local err = require 'amp.error'
-local op_names = require 'amp.op_names'
-local policies = require 'amp.policies'
-local here = require('amp.region').here
-local rows = require 'amp.rows'
+local op_names = require 'amp.ops.names'
+local policies = require 'amp.precision.policy'
+local here = require('amp.core.region').here
+local rows = require 'amp.ops.schema'
 local types = require 'amp.types'
 local util = require 'amp.util'
 local C, S, band = core.C, core.S, require('bit').band
@@ -54,7 +54,7 @@ local function condition(op, place, entry, name)
   return { slot = arg.slot, real = arg.kind == 'f', values = values }
 end
 
-local list_class = { target_precision_ops = 'lower', fp32_ops = 'fp32' }
+local list_class = { target_precision_ops = 'lower', target_dtype_ops = 'lower', fp32_ops = 'fp32' }
 
 -- The ops of an entry of conditional_fp32_ops: name -> item. A value that is an op of its own here is in float32 as a whole.
 local function conditional(op, list, i)
@@ -85,25 +85,27 @@ end
 --- Check lists of ops; nothing changes. Names may be those of other systems, one of which may stand for several ops.
 -- @tparam string op who asks
 -- @tparam table o with target_precision_ops, fp32_ops (names), conditional_fp32_ops ({name, attribute, values})
+-- @tparam ?string low what the list of the low dtype is called, if not target_precision_ops
 -- @treturn table {items = id -> {class, condition}, conditions as they were given, replaced = list's name -> true}
-function M.read_lists(op, o)
+function M.read_lists(op, o, low)
   local out, where = { items = {}, conditions = {}, replaced = {} }, {}
   local function put(list_name, given, name, item)
     local id = rows.by_name[name]
-    if where[id] == list_name and given ~= name then return end -- named twice, as parts of what others call one op
+    if where[id] == list_name and given ~= name and not item.condition then return end -- named twice, as parts of what others call one op
     if where[id] then
       err.throw(op, where[id] == list_name and '%s has %s twice' or "%s has %s, which is in %s as well; an op is in one list", list_name,
         given == name and name or ('%s (%s)'):format(given, name), where[id])
     end
     where[id], out.items[id] = list_name, item
   end
-  for _, list_name in ipairs { 'target_precision_ops', 'fp32_ops', 'conditional_fp32_ops' } do
+  for _, list_name in ipairs { low or 'target_precision_ops', 'fp32_ops', 'conditional_fp32_ops' } do
     local list = o[list_name]
     if list ~= nil then
       if type(list) ~= 'table' then err.throw(op, '%s must be a list of ops, got %s', list_name, util.show(list)) end
       for k in pairs(list) do
         if type(k) ~= 'number' then err.throw(op, '%s must be a list of ops, but it has the key %s', list_name, util.show(k)) end
       end
+      err.list(op, list, list_name)
       out.replaced[list_name] = true
       for i = 1, #list do
         if list_class[list_name] then
@@ -119,7 +121,7 @@ function M.read_lists(op, o)
   return out
 end
 
-local PRIVATE = 4 -- rows that other ops are made of
+local PRIVATE = C.AMP_F_PRIVATE -- rows that other ops are made of
 local recurrent = { rnn = true, lstm = true, gru = true }
 
 -- The list that has an op by default, if it is one of the two.

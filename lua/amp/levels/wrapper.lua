@@ -3,7 +3,7 @@
 -- @module amp.levels.wrapper
 local block = require 'amp.levels.block'
 local err = require 'amp.error'
-local side = require 'amp.levels.side'
+local side = require 'amp.levels.master_step'
 
 local Wrapper = {}
 
@@ -76,7 +76,7 @@ local mt = {
   __tostring = function(self) return ('amp wrapper of %d losses around %s'):format(#self._scalers, tostring(self.optimizer)) end,
 }
 
-require('amp.class').guard(Wrapper, 'wrap_optimizer', 'opt', mt)
+require('amp.core.class').guard(Wrapper, 'wrap_optimizer', 'opt', mt)
 
 return function(handle, optimizer, scalers)
   return setmetatable({ optimizer = optimizer, _handle_ = handle, _scalers = scalers, _entered = 0 }, mt)

@@ -215,6 +215,6 @@ function M.read(path)
   return out
 end
 
-require('amp.class').guard(Table, 'log.csv', 'csv')
+require('amp.core.class').guard(Table, 'log.csv', 'csv')
 
 return M

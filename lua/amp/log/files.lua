@@ -53,14 +53,21 @@ Appender.__index = Appender
 local SEEK_END = 2
 
 --- Open a file to append to it, made if it is not there.
+-- @tparam string path
+-- @tparam ?boolean anew what it held goes
 -- @return an appender, or nil and the reason
-function M.append(path)
+function M.append(path, anew)
   local fine, why = file.usable(path)
   if not fine then return nil, why end
   local kind = L.amp_file_kind(path, 1, nil)
   if kind > L.AMP_FILE_REGULAR then return nil, 'it is not a regular file' end
   local fd = C.amp_posix_open(path, bit.bor(O_WRONLY, O_CREAT, O_APPEND, O_CLOEXEC), ffi.cast('int', 438))
   if fd < 0 then return nil, reason() end
+  if anew and C.amp_posix_ftruncate(fd, 0) ~= 0 then
+    why = reason()
+    C.amp_posix_close(fd)
+    return nil, why
+  end
   local self = setmetatable({fd = fd, guard = newproxy(true)}, Appender)
   getmetatable(self.guard).__gc = function() self:close() end
   return self

@@ -17,7 +17,7 @@ local err = require 'amp.error'
 local events = require 'amp.log.events'
 local files = require 'amp.log.files'
 local options = require 'amp.options'
-local lasting = require('amp.scope').lasting
+local lasting = require('amp.core.scope').lasting
 local util = require 'amp.util'
 local raise = err.throw
 
@@ -37,6 +37,12 @@ local function check(self, what, ok, why)
   if not ok then raise(OP, "cannot write %s of '%s': %s", what, self.folder, why) end
 end
 
+-- What a rank that is not the first has: it takes everything and writes nothing.
+local Silent = {__tostring = function(self) return ("amp.Logger of '%s' (rank 1 writes)"):format(self.folder) end}
+function Silent.__index(_, name)
+  if type(Logger[name]) == 'function' then return function(self) return self end end
+end
+
 --- Make a logger.
 -- @tparam string folder made if it is not there
 -- @tparam ?table given csv (true), tensorboard (true), interval (2 seconds that scalars wait at most for the next call)
@@ -46,6 +52,8 @@ local function new(folder, given)
   options.boolean(OP, 'csv', o.csv)
   options.boolean(OP, 'tensorboard', o.tensorboard)
   options.number(OP, 'interval', o.interval, 0)
+  local dist = package.loaded['amp.distributed']
+  if dist and dist.is_initialized() and not dist.is_main() then return setmetatable({folder = folder}, Silent) end
   local ok, why = files.make_folder(folder)
   if not ok then raise(OP, "cannot make the folder '%s': %s", folder, why) end
   local self = setmetatable({folder = folder, interval = o.interval, queue = {}, flushed = amp.clock()}, Logger)
@@ -301,6 +309,6 @@ function Logger:__tostring()
   return ('amp.Logger (%s%s%s%s)'):format(self.folder, self.table and ', CSV' or '', self.events and ', TensorBoard' or '', self.closed and ', closed' or '')
 end
 
-require('amp.class').guard(Logger, 'Logger', 'log')
+require('amp.core.class').guard(Logger, 'Logger', 'log')
 
 return new

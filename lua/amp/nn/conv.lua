@@ -2,6 +2,7 @@
 -- Data are N x C and 1, 2 or 3 dimensions more; or a single sample, without N.
 local amp = require 'amp'
 local options = require 'amp.options'
+local schema = require 'amp.ops.schema'
 local util = require 'amp.util'
 local Module = require 'amp.nn.module'
 local initializers = require 'amp.nn.initializers'
@@ -10,9 +11,12 @@ local raise = require('amp.error').throw
 local pad = amp.pad
 local M = {}
 
--- padding_mode -> mode of amp.pad
-local modes = {zeros = 'constant', reflect = 'reflect', replicate = 'replicate', circular = 'circular'}
-local mode_list = {'zeros', 'reflect', 'replicate', 'circular'}
+-- padding_mode -> mode of amp.pad: its own words, but for the constant, which is 0 here
+local modes, mode_list = {}, {}
+for i, mode in ipairs((schema.words('pad', 'mode'))) do
+  mode_list[i] = mode == 'constant' and 'zeros' or mode
+  modes[mode_list[i]] = mode
+end
 
 local function show(list) return table.concat(list, 'x') end
 

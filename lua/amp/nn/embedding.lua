@@ -85,7 +85,7 @@ end
 function Embedding.from_pretrained(weight, given)
   local op = 'nn.Embedding.from_pretrained'
   local o = options.read(op, given, {'freeze', 'padding_idx', 'max_norm', 'norm_type'}, {freeze = true})
-  if not amp.is_tensor(weight) then raise(op, 'a matrix (rows x size) expected, got %s', type(weight)) end
+  if not amp.is_tensor(weight) then raise(op, 'a matrix (rows x size) expected, got %s', require('amp.util').kind(weight)) end
   if weight:dim() ~= 2 then raise(op, 'a matrix (rows x size) expected, got shape %s', tostring(weight:size())) end
   options.boolean(op, 'freeze', o.freeze)
   local m = Embedding(weight:size(1), weight:size(2), {padding_idx = o.padding_idx, max_norm = o.max_norm, norm_type = o.norm_type})

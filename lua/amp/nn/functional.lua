@@ -3,8 +3,8 @@
 -- A look-up goes to amp each time, so a function registered or replaced there is
 -- seen here; one set here (amp.register_half_function(F, 'name')) stays here.
 local amp = require 'amp'
-local find = require('amp.lookup').find
-local habits = require 'amp.habits'
+local find = require('amp.core.lookup').find
+local habits = require 'amp.core.habits'
 local util = require 'amp.util'
 
 local M = {}
@@ -58,7 +58,9 @@ end
 err.space(M, 'F')
 
 return setmetatable(M, {__index = function(_, key)
-  local f = find(names[key] or key)
+  local name = names[key] or key
+  local f = rawget(amp, name)
+  if f == nil then f = find(name) end
   if f == nil and not (type(key) == 'string' and key:sub(1, 1) == '_') then
     local known = amp.names()
     for k in pairs(names) do known[#known + 1] = k end

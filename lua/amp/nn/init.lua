@@ -2,9 +2,11 @@
 local util = require 'amp.util'
 
 local files = {
-  Module = 'tree', Sequential = 'sequential', ModuleList = 'modulelist', ModuleDict = 'moduledict',
+  Module = 'core.tree', Sequential = 'container.sequential', ModuleList = 'container.modulelist', ModuleDict = 'container.moduledict',
   Identity = 'identity', Flatten = 'flatten', Linear = 'linear', PReLU = 'prelu',
-  Bilinear = 'bilinear', Parameter = 'parameter', MultiheadAttention = 'attention', functional = 'functional', init = 'initializers', utils = 'utils',
+  Bilinear = 'bilinear', Parameter = 'core.parameter', MultiheadAttention = 'attention', functional = 'functional',
+  RotaryEmbedding = 'blocks.rotary', SwiGLU = 'blocks.swiglu', init = 'initializers', utils = 'utils',
+  parallel = 'parallel',
 }
 
 -- files that hold several classes
@@ -42,7 +44,8 @@ end
 -- What all classes stand on: one copy a Lua state, even where package.loaded is
 -- cleared between two loads (a test runner's insulation).
 local base = {}
-for _, name in ipairs {'amp.nn.module', 'amp.nn.tree', 'amp.nn.where', 'amp.nn.initializers', 'amp.nn.list', 'amp.nn.sequential'} do
+for _, name in ipairs {'amp.nn.module', 'amp.nn.core.tree', 'amp.nn.core.where', 'amp.nn.initializers', 'amp.nn.container.list',
+  'amp.nn.container.sequential'} do
   base[name] = require(name)
 end
 
@@ -62,7 +65,7 @@ return setmetatable(M, {__index = function(_, name)
   elseif group_of[name] then
     value = load(group_of[name])[name]
   elseif type(name) == 'string' and name:sub(1, 1) ~= '_' then
-    local known, habits = util.keys(files), require 'amp.habits'
+    local known, habits = util.keys(files), require 'amp.core.habits'
     for k in pairs(group_of) do known[#known + 1] = k end
     require('amp.error').throw_code('name', 'nn', "no class '%s'%s", name, habits.hint(habits.nn, name, known))
   end

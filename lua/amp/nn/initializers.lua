@@ -3,6 +3,7 @@
 -- a last table. A weight is out x in (x kernel).
 -- @usage nn.init.kaiming_normal_(layer.weight, {mode = 'fan_out', nonlinearity = 'relu'})
 local amp = require 'amp'
+local filling = require 'amp.nn.core.filling'
 local options = require 'amp.options'
 local util = require 'amp.util'
 local raise = require('amp.error').throw
@@ -16,7 +17,7 @@ end
 
 local function quietly(t, fn, op)
   check_tensor(op or 'nn.init', t)
-  amp.no_grad(fn)
+  if not filling.off then amp.no_grad(fn) end
   return t
 end
 

@@ -6,14 +6,15 @@ local raise = require('amp.error').throw
 local ref_t = require('amp.ffi').ref_t
 local istype = require('ffi').istype
 
-local as_built = require('amp.policies').as_built
+local as_built = require('amp.precision.policy').as_built
 local layer_norm, add_layer_norm, rms_norm = amp.layer_norm, amp.add_layer_norm, amp.rms_norm
 local group_norm, local_response_norm = amp.group_norm, amp.local_response_norm
 
 -- sizes of the last dimensions, as a list
 local function sizes(op, shape)
   if type(shape) == 'number' then shape = {shape} end
-  if type(shape) ~= 'table' or #shape == 0 then raise(op, 'a size or a list of sizes expected, got %s', type(shape)) end
+  if type(shape) == 'table' then require('amp.error').list(op, shape, 'the sizes') end
+  if type(shape) ~= 'table' or #shape == 0 then raise(op, 'a size or a list of sizes expected, got %s', require('amp.util').kind(shape)) end
   for i, n in ipairs(shape) do options.integer(op, 'size ' .. i, n, 1) end
   return {unpack(shape)}
 end
@@ -59,11 +60,12 @@ end
 -- @tparam Tensor x ... x shape
 -- @tparam Tensor residual what is added to x, broadcast as in `+`
 -- @tparam ?string dtype of the first result, whose gradient then has it too: where a region's product alone uses that one,
--- the region's dtype saves the float32 values. Rounded once, as a cast's result is.
+-- the region's dtype saves the float32 values ('float8', of a region of 8 bits: its base). Rounded once, as a cast's result is.
 -- @treturn Tensor the sum, normalised
 -- @treturn Tensor x + residual
 -- @usage local y, x = self.norm:forward_add(x, self.attention(y))
 function LayerNorm:forward_add(x, residual, dtype)
+  if dtype == 'float8' then dtype = require('amp.types').dtype_name[require('amp.precision.autocast').base_dtype(x.device)] end
   if joins(self, x, residual) then return add_layer_norm(x, residual, self.shape, self.weight, self.bias, self.eps, dtype) end
   local sum = x + residual
   local y = self(sum)

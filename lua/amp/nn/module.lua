@@ -7,14 +7,14 @@
 --
 -- An instance keeps every field in one table behind it (its own raw keys begin
 -- with a dot, as no field's name does), so each assignment is seen: a module or a tensor that requires grad is registered
--- under the field's name, in order. Containers (nn/list.lua, nn/moduledict.lua) keep their parts in themselves, where
+-- under the field's name, in order. Containers (nn/container/) keep their parts in themselves, where
 -- ipairs, pairs and # look, and these raw keys in a metatable of their own: `inside` gives the table that has them.
 -- Tensors keep their identity through to(), half() and loading, so optimizers and other holders stay valid. How an error
--- names the modules it passed is in nn/where.lua; walking the tree and state dicts are in nn/tree.lua.
+-- names the modules it passed is in nn/core/where.lua; walking the tree and state dicts are in nn/core/tree.lua.
 local bit = require 'bit'
 local amp = require 'amp'
 local options = require 'amp.options'
-local classes = require 'amp.class'
+local classes = require 'amp.core.class'
 local util = require 'amp.util'
 local raise = require('amp.error').throw
 
@@ -49,6 +49,12 @@ local function is_module(v)
   return type(mt) == 'table' and mt.is_module == true
 end
 
+-- While a graph is recorded: what is told of each module that is called, and when it is left, and of fields.
+local watching
+local standing -- in a captured step: what calls a module in another way (amp/capture/modules.lua)
+local excluding -- in a region of 8 bits with modules that stay in its base: what decides (amp/precision/float8_region.lua)
+local attended -- one of the three
+
 -- -- Fields -----------------------------------------------------------------
 
 local function forget(self, name)
@@ -61,11 +67,11 @@ end
 
 -- A name of a part, which a state dict joins to others by dots.
 local function check_name(op, name)
-  if type(name) ~= 'string' then raise(op, 'a name expected, got ' .. type(name)) end
+  if type(name) ~= 'string' then raise(op, 'a name expected, got ' .. util.kind(name)) end
   if name == '' or name:find('.', 1, true) then raise(op, "a name without a dot expected, got '" .. name .. "'") end
 end
 
-local WEIGHT = 256 -- AMP_T_WEIGHT: casts of it are kept, frozen or not
+local WEIGHT = require('amp.ffi').C.AMP_T_WEIGHT -- casts of it are kept, frozen or not
 
 local function register(self, name, kind, value)
   local at = inside(self)
@@ -89,7 +95,11 @@ local function check_flag(self, name)
   end
 end
 
+local changes = 0 -- assignments to fields of modules: what depends on fields looks at them again where it grew
+
 local function assign(self, name, value)
+  changes = changes + 1
+  if watching then watching:assigned(self, name, value) end
   local at = inside(self)
   local kind = rawget(at, '.kinds')[name]
   if type(value) == 'boolean' and kind == nil and type(name) == 'string' and rawget(at, '.values')[name] == nil then
@@ -97,8 +107,13 @@ local function assign(self, name, value)
   end
   if is_module(value) then return register(self, name, 'module', value) end
   if is_tensor(value) then
+    local made = value.requires_grad and not value.is_leaf -- by an op: a result that is kept, not a weight
+    if kind == 'parameter' and made then
+      raise(self.__name, ("'%s' is a parameter, and the tensor was made by an op: assign nn.Parameter(t:detach()), "
+        .. 'or change the parameter in place in amp.no_grad'):format(name))
+    end
     if kind == 'buffer' or kind == 'parameter' then return register(self, name, kind, value) end
-    if value.requires_grad then return register(self, name, 'parameter', value) end
+    if value.requires_grad and not made then return register(self, name, 'parameter', value) end
   end
   if kind then forget(self, name) end
   rawget(at, '.values')[name] = value
@@ -120,6 +135,12 @@ local function parts(self, kind)
   end
 end
 
+-- A name that stands for a part of another kind is not given away.
+local function check_free(self, op, name, kind)
+  local is = rawget(inside(self), '.kinds')[name]
+  if is and is ~= kind then raise(op, ("'%s' is a %s of the module; set it to nil first"):format(name, is)) end
+end
+
 --- Register a tensor that belongs to the state but is not trained.
 -- @tparam string name field name
 -- @tparam Tensor tensor or nil
@@ -127,8 +148,9 @@ end
 function Module:register_buffer(name, tensor, given)
   check_name('nn.Module:register_buffer', name)
   if tensor ~= nil and not is_tensor(tensor) then
-    raise('nn.Module:register_buffer', string.format("a tensor or nil expected for '%s', got %s", name, type(tensor)))
+    raise('nn.Module:register_buffer', string.format("a tensor or nil expected for '%s', got %s", name, util.kind(tensor)))
   end
+  check_free(self, 'nn.Module:register_buffer', name, 'buffer')
   local o = options.read('nn.Module:register_buffer', given, {'persistent'}, {persistent = true})
   register(self, name, 'buffer', tensor)
   if not o.persistent then
@@ -143,8 +165,9 @@ end
 function Module:register_parameter(name, tensor)
   check_name('nn.Module:register_parameter', name)
   if not is_tensor(tensor) then
-    raise('nn.Module:register_parameter', string.format("a tensor expected for '%s', got %s", tostring(name), type(tensor)))
+    raise('nn.Module:register_parameter', string.format("a tensor expected for '%s', got %s", tostring(name), util.kind(tensor)))
   end
+  check_free(self, 'nn.Module:register_parameter', name, 'parameter')
   if not tensor.requires_grad then tensor.requires_grad = true end
   register(self, name, 'parameter', tensor)
   return self
@@ -152,7 +175,7 @@ end
 
 -- -- Classes ----------------------------------------------------------------
 
--- Called as net(x). Not a tail call: nn/where.lua finds this frame by its function.
+-- Called as net(x). Not a tail call: nn/core/where.lua finds this frame by its function.
 local function pass(...) return ... end
 
 local function run_hooks(self, hooks, ...)
@@ -163,7 +186,11 @@ local function run_hooks(self, hooks, ...)
       if #out > 0 then args = {n = #out, unpack(out)} end
     end
   end
-  local results = {(function(...) return select('#', ...), ... end)(self:forward(unpack(args, 1, args.n)))}
+  local hybrid = not watching and raw(self, '.hybrid')
+  local function counted(...) return select('#', ...), ... end
+  local results
+  if hybrid then results = {counted(hybrid(unpack(args, 1, args.n)))}
+  else results = {counted(self:forward(unpack(args, 1, args.n)))} end
   for _, h in ipairs(hooks) do
     if not h.before then
       local out = {h.fn(self, args, unpack(results, 2, results[1] + 1))}
@@ -171,6 +198,33 @@ local function run_hooks(self, hooks, ...)
     end
   end
   return unpack(results, 2, results[1] + 1)
+end
+
+-- A call that something goes along with: hooks, a graph that stands for the forward (nn/core/hybrid.lua), a watcher.
+local function accompanied(self, hooks, forward, ...)
+  local watcher = watching
+  if not watcher then
+    if not hooks then return forward(self, ...) end
+    local hybrid = raw(self, '.hybrid')
+    if hybrid and #hooks == 0 then return hybrid(...) end
+    return run_hooks(self, hooks, ...)
+  end
+  watcher:enter(self)
+  local results
+  if hooks then results = util.pack(run_hooks(self, hooks, ...))
+  else results = util.pack(forward(self, ...)) end
+  watcher:leave(self)
+  return unpack(results, 1, results.n)
+end
+
+local function attend_here(self, hooks, forward, ...)
+  if standing and not watching then return standing(self, hooks, forward, ...) end
+  return accompanied(self, hooks, forward, ...)
+end
+
+local function attend(self, hooks, forward, ...)
+  if excluding then return excluding(attend_here, self, hooks, forward, ...) end
+  return attend_here(self, hooks, forward, ...)
 end
 
 local unwrapped = classes.unwrapped
@@ -183,15 +237,15 @@ local function caller(class, at)
     local values = rawget(at, '.values')
     f = function(self, ...)
       local hooks = rawget(at, '.hooks')
-      if hooks then return pass(run_hooks(self, hooks, ...)) end
       local forward = values.forward or class.forward
+      if hooks or attended then return pass(attend(self, hooks, unwrapped[forward] or forward, ...)) end
       return pass((unwrapped[forward] or forward)(self, ...))
     end
   else
     f = function(self, ...)
       local hooks = rawget(self, '.hooks')
-      if hooks then return pass(run_hooks(self, hooks, ...)) end
       local forward = rawget(self, '.values').forward or class.forward
+      if hooks or attended then return pass(attend(self, hooks, unwrapped[forward] or forward, ...)) end
       return pass((unwrapped[forward] or forward)(self, ...))
     end
   end
@@ -200,17 +254,19 @@ local function caller(class, at)
 end
 
 local function add_hook(self, fn, before)
-  if type(fn) ~= 'function' then raise('nn.Module', 'a hook is a function, got ' .. type(fn)) end
+  if type(fn) ~= 'function' then raise('nn.Module', 'a hook is a function, got ' .. util.kind(fn)) end
   local hooks = {unpack(raw(self, '.hooks') or {})} -- a copy: a running call keeps its list
   local hook = {fn = fn, before = before}
   hooks[#hooks + 1] = hook
   rawset(inside(self), '.hooks', hooks)
+  changes = changes + 1
   return {remove = function()
     local left = {}
     for _, h in ipairs(raw(self, '.hooks') or {}) do
       if h ~= hook then left[#left + 1] = h end
     end
     rawset(inside(self), '.hooks', #left > 0 and left or nil)
+    changes = changes + 1
   end}
 end
 
@@ -256,7 +312,7 @@ end
 -- @tparam string name how instances print
 -- @treturn table the class; calling it makes an instance
 function Module.extend(parent, name)
-  if type(name) ~= 'string' then raise('nn.Module:extend', 'a class name expected, got ' .. type(name)) end
+  if type(name) ~= 'string' then raise('nn.Module:extend', 'a class name expected, got ' .. util.kind(name)) end
   local class = {__name = name, super = parent, ['.family'] = family(name)}
   class.__instance = {
     is_module = true,
@@ -299,7 +355,19 @@ end
 
 -- For the other files here; not methods, so not guarded.
 for key, f in pairs {is_module = is_module, call_frames = frames, check_name = check_name, assign = assign, inside = inside, raw_key = raw,
-  parts = parts, shell = shell} do
+  parts = parts, shell = shell, accompanied = accompanied, watch = function(watcher)
+    watching = watcher
+    attended = watching or standing or excluding
+  end, stand_in = function(way) -- gives the one before
+    local outer = standing
+    standing = way
+    attended = watching or standing or excluding
+    return outer
+  end, excluding = function(way)
+    excluding = way
+    attended = watching or standing or excluding
+  end, watched = function() return watching end,
+  changes = function() return changes end, changed = function() changes = changes + 1 end} do
   rawset(Module, key, f)
 end
 

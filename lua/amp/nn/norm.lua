@@ -4,11 +4,13 @@ local amp = require 'amp'
 local options = require 'amp.options'
 local Module = require 'amp.nn.module'
 local raise = require('amp.error').throw
+local call = require 'amp.core.call'
 local core = require 'amp.ffi'
 local ops = require 'amp.ops'
-local release, ref_t = core.C.amp_release, core.ref_t
-local as_built = require('amp.policies').as_built
-local lasting = require('amp.scope').lasting
+local C, S, ref_t = core.C, core.S, core.ref_t
+local release = C.amp_release
+local as_built = require('amp.precision.policy').as_built
+local lasting = require('amp.core.scope').lasting
 local util = require 'amp.util'
 local istype = require('ffi').istype
 
@@ -102,15 +104,21 @@ function BatchNorm:init(...)
   make(self, {eps = 1e-5, momentum = 0.1, affine = true, track_running_stats = true, bias = true}, ...)
 end
 
-local one -- for all counters: to count a batch takes no memory, so it can't fail when the statistics have moved
+-- For all counters: to count a batch takes no memory, so it can't fail when the statistics have moved. What a checkpoint
+-- remembers of a counter does, and comes before.
+local one
 
 local function by_batch(self, x, op)
   check_dims(self, x, 2)
   local mean, var = self.running_mean, self.running_var
   local move = self.training and mean and momentum(self) or 0
-  one = one or lasting(amp.ones, {}, {dtype = 'int64', device = 'cpu'})
+  one = one or lasting(amp.tensor, 1, {dtype = 'int64', device = 'cpu'}) -- no op, as it would be a node of a graph's first recording
+  local counts = self.training and mean
+  if counts and C.amp_journal_note(S, self.num_batches_tracked) < 0 then
+    call.try('batch_norm', C.amp_journal_note, S, self.num_batches_tracked)
+  end
   local y = op(x, mean, var, self.weight, self.bias, self.training or not mean, move, self.eps)
-  if self.training and mean then self.num_batches_tracked:add_(one) end -- after: what fails counts no batch
+  if counts then self.num_batches_tracked:add_(one) end -- after: what fails counts no batch
   return y
 end
 
@@ -183,7 +191,17 @@ local SyncBatchNorm = BatchNorm:extend('nn.SyncBatchNorm')
 SyncBatchNorm.dims = setmetatable({}, {__index = function(_, d) return d >= 2 end})
 SyncBatchNorm.expected = 'N x C x ...'
 
+-- The batch is part of a larger one, whose other parts are other ranks'.
+local function parted(self)
+  local dist = self.training and package.loaded['amp.distributed']
+  return dist and dist._several()
+end
+
 function SyncBatchNorm:forward(x)
+  if parted(self) then
+    check_dims(self, x, 2)
+    return require('amp.parallel.sync_batch_norm')(self, x, self.running_mean and momentum(self) or 0)
+  end
   if on_device(x) and as_built 'sync_batch_norm' then return by_row(self, x, nil, false) end
   return by_batch(self, x, sync_batch_norm)
 end
@@ -208,7 +226,7 @@ end
 -- @treturn nn.Module
 -- @usage net = nn.SyncBatchNorm.convert_sync_batchnorm(net)
 function SyncBatchNorm.convert_sync_batchnorm(net)
-  if not Module.is_module(net) then raise('nn.SyncBatchNorm.convert_sync_batchnorm', 'a module expected, got %s', type(net)) end
+  if not Module.is_module(net) then raise('nn.SyncBatchNorm.convert_sync_batchnorm', 'a module expected, got %s', util.kind(net)) end
   local seen = {}
   local function convert(m)
     if seen[m] then return seen[m] end
@@ -224,6 +242,7 @@ function SyncBatchNorm.convert_sync_batchnorm(net)
   end
   return convert(net)
 end
+SyncBatchNorm.convert = SyncBatchNorm.convert_sync_batchnorm
 
 -- -- Instance norm --------------------------------------------------------------
 
@@ -255,9 +274,9 @@ function InstanceNorm:forward(x)
 end
 
 local function instance(class, rank, expected)
-  local C = InstanceNorm:extend(class)
-  C.rank, C.dims, C.expected = rank, {[rank] = true, [rank - 1] = true}, expected
-  return C
+  local kind = InstanceNorm:extend(class)
+  kind.rank, kind.dims, kind.expected = rank, {[rank] = true, [rank - 1] = true}, expected
+  return kind
 end
 
 return {

@@ -291,6 +291,6 @@ function M.unpack_sequence(sequence)
   return M.unpad_sequence(M.pad_packed_sequence(check_packed('nn.utils.rnn.unpack_sequence', sequence)))
 end
 
-require('amp.class').guard(methods, 'nn.utils.rnn.PackedSequence', 'packed', PackedSequence)
+require('amp.core.class').guard(methods, 'nn.utils.rnn.PackedSequence', 'packed', PackedSequence)
 
 return M

@@ -2,6 +2,7 @@
 -- PixelUnshuffle, ChannelShuffle.
 local amp = require 'amp'
 local options = require 'amp.options'
+local schema = require 'amp.ops.schema'
 local util = require 'amp.util'
 local Module = require 'amp.nn.module'
 local raise = require('amp.error').throw
@@ -9,9 +10,7 @@ local raise = require('amp.error').throw
 local interpolate = amp.interpolate
 local M = {}
 
-local modes = {'nearest', 'linear', 'bilinear', 'bicubic', 'trilinear', 'area', 'nearest-exact'}
-local known = {}
-for _, m in ipairs(modes) do known[m] = true end
+local modes, known = schema.words('interpolate', 'mode')
 
 local function numbers(op, name, v)
   if v == nil or type(v) == 'number' then return v end

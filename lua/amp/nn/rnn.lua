@@ -4,7 +4,7 @@
 local amp = require 'amp'
 local options = require 'amp.options'
 local util = require 'amp.util'
-local warn = require 'amp.warn'
+local warn = require 'amp.core.warn'
 local Module = require 'amp.nn.module'
 local initializers = require 'amp.nn.initializers'
 local packed = require 'amp.nn.packed'
@@ -106,7 +106,7 @@ local function initial(self, x, data, state, size, what)
   if state == nil then
     local n = self.num_layers * (self.bidirectional and 2 or 1)
     local o = {dtype = data.dtype, device = data.device}
-    if is_packed then return amp.zeros(n, x.batch_sizes[1]:item(), size, o) end
+    if is_packed then return amp.zeros(n, x.batch_sizes:tolist()[1], size, o) end
     if data:dim() == 2 then return amp.zeros(n, size, o) end
     if data:dim() ~= 3 then
       local order = self.batch_first and 'batch x length x size' or 'length x batch x size'

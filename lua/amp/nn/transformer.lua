@@ -5,13 +5,13 @@
 local amp = require 'amp'
 local options = require 'amp.options'
 local Module = require 'amp.nn.module'
-local ModuleList = require 'amp.nn.modulelist'
+local ModuleList = require 'amp.nn.container.modulelist'
 local Linear = require 'amp.nn.linear'
 local Dropout = require('amp.nn.dropout').Dropout
 local MultiheadAttention = require 'amp.nn.attention'
 local LayerNorm = require('amp.nn.layernorm').LayerNorm
 local initializers = require 'amp.nn.initializers'
-local copy = require 'amp.nn.copy'
+local copy = require 'amp.nn.core.copy'
 local raise = require('amp.error').throw
 
 -- -- What both layers share -------------------------------------------------------
@@ -96,8 +96,8 @@ function Stack:build(kind, what, ...)
   local op = self.__name
   local o = options.arguments(op, {what, 'num_layers', 'norm'}, 2, {}, ...)
   local layer = o[what]
-  if not Module.is_module(layer) then raise(op, '%s must be an nn.%s, got %s', what, kind, type(layer)) end
-  if o.norm ~= nil and not Module.is_module(o.norm) then raise(op, 'norm must be a module, got %s', type(o.norm)) end
+  if not Module.is_module(layer) then raise(op, '%s must be an nn.%s, got %s', what, kind, require('amp.util').kind(layer)) end
+  if o.norm ~= nil and not Module.is_module(o.norm) then raise(op, 'norm must be a module, got %s', require('amp.util').kind(o.norm)) end
   self.num_layers = options.integer(op, 'num_layers', o.num_layers, 1)
   local list = {}
   for i = 1, o.num_layers do list[i] = copy(layer) end

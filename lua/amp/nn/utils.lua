@@ -4,7 +4,7 @@
 local ffi = require 'ffi'
 local amp = require 'amp'
 local core = require 'amp.ffi'
-local call = require 'amp.call'
+local call = require 'amp.core.call'
 local err = require 'amp.error'
 local options = require 'amp.options'
 local origin = require 'amp.optim.origin'
@@ -15,12 +15,15 @@ local istype = ffi.istype
 local M = {}
 
 local buffer_t = ffi.typeof 'amp_tensor *[?]'
+local ops = require 'amp.ops'
+local mul_, clamp_ = ops.get 'mul_', ops.get 'clamp_'
 
 -- one tensor or a list of them
 local function tensors(op, params)
   if istype(ref_t, params) then return { params } end
   if type(params) ~= 'table' then err.throw(op, 'takes a list of tensors, got %s', util.show(params)) end
   if type(params.parameters) == 'function' then err.throw(op, 'got a module; give its parameters: net:parameters()') end
+  err.list(op, params)
   for i = 1, #params do
     if not istype(ref_t, params[i]) then err.throw(op, 'element %d must be a tensor, got %s', i, util.show(params[i])) end
     if params[i].ptr_ == nil then err.throw(op, 'tensor %d was freed', i) end
@@ -79,8 +82,9 @@ end
 -- @param params tensors, as a list
 -- @tparam ?number norm_type p of the norm (2; math.huge: largest)
 -- @treturn Tensor a float32 scalar
-function M.get_total_norm(params, norm_type)
+function M.get_total_norm(params, norm_type, excess)
   local op = 'nn.utils.get_total_norm'
+  options.none(op, excess)
   local list, p = tensors(op, params), positive_norm(op, norm_type)
   local plain = #list > 0
   for i = 1, #list do plain = plain and not list[i].requires_grad and list[i].grad == nil end
@@ -97,8 +101,9 @@ end
 -- @param params tensors, as a list
 -- @tparam number max_norm
 -- @tparam Tensor|number total_norm
-function M.clip_grads_with_norm_(params, max_norm, total_norm)
+function M.clip_grads_with_norm_(params, max_norm, total_norm, excess)
   local op = 'nn.utils.clip_grads_with_norm_'
+  options.none(op, excess)
   if type(max_norm) ~= 'number' or max_norm ~= max_norm or max_norm < 0 then
     err.throw(op, 'max_norm must be a number of at least 0, got %s', util.show(max_norm))
   end
@@ -114,15 +119,16 @@ function M.clip_grads_with_norm_(params, max_norm, total_norm)
       local g = list[i].grad
       if g ~= nil and not done[g:id()] then
         done[g:id()] = true
-        origin.keep(list[i], g.mul_, factor:to(g.device):to(g.dtype))
+        origin.keep(list[i], g, mul_, factor:to(g.device):to(g.dtype))
       end
     end
   end)
 end
 
 --- Limit every element of the gradients to [-clip_value, clip_value].
-function M.clip_grad_value_(params, clip_value)
+function M.clip_grad_value_(params, clip_value, excess)
   local op = 'nn.utils.clip_grad_value_'
+  options.none(op, excess)
   if type(clip_value) == 'table' then clip_value = options.read(op, clip_value, { 'clip_value' }).clip_value end
   if type(clip_value) ~= 'number' or clip_value ~= clip_value or clip_value < 0 then
     err.throw(op, 'clip_value must be a number of at least 0, got %s', util.show(clip_value))
@@ -132,9 +138,9 @@ function M.clip_grad_value_(params, clip_value)
     for i = 1, #list do
       local g = list[i].grad
       if g ~= nil then
-        local held = C.amp_grad_check_hold(list[i])
-        origin.keep(list[i], g.clamp_, -clip_value, clip_value)
-        if held ~= 0 then C.amp_grad_check_keep(list[i]) end -- an overflow that was found stays one
+        local held = C.amp_grad_hold(list[i])
+        clamp_(g, -clip_value, clip_value)
+        if held ~= 0 then C.amp_grad_keep(list[i], held) end -- an overflow that was found stays one
       end
     end
   end)
@@ -142,7 +148,8 @@ end
 
 --- All elements of the tensors, one after the other, as a vector with history.
 -- @treturn Tensor vector
-function M.parameters_to_vector(params)
+function M.parameters_to_vector(params, excess)
+  options.none('nn.utils.parameters_to_vector', excess)
   local list, flat = tensors('nn.utils.parameters_to_vector', params), {}
   if #list == 0 then err.throw('nn.utils.parameters_to_vector', 'an empty list') end
   for i = 1, #list do flat[i] = list[i]:reshape(-1) end
@@ -150,8 +157,9 @@ function M.parameters_to_vector(params)
 end
 
 --- Copy a vector's elements into the tensors.
-function M.vector_to_parameters(vector, params)
+function M.vector_to_parameters(vector, params, excess)
   local op = 'nn.utils.vector_to_parameters'
+  options.none(op, excess)
   if not istype(ref_t, vector) then err.throw(op, 'the first argument must be a tensor, got %s', util.show(vector)) end
   local list, count = tensors(op, params), 0
   for i = 1, #list do count = count + list[i]:numel() end
@@ -175,5 +183,13 @@ end
 
 --- Sequences of different lengths: nn.utils.rnn.
 M.rnn = require 'amp.nn.packed'
+
+-- Adapters beside layers, in amp.nn.blocks.lora
+for _, name in ipairs { 'lora', 'merge_lora', 'lora_parameters', 'lora_state_dict' } do
+  --- lora(net, {rank, alpha, targets, dropout, trainable}) puts narrow matrices beside nn.Linear layers and freezes the rest;
+  -- merge_lora(net) takes them into the weights; lora_parameters(net) is what is trained, lora_state_dict(net) the adapters alone.
+  -- See amp/nn/blocks/lora.lua.
+  M[name] = function(...) return require('amp.nn.blocks.lora')[name](...) end
+end
 
 return M

@@ -30,7 +30,7 @@ local function set_entry(module, name, it)
 end
 
 local function check(op, module, name)
-  if not Module.is_module(module) then raise(op, 'a module expected, got %s', type(module)) end
+  if not Module.is_module(module) then raise(op, 'a module expected, got %s', require('amp.util').kind(module)) end
   local it = entry(module, name)
   if it then raise(op, "parameter '%s' is under %s already", name, it.kind) end
   local t = Module.raw_key(module, '.kinds')[name] == 'parameter' and module[name]
@@ -50,7 +50,7 @@ local function install(module, name, kind, compute)
 end
 
 local function uninstall(op, module, name, kind)
-  if not Module.is_module(module) then raise(op, 'a module expected, got %s', type(module)) end
+  if not Module.is_module(module) then raise(op, 'a module expected, got %s', require('amp.util').kind(module)) end
   local it = entry(module, name)
   if not it or it.kind ~= kind then raise(op, "%s: parameter '%s' is not under %s", module.__name, tostring(name), kind) end
   local w = amp.no_grad(it.compute, module):detach():clone()

@@ -6,7 +6,10 @@ local err = require 'amp.error'
 local modules = {
   SGD = 'amp.optim.sgd', Adam = 'amp.optim.adam', AdamW = 'amp.optim.adamw', RMSprop = 'amp.optim.rmsprop',
   Adagrad = 'amp.optim.adagrad', LAMB = 'amp.optim.lamb', LARC = 'amp.optim.larc', LBFGS = 'amp.optim.lbfgs',
+  NAdam = 'amp.optim.nadam', RAdam = 'amp.optim.radam', Adadelta = 'amp.optim.adadelta', Adamax = 'amp.optim.adamax',
+  Lion = 'amp.optim.lion', Adafactor = 'amp.optim.adafactor', Muon = 'amp.optim.muon', swa = 'amp.optim.swa',
   lr_scheduler = 'amp.optim.lr_scheduler', Trainer = 'amp.optim.trainer',
+  ZeroRedundancyOptimizer = 'amp.optim.zero',
 }
 
 local M = {}

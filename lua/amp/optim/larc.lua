@@ -107,6 +107,6 @@ local function new(_, optimizer, given)
   return setmetatable({ optim = optimizer, options = o }, mt)
 end
 
-require('amp.class').guard(LARC, 'optim.LARC', 'opt', mt)
+require('amp.core.class').guard(LARC, 'optim.LARC', 'opt', mt)
 
 return setmetatable({ name = 'LARC' }, { __call = new })

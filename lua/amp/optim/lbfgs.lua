@@ -279,8 +279,8 @@ local mt = {
   end,
 }
 
-require('amp.class').guard(LBFGS, 'optim.LBFGS', 'opt', mt)
-require('amp.class').name(class, 'optim.LBFGS')
+require('amp.core.class').guard(LBFGS, 'optim.LBFGS', 'opt', mt)
+require('amp.core.class').name(class, 'optim.LBFGS')
 
 return setmetatable(class, {
   __index = LBFGS,
@@ -291,12 +291,14 @@ return setmetatable(class, {
     if type(params) == 'table' and type(params.parameters) == 'function' then err.throw(class.op, 'got a module; give its parameters: net:parameters()') end
     local list = istype(ref_t, params) and { params } or params
     if type(list) == 'table' and type(list[1]) == 'table' then
+      err.list(class.op, list, 'groups')
       if #list ~= 1 then err.throw(class.op, 'LBFGS has one group of parameters, got %d', #list) end
       local merged = {}
       for k, v in pairs(given) do merged[k] = v end
       for k, v in pairs(list[1]) do if k ~= 'params' then merged[k] = v end end
       list, given = list[1].params, merged
     end
+    if type(list) == 'table' then err.list(class.op, list, 'parameters') end
     if type(list) ~= 'table' or #list == 0 then err.throw(class.op, 'parameters are a list of tensors, got %s', util.show(list)) end
     local g = groups.read(class, given, class.defaults, extra)
     groups.check(class, g, '')

@@ -73,6 +73,9 @@ return function(M)
   -- @usage local sched = lr_scheduler.ChainedScheduler { lr_scheduler.LinearLR(opt), lr_scheduler.ExponentialLR(opt, 0.9) }
   M.ChainedScheduler = setmetatable(Chained, { __call = function(_, list, optimizer)
     local op = Chained.op
+    if type(list) == 'table' and list.param_groups ~= nil then
+      err.throw(op, 'a list of schedulers comes first; they know the optimizer: ChainedScheduler{a, b}')
+    end
     if type(list) == 'table' then
       local o = {}
       for k, v in pairs(list) do

@@ -1,4 +1,4 @@
---- Schedules that repeat, and two short ones: ConstantLR, PolynomialLR,
+--- Schedules that repeat, and three short ones: ConstantLR, PolynomialLR, CosineWithWarmup,
 -- CosineAnnealingWarmRestarts, CyclicLR. Called by amp.optim.lr_scheduler with its module table.
 -- @module amp.optim.lr_cycles
 local err = require 'amp.error'
@@ -23,6 +23,24 @@ return function(M)
   end, function(self, base, n)
     local o = self.options
     return base * (1 - math.min(n, o.total_iters) / o.total_iters) ^ o.power
+  end)
+
+  --- CosineWithWarmup(opt, {warmup_steps = 0, total_steps, num_cycles = 0.5}): a line from 0 to the full rate over the
+  -- first warmup_steps, then (1 + cos(2 pi num_cycles x)) / 2 of it, x going from 0 to 1 at total_steps; from there on
+  -- what it is at 1.
+  define('CosineWithWarmup', { 'warmup_steps', 'total_steps', 'num_cycles' }, { warmup_steps = 0, num_cycles = 0.5 }, function(_, op, o)
+    number(op, o, 'warmup_steps', 0, true)
+    number(op, o, 'total_steps', 1, true)
+    number(op, o, 'num_cycles', 0)
+    if o.warmup_steps > o.total_steps then
+      err.throw(op, 'warmup_steps is %d, must not be more than total_steps, which is %d', o.warmup_steps, o.total_steps)
+    end
+  end, function(self, base, n)
+    local o = self.options
+    local warm = o.warmup_steps
+    if n < warm then return base * n / warm end
+    local x = o.total_steps > warm and math.min((n - warm) / (o.total_steps - warm), 1) or n < o.total_steps and 0 or 1
+    return base * math.max(0, (1 + math.cos(2 * math.pi * o.num_cycles * x)) / 2)
   end)
 
   define('CosineAnnealingWarmRestarts', { 'T_0', 'T_mult', 'eta_min' }, { T_mult = 1, eta_min = 0 }, function(_, op, o)

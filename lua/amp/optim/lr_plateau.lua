@@ -2,7 +2,7 @@
 -- Called by amp.optim.lr_scheduler with its module table.
 -- @module amp.optim.lr_plateau
 local err = require 'amp.error'
-local is_tensor = require('amp.more').is_tensor
+local is_tensor = require('amp.core.library').is_tensor
 local options = require 'amp.options'
 local util = require 'amp.util'
 

@@ -9,6 +9,7 @@
 --   MultiplicativeLR(opt, {lr_lambda})             ChainedScheduler({schedulers})    (all stepped at once)
 --   ConstantLR(opt, {factor = 1/3, total_iters = 5})         PolynomialLR(opt, {total_iters = 5, power = 1})
 --   CosineAnnealingWarmRestarts(opt, {T_0, T_mult = 1, eta_min = 0})
+--   CosineWithWarmup(opt, {warmup_steps = 0, total_steps, num_cycles = 0.5})
 --   CyclicLR(opt, {base_lr, max_lr, step_size_up = 2000, step_size_down, mode = 'triangular', gamma = 1, scale_fn,
 --     scale_mode = 'cycle', cycle_momentum = true, base_momentum = 0.8, max_momentum = 0.9})
 --   ReduceLROnPlateau(opt, {mode = 'min', factor = 0.1, patience = 10, threshold = 1e-4,
@@ -24,7 +25,7 @@
 local err = require 'amp.error'
 local options = require 'amp.options'
 local util = require 'amp.util'
-local warn = require 'amp.warn'
+local warn = require 'amp.core.warn'
 
 local M = {}
 
@@ -68,18 +69,22 @@ end
 -- Go to step n. Where a rate is not what the closed form said at step `before` (-1: the base) somebody else moved it, the user or
 -- another schedule, or its group is new: it changes by as much as the closed form.
 local function apply(self, n, before)
-  local targets = {}
-  for i, g in ipairs(self.optimizer.param_groups) do
-    local base = self.base_lrs[i]
+  local groups, bases, absolute = self.optimizer.param_groups, self.base_lrs, self.absolute
+  local count = #groups
+  local targets = count > 1 and {} or nil
+  for i = 1, count do
+    local g, base = groups[i], bases[i]
     local target, lr = self:rate(base, n, g, i), g.lr
-    local was = before and not self.absolute and (before < 0 and base or self:rate(base, before, g, i)) or lr
+    local was = before and not absolute and (before < 0 and base or self:rate(base, before, g, i)) or lr
     if lr ~= was then
       local low = self.options.eta_min or 0
       target = was == low and lr + target - was or low + (lr - low) * (target - low) / (was - low)
     end
-    targets[i] = target
+    if targets then targets[i] = target else g.lr = target end
   end
-  for i, g in ipairs(self.optimizer.param_groups) do g.lr = targets[i] end
+  if targets then -- none, where one raised
+    for i = 1, count do groups[i].lr = targets[i] end
+  end
   self.last_epoch = n
 end
 
@@ -87,16 +92,15 @@ end
 -- @tparam ?number epoch an integer; a fraction of a step for CosineAnnealingWarmRestarts
 -- @return self
 function Scheduler:step(epoch)
-  local op = self.op .. '.step'
   if epoch ~= nil and (type(epoch) ~= 'number' or not (epoch >= 0 and epoch < math.huge) or epoch % 1 ~= 0 and not self.fractions) then
-    err.throw(op, self.fractions and 'a step is a number from 0, got %s' or 'a step is an integer from 0, got %s', util.show(epoch))
+    err.throw(self.op .. '.step', self.fractions and 'a step is a number from 0, got %s' or 'a step is an integer from 0, got %s', util.show(epoch))
   end
   if self.optimizer._calls == 0 and epoch == nil and self.last_epoch == 0 then
     warn.once(('%s: sched:step() came before the first opt:step(), so the first rate is skipped; call it after')
       :format(self.op), 'scheduler before optimizer')
   end
   local before = self.last_epoch
-  admit(self, before)
+  if #self.base_lrs < #self.optimizer.param_groups then admit(self, before) end
   apply(self, epoch or before + 1, epoch == nil and before or nil)
   return self
 end
@@ -210,6 +214,7 @@ end)
 
 local function check_milestones(op, list)
   if type(list) ~= 'table' then err.throw(op, 'milestones must be a list of integers, got %s', util.show(list)) end
+  err.list(op, list, 'milestones')
   for i = 1, #list do
     local v = list[i]
     if type(v) ~= 'number' or v % 1 ~= 0 or v < 0 or i > 1 and v < list[i - 1] then
@@ -284,6 +289,7 @@ end, true).added = needs_function
 -- -- Schedules after one another -----------------------------------------------------------
 
 local Sequential = define('SequentialLR', { 'schedulers', 'milestones' }, {}, function(self, op, o)
+  if type(o.schedulers) == 'table' then err.list(op, o.schedulers, 'schedulers') end
   if type(o.schedulers) ~= 'table' or #o.schedulers == 0 then
     err.throw(op, 'schedulers must be a list of schedulers, got %s', util.show(o.schedulers))
   end
@@ -373,11 +379,13 @@ require 'amp.optim.lr_plateau'(M)
 M.define, M.Scheduler, M.check_optimizer, M.number = nil, nil, nil, nil
 M.count, M.rates, M.check_inner, M.needs_function, M.each, M.value_of = nil, nil, nil, nil, nil, nil
 
-local _, family = require('amp.class').guard(Scheduler, 'optim.lr_scheduler', 'scheduler')
+local _, family = require('amp.core.class').guard(Scheduler, 'optim.lr_scheduler', 'scheduler')
 for name, class in pairs(M) do
   family.ours[class] = true
-  require('amp.class').instance(class)
-  require('amp.class').guard(class, 'optim.lr_scheduler.' .. name, 'scheduler')
+  require('amp.core.class').instance(class)
+  local rate = rawget(class, 'rate') -- what `step` asks twice for each group
+  require('amp.core.class').guard(class, 'optim.lr_scheduler.' .. name, 'scheduler')
+  rawset(class, 'rate', rate)
 end
 
 return setmetatable(M, {

@@ -7,8 +7,8 @@
 -- @module amp.optim.optimizer
 local ffi = require 'ffi'
 local core = require 'amp.ffi'
-local call = require 'amp.call'
-local capturing = require 'amp.capturing'
+local call = require 'amp.core.call'
+local capturing = require 'amp.capture.current'
 local err = require 'amp.error'
 local groups = require 'amp.optim.param_groups'
 local origin = require 'amp.optim.origin'
@@ -21,7 +21,7 @@ local hyper_t = ffi.typeof 'amp_hyper[?]'
 
 local M = {}
 
-local HISTORY = 2 -- amp_tensor.flags
+local HISTORY = C.AMP_T_HISTORY
 local STATE = tonumber(C.AMP_E_STATE)
 
 -- -- Parameters ---------------------------------------------------------------------
@@ -49,6 +49,7 @@ local function check_params(self, params)
   if type(list) ~= 'table' then
     err.throw(op, 'parameters are a list of tensors or of groups {params = {...}, lr = ...}, got %s', util.show(list))
   end
+  err.list(op, list, 'parameters')
   if #list == 0 then err.throw(op, 'an empty list of parameters') end
   local seen = {}
   for i = 1, #list do
@@ -64,13 +65,14 @@ local function check_params(self, params)
     if seen[id] then err.throw(op, 'parameter %d (%s) is given twice, also as number %d', i, describe(t), seen[id]) end
     if self._ids[id] then err.throw(op, 'parameter %d (%s) is in the optimizer already, in group %d', i, describe(t), self._ids[id]) end
     seen[id] = i
+    if self.class.check_param then self.class.check_param(t, i) end
   end
   return list
 end
 
 -- -- Methods -------------------------------------------------------------------------
 
-local Optimizer = {}
+local Optimizer = { needs_closure = false, step_supports_amp_scaling = false } -- what scalers ask for stands here: a field that is not there is slow
 M.Optimizer = Optimizer
 
 --- Add a group of parameters with options of its own.
@@ -122,6 +124,7 @@ local function hyper(self, op)
     if type(g.lr) ~= 'number' or g.lr ~= g.lr then err.throw(op, 'lr of group %d must be a number, got %s', i, util.show(g.lr)) end
     groups.fill(h[i - 1], g)
     h[i - 1].rescale = self._rescale
+    if self.class.before then h[i - 1].momentum, h[i - 1].nesterov, h[i - 1].rescale = 0, 0, 0 end -- they are in the direction
   end
   return h, n
 end
@@ -133,12 +136,23 @@ local function refuse(self, op)
   origin.refuse_scaled(op, function() return self:describe() end, self._all, self._count)
 end
 
+-- The step of a class whose direction is made of tensor ops: see amp.optim.composed.
+local function composed_step(self, op, h, n)
+  refuse(self, op)
+  local undo = self.class.before(self)
+  local ok, e = pcall(call.check, C.amp_optim_step(S, self._handle, h, n), op)
+  undo()
+  if not ok then error(e, 0) end
+  return 0
+end
+
 --- Update every parameter that has a gradient.
 -- @tparam ?function closure called first; its results are returned instead of self
 -- @return self
 -- @usage opt:step():clear_grad()
 function Optimizer:step(closure)
-  local op = self.class.op .. '.step'
+  local class = self.class
+  local op = class.step_op
   if closure ~= nil then
     if type(closure) ~= 'function' then err.throw(op, 'takes a function that computes the loss, or nothing; got %s', util.show(closure)) end
     local results = util.pack(closure())
@@ -148,7 +162,7 @@ function Optimizer:step(closure)
   local h, n = hyper(self, op)
   local side = self._side -- of amp.scale_loss: see amp.levels.side
   if side then side:before_step(self) end
-  local rc = C.amp_optim_step(S, self._handle, h, n)
+  local rc = class.before and composed_step(self, op, h, n) or C.amp_optim_step(S, self._handle, h, n)
   if rc < 0 then
     if rc == STATE then refuse(self, op) end
     call.try(op, C.amp_optim_step, S, self._handle, h, n)
@@ -162,7 +176,7 @@ end
 --- Gradients of all parameters become nil.
 -- @return self
 function Optimizer:clear_grad()
-  call.try(self.class.op .. '.clear_grad', C.amp_optim_clear_grad, S, self._handle, 0)
+  call.try(self.class.clear_op, C.amp_optim_clear_grad, S, self._handle, 0)
   if self._side then self._side:clear_grad(true) end
   return self
 end
@@ -178,7 +192,7 @@ function Optimizer:zero_grad(options)
     if type(o.set_to_none) ~= 'boolean' then err.throw(self.class.op .. '.zero_grad', 'set_to_none must be true or false, got %s', util.show(o.set_to_none)) end
     none = o.set_to_none
   end
-  call.try(self.class.op .. '.zero_grad', C.amp_optim_clear_grad, S, self._handle, none and 0 or 1)
+  call.try(self.class.zero_op, C.amp_optim_clear_grad, S, self._handle, none and 0 or 1)
   if self._side then self._side:clear_grad(none) end
   return self
 end
@@ -197,6 +211,32 @@ end
 
 local steps = ffi.new 'double[1]'
 
+-- How many states the library keeps for a class, and their names.
+local function states_of(class)
+  return class.states and 0 or C.amp_optim_state_count(class.kind)
+end
+
+-- What a class keeps in Lua, into and from the state s of a parameter.
+local function own_state(self, gi, pi, s)
+  local own = self._own and self._own[gi] and self._own[gi][pi] or {}
+  for name in pairs(self.class.states) do s[name] = own[name] end
+end
+
+local function take_own(self, gi, pi, s, count)
+  local p, own = self.param_groups[gi].params[pi], nil
+  local dtype = p.dtype == 'float64' and 'float64' or 'float32'
+  for name in pairs(self.class.states) do
+    if s[name] ~= nil then
+      own = own or {}
+      own[name] = s[name]:detach():to(p.device):to(dtype):clone()
+    end
+  end
+  if own and self.class.counts then own.step = require('amp').full({}, count, { dtype = dtype, device = p.device }) end
+  self._own = self._own or {}
+  self._own[gi] = self._own[gi] or {}
+  self._own[gi][pi] = own
+end
+
 --- Everything needed to go on, as plain tables of tensors and numbers.
 -- `state[i]` belongs to the i-th parameter over all groups; tensors share memory with the optimizer.
 -- @treturn table {state = {...}, param_groups = {...}}
@@ -210,7 +250,7 @@ function Optimizer:state_dict()
     for k, v in pairs(g) do
       local t = type(v)
       if t == 'number' or t == 'boolean' or t == 'string' then copy[k] = v
-      elseif k == 'betas' then copy[k] = { v[1], v[2] } end
+      elseif t == 'table' and k ~= 'params' then copy[k] = { unpack(v) } end
     end
     for pi = 1, self._sizes[gi] do
       at = at + 1
@@ -218,7 +258,8 @@ function Optimizer:state_dict()
       call.check(C.amp_optim_get_steps(S, self._handle, gi - 1, pi - 1, steps), op)
       if steps[0] > 0 then
         local s = { step = steps[0] }
-        for w = 0, C.amp_optim_state_count(kind) - 1 do
+        if self.class.states then own_state(self, gi, pi, s) end
+        for w = 0, states_of(self.class) - 1 do
           local t = call.make(op, C.amp_optim_state, self._handle, gi - 1, pi - 1, w)
           if t.ptr_ ~= nil then s[ffi.string(C.amp_optim_state_name(kind, w))] = t end
         end
@@ -241,6 +282,9 @@ local function check_state(self, op, dict)
   end
   local kind = self.class.kind
   local at = 0
+  local names = {}
+  for w = 0, states_of(self.class) - 1 do names[ffi.string(C.amp_optim_state_name(kind, w))] = true end
+  for name in pairs(self.class.states or {}) do names[name] = true end
   for gi, g in ipairs(self.param_groups) do
     local saved = dict.param_groups[gi]
     if type(saved) ~= 'table' or type(saved.params) ~= 'table' or #saved.params ~= self._sizes[gi] then
@@ -262,11 +306,19 @@ local function check_state(self, op, dict)
         if s.step ~= nil and (type(s.step) ~= 'number' or s.step < 0) and not istype(ref_t, s.step) then
           err.throw(op, 'the step count of parameter %d must be a number, got %s', at, util.show(s.step))
         end
-        for w = 0, C.amp_optim_state_count(kind) - 1 do
-          local name = ffi.string(C.amp_optim_state_name(kind, w))
-          local t = s[name]
+        local known, other = false, nil
+        for name, v in pairs(s) do
+          if istype(ref_t, v) and name ~= 'step' then
+            if names[name] then known = true else other = name end
+          end
+        end
+        if other and not known then
+          err.throw(op, "the state of parameter %d has %s, which %s does not keep: it is that of another optimizer", at, util.show(other), self.class.name)
+        end
+        for name in pairs(names) do
+          local t, shape = s[name], self.class.states and self.class.states[name](p) or p.shape
           if t ~= nil and not istype(ref_t, t) then err.throw(op, '%s of parameter %d must be a tensor, got %s', name, at, util.show(t)) end
-          if t ~= nil and util.shape(t.shape) ~= util.shape(p.shape) then
+          if t ~= nil and util.shape(t.shape) ~= util.shape(shape) then
             err.throw(op, '%s of parameter %d is of shape %s, the parameter of shape %s', name, at, util.shape(t.shape), util.shape(p.shape))
           end
         end
@@ -285,17 +337,18 @@ function Optimizer:load_state_dict(dict)
   for gi, g in ipairs(self.param_groups) do
     local saved = dict.param_groups[gi]
     for k, v in pairs(saved) do
-      if k ~= 'params' then g[k] = k == 'betas' and { v[1], v[2] } or v end
+      if k ~= 'params' then g[k] = type(v) == 'table' and { unpack(v) } or v end
     end
     for pi = 1, self._sizes[gi] do
       local s = dict.state[saved.params[pi]] or {}
       local count = s.step or 0
       if istype(ref_t, count) then count = count:item() end
       call.try(op, C.amp_optim_set_steps, S, self._handle, gi - 1, pi - 1, count)
-      for w = 0, C.amp_optim_state_count(kind) - 1 do
+      for w = 0, states_of(self.class) - 1 do
         call.try(op, C.amp_optim_state_set, S, self._handle, gi - 1, pi - 1, w, s[ffi.string(C.amp_optim_state_name(kind, w))])
       end
-      if count == 0 and s.momentum_buffer ~= nil then call.try(op, C.amp_optim_set_steps, S, self._handle, gi - 1, pi - 1, 1) end
+      if self.class.states then take_own(self, gi, pi, s, count)
+      elseif count == 0 and s.momentum_buffer ~= nil then call.try(op, C.amp_optim_set_steps, S, self._handle, gi - 1, pi - 1, 1) end
     end
   end
   C.amp_optim_look(S, self._handle, 0)
@@ -325,7 +378,11 @@ function M.tostring(self)
       local parts = {}
       for _, k in ipairs(groups.names(self.class, {})) do
         local v = rawget(g, k)
-        if type(v) == 'table' then v = ('{%s, %s}'):format(v[1], v[2]) end
+        if type(v) == 'table' then
+          local list = {}
+          for j = 1, #v do list[j] = tostring(v[j]) end
+          v = '{' .. table.concat(list, ', ') .. '}'
+        end
         if v ~= nil then parts[#parts + 1] = k .. ' = ' .. tostring(v) end
       end
       local name = type(g.name) == 'string' and " '" .. g.name .. "'" or ''
@@ -341,27 +398,29 @@ end
 --- Whether a value is one of these optimizers.
 function M.is(v) return type(v) == 'table' and rawget(v, '_handle') ~= nil and rawget(v, 'class') ~= nil end
 
-local _, family = require('amp.class').guard(Optimizer, 'optim.Optimizer', 'opt')
+local _, family = require('amp.core.class').guard(Optimizer, 'optim.Optimizer', 'opt')
 
 local step = Optimizer.step
 
 --- Whether nothing of the user's runs between a call of an optimizer's step and the library's.
-function M.steps_at_once(v) return M.is(v) and v.step == step and not v._side end
+function M.steps_at_once(v) return M.is(v) and v.step == step and not v._side and not v.class.before end
 
 --- Make a class.
 -- @tparam table class {name, kind, defaults, aliases}
 -- @treturn table callable: class(params, options)
 function M.class(class)
   class.op = 'optim.' .. class.name
+  class.before = class.before or false -- asked for at each step: a field that is there is quick
   class.group_mt = groups.metatable(class)
   class.__name = class.name
+  class.step_op, class.clear_op, class.zero_op = class.op .. '.step', class.op .. '.clear_grad', class.op .. '.zero_grad'
   local mt = { __index = Optimizer, __tostring = M.tostring }
   family.ours[mt] = true
-  require('amp.class').instance(mt)
+  require('amp.core.class').instance(mt)
   local function new(_, params, options)
     if params == nil then err.throw(class.op, 'parameters are missing: amp.%s(net:parameters(), {lr = 0.1})', class.op) end
     if err.is_space(params) then err.throw(class.op, 'parameters are a list of tensors') end
-    if options ~= nil and type(options) ~= 'table' then
+    if type(options) ~= 'nil' and type(options) ~= 'table' then
       err.throw(class.op, 'options are a table, as in {lr = 0.1}, got %s', util.show(options))
     end
     if type(params) == 'table' and type(params.parameters) == 'function' then
@@ -380,7 +439,7 @@ function M.class(class)
     setmetatable(self, mt)
     local grouped = type(params) == 'table' and type(params[1]) == 'table' and params[1].params ~= nil
     if type(params) == 'table' and params.params ~= nil then params, grouped = { params }, true end
-    local list = grouped and params or { { params = params } }
+    local list = grouped and err.list(class.op, params, 'groups') or { { params = params } }
     for i = 1, #list do self:add_param_group(list[i]) end
     return self
   end
@@ -390,16 +449,19 @@ function M.class(class)
     err.throw(class.op, "'%s' stands in the optimizer's groups: %s", k, written and ('for _, g in ipairs(opt.param_groups) do g.%s = ... end'):format(k)
       or ('opt.param_groups[1].%s'):format(k))
   end
-  mt.__index = function(_, k)
+  -- The methods stand in a table, which is quick; what is not there is looked for by a function.
+  local methods = {}
+  for k, v in pairs(Optimizer) do methods[k] = v end
+  mt.__index = setmetatable(methods, { __index = function(_, k)
     local v = Optimizer[k]
     if v == nil and option(k) then in_groups(k, false) end
     return v
-  end
+  end })
   mt.__newindex = function(self, k, v)
     if option(k) then in_groups(k, true) end
     rawset(self, k, v)
   end
-  require('amp.class').name(class, class.op)
+  require('amp.core.class').name(class, class.op)
   return setmetatable(class, { __index = Optimizer, __call = new })
 end
 

@@ -30,10 +30,11 @@ function M.of(t)
   return C.amp_grads_origin(one, 1, 0, nil)
 end
 
---- Change a tensor's gradient by f(gradient, ...), which leaves its origin as it is.
-function M.keep(t, f, ...)
-  local before = M.of(t)
-  f(t.grad, ...)
+--- Change a tensor's gradient g by f(g, ...), which leaves its origin as it is.
+function M.keep(t, g, f, ...)
+  one[0] = t.ptr_
+  local before = C.amp_grads_origin(one, 1, 0, nil)
+  f(g, ...)
   C.amp_grad_origin_put(t, before)
 end
 

@@ -80,7 +80,9 @@ function M.check(class, g, place)
     local v = g[k]
     if type(default) == 'number' then
       number(class, k, v)
-      if v < 0 then err.throw(class.op, '%s must be 0 or more, got %g%s', k, v, place) end
+      if v < 0 and not (class.negative and class.negative[k]) then err.throw(class.op, '%s must be 0 or more, got %g%s', k, v, place) end
+      local most = class.at_most and class.at_most[k]
+      if most and v > most then err.throw(class.op, '%s must be in [0, %g], got %g%s', k, most, v, place) end
     elseif type(default) == 'boolean' then
       if type(v) ~= 'boolean' then err.throw(class.op, '%s must be true or false, got %s%s', k, util.show(v), place) end
     elseif k == 'betas' then
@@ -91,9 +93,10 @@ function M.check(class, g, place)
       end
     end
   end
-  if g.nesterov and (g.momentum == 0 or g.dampening ~= 0) then
+  if g.nesterov and g.dampening and (g.momentum == 0 or g.dampening ~= 0) then
     err.throw(class.op, 'nesterov needs a momentum and no dampening, got momentum %g, dampening %g', g.momentum, g.dampening)
   end
+  if class.check then class.check(g, place) end
 end
 
 --- Write a group into an amp_hyper.
@@ -102,14 +105,15 @@ function M.fill(h, g)
   h.momentum, h.dampening = g.momentum or 0, g.dampening or 0
   local b = g.betas
   if b then h.beta1, h.beta2 = b[1], b[2] end
-  h.eps = g.eps or 0
-  h.alpha, h.lr_decay, h.initial = g.alpha or 0, g.lr_decay or 0, g.initial_accumulator_value or 0
+  h.eps = type(g.eps) == 'number' and g.eps or 0
+  h.alpha, h.lr_decay, h.initial = g.alpha or g.rho or 0, g.lr_decay or g.momentum_decay or 0, g.initial_accumulator_value or 0
   h.centered = g.centered and 1 or 0
   h.bias_correction = g.bias_correction and 1 or 0
   h.always_adapt = g.always_adapt and 1 or 0
   h.nesterov = g.nesterov and 1 or 0
   h.maximize = g.maximize and 1 or 0
   h.amsgrad = g.amsgrad and 1 or 0
+  h.decoupled = g.decoupled_weight_decay and 1 or 0
 end
 
 return M

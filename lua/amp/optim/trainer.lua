@@ -43,7 +43,8 @@ local function multiply(self, factor, scaled)
   if factor == 1 then return end
   amp.no_grad(amp.autocast, { enabled = false }, function()
     for _, p in ipairs(params(self)) do
-      if p.grad ~= nil then origin.keep(p, p.grad.mul_, factor) end
+      local g = p.grad
+      if g ~= nil then origin.keep(p, g, g.mul_, factor) end
     end
   end)
 end
@@ -86,6 +87,7 @@ function Trainer:step(batch_size, o)
     err.throw(OP .. '.step', 'takes the batch size, a positive number; got %s', util.show(batch_size))
   end
   local opt, factor = self.optimizer, self._rescale_grad / batch_size
+  if self._together then self:allreduce_grads() end
   local fused = optimizer.is(opt)
   local scaled = is_scaled(self)
   if fused then opt._rescale = factor else multiply(self, factor, scaled) end
@@ -104,8 +106,17 @@ function Trainer:zero_grad()
   return self
 end
 
---- Gradients of several processes; there is one.
-function Trainer:allreduce_grads() return self end
+--- Gradients become the sum of all ranks': step does it where kvstore is 'dist_sync' or another of 'dist...'. batch_size
+-- is then that of all ranks together. Without amp.distributed there is one process, and nothing happens.
+-- @return self
+function Trainer:allreduce_grads()
+  local dist = package.loaded['amp.distributed']
+  if not dist or not dist._several() then return self end
+  local list = {}
+  for _, p in ipairs(params(self)) do if p.requires_grad then list[#list + 1] = p end end
+  require('amp.parallel.reducer').reduce(list, 'sum')
+  return self
+end
 
 --- Set the learning rate of every group.
 -- @return self
@@ -178,7 +189,8 @@ end
 
 -- -- Making one --------------------------------------------------------------------------------------
 
-local classes = { sgd = 'SGD', nag = 'SGD', adam = 'Adam', adamw = 'AdamW', rmsprop = 'RMSprop', adagrad = 'Adagrad', lamb = 'LAMB' }
+local classes = { sgd = 'SGD', nag = 'SGD', adam = 'Adam', adamw = 'AdamW', rmsprop = 'RMSprop', adagrad = 'Adagrad', lamb = 'LAMB',
+  nadam = 'NAdam', radam = 'RAdam', adadelta = 'Adadelta', adamax = 'Adamax', lion = 'Lion', adafactor = 'Adafactor', muon = 'Muon' }
 local other_names = { learning_rate = 'lr', wd = 'weight_decay', epsilon = 'eps' }
 
 -- A list of tensors (or groups) of what was given: a list, a module, a table by names.
@@ -214,10 +226,11 @@ end
 
 --- A trainer.
 -- @param params a list of tensors or of groups, a module, or tensors by name
--- @tparam string|table what 'sgd', 'nag', 'adam', 'adamw', 'rmsprop', 'adagrad', 'lamb'; or an optimizer
+-- @tparam string|table what 'sgd', 'nag', 'adam', 'adamw', 'rmsprop', 'adagrad', 'lamb', 'nadam', 'radam', 'adadelta', 'adamax', 'lion',
+-- 'adafactor', 'muon'; or an optimizer
 -- @tparam ?table given the optimizer's options, of {lr, momentum, dampening, nesterov, weight_decay, betas, eps, amsgrad, alpha,
 --   centered, lr_decay, initial_accumulator_value, bias_correction, always_adapt, maximize} those that it has; also
---   {rescale_grad = 1, name}, and {kvstore, update_on_kvstore, multi_precision}, which are accepted and have no effect
+--   {rescale_grad = 1, name, kvstore}: 'dist_sync' sums gradients over the ranks; and {update_on_kvstore, multi_precision}, which have no effect
 -- @tparam ?table more kvstore options here do as well
 local function new(_, params_, what, given, more)
   if params_ == nil then err.throw(OP, "parameters are missing: amp.optim.Trainer(net:parameters(), 'sgd', {lr = 0.1})") end
@@ -228,10 +241,11 @@ local function new(_, params_, what, given, more)
   local o = {}
   for k, v in pairs(given or {}) do o[k] = v end
   local rescale, name = o.rescale_grad or 1, o.name
+  local store = o.kvstore or (more or {}).kvstore
   options.number(OP, 'rescale_grad', rescale)
   for _, k in ipairs { 'rescale_grad', 'kvstore', 'update_on_kvstore', 'multi_precision', 'compression_params' } do o[k] = nil end
   local self = { is_trainer = true, -- what amp.scale_loss looks for
-    name = name, where = err.where(), _rescale_grad = rescale }
+    name = name, where = err.where(), _rescale_grad = rescale, _together = type(store) == 'string' and store:sub(1, 4) == 'dist' }
   self.optimizer = make(params_, what, o)
   return setmetatable(self, {
     __index = function(t, k)
@@ -246,6 +260,6 @@ local function new(_, params_, what, given, more)
   })
 end
 
-require('amp.class').guard(Trainer, 'optim.Trainer', 'trainer')
+require('amp.core.class').guard(Trainer, 'optim.Trainer', 'trainer')
 
 return setmetatable({ name = 'Trainer' }, { __call = new })

@@ -229,6 +229,6 @@ function Figure:show(given)
   return self
 end
 
-require('amp.class').guard(Figure, 'plot.Figure', 'figure')
+require('amp.core.class').guard(Figure, 'plot.Figure', 'figure')
 
 return new

@@ -11,7 +11,7 @@ local amp = require 'amp'
 local err = require 'amp.error'
 local file = require 'amp.io.file'
 local options = require 'amp.options'
-local lasting = require('amp.scope').lasting
+local lasting = require('amp.core.scope').lasting
 local util = require 'amp.util'
 local raise = err.throw
 
@@ -122,11 +122,16 @@ end
 
 -- -- Output ----------------------------------------------------------------------------------------
 
---- The image as the bytes of a PNG; also width, height and channels.
-function Image:png()
+--- Interleaved pixels, and width, height and channels.
+function Image:pixels()
   local low, high = levels(self)
   local t = bytes_of(grid(self.tensor, self.options.columns, self.options.pad), low, high)
-  local pixels, width, height, channels = interleave(t, self.options.scale)
+  return interleave(t, self.options.scale)
+end
+
+--- The image as the bytes of a PNG; also width, height and channels.
+function Image:png()
+  local pixels, width, height, channels = self:pixels()
   return require('amp.plot.png').encode(pixels, width, height, channels), width, height, channels
 end
 

@@ -4,6 +4,7 @@
 --   amp.plot.curves({train = a, test = b}, {yscale = 'log'}):show()
 --   amp.plot.histogram(net[1].weight, {bins = 50})       -- at a prompt: prints itself
 --   amp.plot.image(images, {columns = 8}):save 'batch.png'
+--   amp.plot.graph(amp.trace(net, x)):save 'net.png'
 --
 -- Each gives a figure (plot/figure.lua) or an image (plot/image.lua), with save(path), show(), text(options), png() and a
 -- tostring. Nothing outside of amp is needed; zlib is used where there is one.
@@ -85,6 +86,23 @@ end
 -- @tparam Tensor t H x W, C x H x W or N x C x H x W, C being 1, 3 or 4
 -- @tparam ?table options columns, pad, scale, range, normalize
 function M.image(t, given) return require('amp.plot.image').new(t, given) end
+
+--- A picture with boxes around what was found.
+-- @tparam Tensor image H x W or C x H x W
+-- @tparam Tensor|table boxes n x 4 corners in pixels
+-- @tparam ?Tensor|table labels from 1, or names; -1 is not drawn
+-- @tparam ?Tensor|table scores
+-- @tparam ?table options classes (names of labels), min_score, scale, range
+-- @usage amp.plot.boxes(item.image, item.boxes, item.labels, nil, {classes = set.classes}):save 'boxes.png'
+function M.boxes(image, boxes, labels, scores, given) return require 'amp.plot.boxes'(image, boxes, labels, scores, given) end
+
+--- A picture of a graph: boxes in layers, casts orange, what passes joined or keep in colours of their own.
+-- @tparam Graph g
+-- @tparam ?table options title, parameters (true: names of the parameters that a node takes stand in its box)
+-- @return a picture with save(path), png(), and show() and tostring, which are the text of print(g)
+-- @raise more nodes than a picture holds (16384 pixels); g:save_dot writes any graph
+-- @usage amp.plot.graph(amp.trace(net, x)):save 'net.png'
+function M.graph(g, given) return require 'amp.plot.graph'(g, given) end
 
 return setmetatable(M, {__index = function(_, name)
   if type(name) == 'string' then raise(nil, "amp.plot has no '%s'%s", name, util.hint(name, util.keys(M))) end

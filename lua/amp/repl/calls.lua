@@ -7,7 +7,7 @@ local core = require 'amp.ffi'
 local ldoc = require 'amp.repl.ldoc'
 local ops = require 'amp.ops'
 local keywords = require('amp.repl.lexer').keywords
-local raw = require('amp.class').raw
+local raw = require('amp.core.class').raw
 
 local M = {}
 

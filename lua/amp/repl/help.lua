@@ -10,12 +10,12 @@ local ops = require 'amp.ops'
 local text_of = require 'amp.repl.text'
 local util = require 'amp.util'
 local band = require('bit').band
-local raw = require('amp.class').raw
+local raw = require('amp.core.class').raw
 local wrap, field, shown = text_of.wrap, text_of.field, text_of.shown
 
 local M = {}
 
-local PRIVATE = 4
+local PRIVATE = core.C.AMP_F_PRIVATE
 
 -- -- Comments -------------------------------------------------------------------------------------
 

@@ -11,7 +11,8 @@ local wrap, field = text_of.wrap, text_of.field
 
 local M = {}
 
-local INPLACE, METHOD, FIRST, CREATE, ONLY_INPLACE = 1, 2, 16, 32, 512
+local INPLACE, METHOD, FIRST = C.AMP_F_INPLACE, C.AMP_F_METHOD, C.AMP_F_FIRST
+local CREATE, ONLY_INPLACE = C.AMP_F_CREATE, C.AMP_F_ONLY_INPLACE
 
 local kinds = { i = 'integer', f = 'number', b = 'true or false', d = 'dimension, from 1', t = 'dtype', v = 'device', I = 'integers', D = 'dimensions',
   F = 'numbers' }

@@ -15,7 +15,7 @@ local FIRST, NEXT = 'amp> ', '...> '
 
 M.timing = false -- say of each input how long it took
 M.compiled = false -- leave inputs to the JIT compiler: loops of Lua alone can't be stopped then
-local count = 0 -- inputs
+M.count = 0 -- inputs
 local failed = false
 
 local function out(text)
@@ -46,9 +46,16 @@ end
 
 local function same(...) return ... end
 
-local function show(results)
+--- Shows what an expression gave; a notebook shows it another way.
+function M.show(results)
   local shown, text = run.call(require('amp.repl.show').results, nil, true, results) -- __tostring is the user's code
   if shown and shown[1] then out(shown[1] .. '\n') elseif text then out(text .. '\n') end
+end
+
+--- Says why an input did not run to its end.
+function M.complain(text)
+  io.stdout:flush()
+  io.stderr:write(text, '\n')
 end
 
 --- Run an input and show what it gives.
@@ -56,13 +63,12 @@ end
 -- @tparam ?boolean timed say how long it took
 -- @treturn boolean whether it ran to its end
 function M.input(text, timed)
-  count = count + 1
-  local name = 'input ' .. count
+  M.count = M.count + 1
+  local name = 'input ' .. M.count
   require('amp.cli.cure').remember(name, text)
   local list, why = eval.compile(text, '=' .. name)
   if not list then
-    io.stdout:flush()
-    io.stderr:write(why, '\n')
+    M.complain(why)
     return false
   end
   local silent = eval.silent(text)
@@ -74,11 +80,11 @@ function M.input(text, timed)
     total = total + seconds
     io.stdout:flush()
     if not results then
-      io.stderr:write(message, '\n')
+      M.complain(message)
       return false
     end
     if p.expression then remember(results[1]) end
-    if not (silent and i == #list) and p.expression and not mere_output(p, results) then show(results) end
+    if not (silent and i == #list) and p.expression and not mere_output(p, results) then M.show(results) end
   end
   if timed or M.timing then out(('(%s)\n'):format(duration(total))) end
   return true
@@ -93,7 +99,9 @@ local function habit(text)
   return word == 'help' and inside and '?' .. inside or nil
 end
 
-local function one(text)
+--- Do what was typed: an input, a question, a command.
+-- @treturn ?boolean false if it failed
+function M.one(text)
   if not text:find '%S' then return end
   local ok
   text = habit(text) or text
@@ -103,14 +111,18 @@ local function one(text)
     ok = M.input(text)
   end
   if ok == false then failed = true end
+  return ok
 end
+local function one(text) return M.one(text) end
 
--- Whether an input is complete: it runs as it is, or never will
+--- Whether an input is complete: it runs as it is, or never will.
 local function whole(text)
   if text:find '^%s*[?$]' or text:find '^%s*:[^:]' then return true end
   local _, _, more = eval.compile(text, '=input')
   return not more
 end
+
+M.whole = whole
 
 -- -- Reading ----------------------------------------------------------------------------------------
 

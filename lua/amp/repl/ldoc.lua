@@ -2,7 +2,7 @@
 -- of a file, and their tags.
 -- @module amp.repl.ldoc
 local core = require 'amp.ffi'
-local raw = require('amp.class').raw
+local raw = require('amp.core.class').raw
 
 local M = {}
 
@@ -85,6 +85,9 @@ function M.of_function(f)
   return block and parse(block)
 end
 
+--- A list of parameters without `excess`, which stands for what a function does not take (amp.options.none).
+function M.shown(list) return list and (list:gsub(',%s*excess%)$', ')'):gsub('^%(excess%)$', '()')) end
+
 --- Names of a function's parameters, as its definition has them.
 -- @treturn ?string "(x, y, ...)"
 -- @treturn ?boolean whether it is a method by that: `function Name:method`, whose self is not among them
@@ -94,7 +97,7 @@ function M.signature(f)
   local line = lines_of(info.source:sub(2))[info.linedefined]
   if not line then return nil end
   local name, list = line:match 'function%s*([^(]*)(%b())'
-  return list, name and name:find(':', 1, true) ~= nil
+  return M.shown(list), name and name:find(':', 1, true) ~= nil
 end
 
 --- The head of a file.

@@ -19,7 +19,7 @@ M.is_tensor = is_tensor
 
 -- Whether a function belongs to amp: it may be called to see what it gives
 local function ours(f)
-  local info = type(f) == 'function' and debug.getinfo(require('amp.class').raw(f), 'S')
+  local info = type(f) == 'function' and debug.getinfo(require('amp.core.class').raw(f), 'S')
   return info and (info.what == 'C' or info.source:sub(2, #core.here + 1) == core.here)
 end
 
@@ -137,6 +137,10 @@ function M.members(v, methods)
     if mt and type(mt.__index) == 'table' then
       for k in next, mt.__index do add(into, k) end
     end
+  elseif type(v) == 'table' and package.loaded['amp.graph.graph'] and require('amp.graph').is(v) then
+    for k in next, require('amp.graph.graph').methods do add(into, k) end
+    if not methods then into.training = true end
+    return into
   elseif type(v) == 'table' then
     gather(into, v, {})
     if v == amp.nn.functional then

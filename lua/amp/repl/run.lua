@@ -2,20 +2,20 @@
 -- Inputs run interpreted (compiled code looks at no hook), with a hook that asks every
 -- thousand instructions whether Ctrl-C was pressed; an op looks by itself (S->interrupt).
 -- The first Ctrl-C never cuts through amp's own Lua code, whose ops see it; a second one
--- stops anything that is interpreted, and goes on doing so; a third ends the process (src/amp_tty.c).
+-- stops anything that is interpreted, and goes on doing so; a third ends the process (src/terminal/tty.c).
 -- @module amp.repl.run
 local bit = require 'bit'
 local core = require 'amp.ffi'
-local call = require 'amp.call'
+local call = require 'amp.core.call'
 local err = require 'amp.error'
-local region = require 'amp.region'
+local region = require 'amp.core.region'
 local report = require 'amp.cli.report'
 local C, S = core.C, core.S
-local word = require('amp.words').of -- the autocast state, by device type
+local word = require('amp.precision.autocast_state').of -- the autocast state, by device type
 
 local M = {}
 
-local SCOPE, OBSERVE = 8, 2
+local SCOPE, OBSERVE = C.AMP_A_SCOPE, C.AMP_I_OBSERVE -- bits of amp_state.attention and .interrupt
 local NOTE, STOP = C.AMP_TTY_NOTE, C.AMP_TTY_STOP
 local tty = C.amp_tty_watch(S, NOTE)
 M.tty = tty

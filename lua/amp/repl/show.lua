@@ -3,7 +3,7 @@
 -- @module amp.repl.show
 local ffi = require 'ffi'
 local core = require 'amp.ffi'
-local raw = require('amp.class').raw
+local raw = require('amp.core.class').raw
 
 local M = {}
 

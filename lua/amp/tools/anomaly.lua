@@ -1,16 +1,17 @@
 --- amp.detect_anomaly: the op, the line, the parameter and the step of the first Inf or NaN.
 -- @module amp.tools.anomaly
+local C = require('amp.ffi').C
 local err = require 'amp.error'
 local names = require 'amp.tools.names'
 local observer = require 'amp.tools.observer'
 local options = require 'amp.options'
-local rows = require 'amp.rows'
+local rows = require 'amp.ops.schema'
 local types = require 'amp.types'
 local util = require 'amp.util'
-local warn = require 'amp.warn'
+local warn = require 'amp.core.warn'
 local band = require('bit').band
 
-local NAN, POSITIVE = 1, 2
+local NAN, POSITIVE = tonumber(C.AMP_V_NAN), tonumber(C.AMP_V_POSITIVE)
 local OP = 'detect_anomaly'
 local names_of = { 'net', 'overflow' } -- options
 
@@ -73,6 +74,11 @@ local function describe(a, call, place, map)
       argument(op, a.place), public, part, shape_of(a), where or '?', module, step,
       parameter and (': the gradient of %s'):format(parameter) or '', operands(a, 'gradient that came in', 'gradient'))
   end
+  local layer = package.loaded['amp.precision.float8_region'] and require('amp.tools.float8').worst(map)
+  if layer then
+    text = text .. ("; in 8 bits the scale of layer '%s' is wrong: its %s values reach %.6g, the scale is that of %.6g"):format(layer.name,
+      layer.kind, layer.largest, layer.scale_of)
+  end
   local scale = a.scale > 0 and a.scale or nil
   if a.overflow ~= 0 then
     text = text .. ('; the gradient overflowed under scale %.17g: divided by it, it is finite. The model is right, the scale is too large: '
@@ -81,7 +87,7 @@ local function describe(a, call, place, map)
   return text, {
     pass = backward and 'backward' or 'forward', op = public, part = part ~= '' and op or nil, where = where, step = step,
     parameter = parameter, kind = kinds_of(a), place = a.place, scale = scale, overflow = a.overflow ~= 0,
-    dtype = types.dtype_name[a.dtype],
+    dtype = types.dtype_name[a.dtype], float8 = layer or nil,
   }
 end
 
@@ -110,7 +116,7 @@ return function(given, fn, ...)
   require('amp.autograd').need_function(OP, fn)
   local listener = { flags = observer.FINITE, fn = fn }
   function listener.anomaly(a, call)
-    local module = a.leaf ~= 0 and names.collect(fn, { net = o.net }, true) or {}
+    local module = (a.leaf ~= 0 or package.loaded['amp.precision.float8_region']) and names.collect(fn, { net = o.net }, true) or {}
     local text, fields = describe(a, call, (observer.place()), module)
     if o.overflow == false and fields.overflow then
       warn.once('amp.detect_anomaly: ' .. text, 'overflow ' .. tostring(fields.where) .. fields.op)

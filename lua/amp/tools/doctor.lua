@@ -4,13 +4,13 @@
 -- @module amp.tools.doctor
 local amp = require 'amp'
 local core = require 'amp.ffi'
-local call = require 'amp.call'
+local call = require 'amp.core.call'
 local findings = require 'amp.tools.findings'
 local observer = require 'amp.tools.observer'
 local options = require 'amp.options'
 local underflow = require 'amp.tools.underflow'
 local util = require 'amp.util'
-local warn = require 'amp.warn'
+local warn = require 'amp.core.warn'
 local err = require 'amp.error'
 local band = require('bit').band
 local C, S = core.C, core.S
@@ -78,6 +78,11 @@ local function overhead()
   return best
 end
 
+-- What the graphs that it ran as tell.
+local function look_at_graphs(m, fn)
+  m.graphs = package.loaded['amp.graph.graph'] and require 'amp.graph.found'(fn) or {}
+end
+
 local function measure(fn, o)
   local m = {
     wall = 0, lua = 0, inside = 0, spans = 0, issued = 0, waited = 0, steps = 0, backwards = 0, optimizer = 0, lost = 0,
@@ -85,6 +90,7 @@ local function measure(fn, o)
   }
   local dims, waits = {}, {}
   local grads = underflow.collector(fn, o)
+  local eight = require 'amp.tools.float8'.collector(fn, o)
   local looked = false
   local step = 0
   local listener = { flags = 0, fn = fn }
@@ -127,7 +133,7 @@ local function measure(fn, o)
   m.scale = o.scaler and o.scaler:get_scale() or nil
   local gpu = C.amp_device_available(1) > 0
   local casts, cached, cycles = tonumber(S.casts), tonumber(S.cached_casts), call.cycles
-  observer.run(listener, function()
+  local ran, why = pcall(observer.run, listener, function()
     local cost = observer.cost
     for i = math.min(o.steps, 2), o.steps do
       step = i
@@ -146,34 +152,52 @@ local function measure(fn, o)
     m.scale = m.scale or observer.scale()
     m.lost = observer.lost()
   end)
+  if not ran then
+    eight.finish()
+    error(why, 0)
+  end
   if not looked then grads.look(m.scale) end -- what fn left behind
   m.casts, m.cached_casts = tonumber(S.casts) - casts, tonumber(S.cached_casts) - cached
   m.cycles = call.cycles - cycles
   m.lua = math.max(m.wall - m.inside - m.waited, 0)
   m.underflow = grads.finish()
+  m.float8 = eight.finish()
+  look_at_graphs(m, fn)
   m.gpu = gpu
   return m
 end
 
+-- A graph by itself.
+local function of_graph(g, given)
+  local o = options.read(OP, given, { 'print' }, { print = true })
+  options.boolean(OP, 'print', o.print)
+  local report = require 'amp.graph.report'(g)
+  if o.print then warn.log(tostring(report)) end
+  return report
+end
+
 -- -- The tool -------------------------------------------------------------------------------------
 
---- Run fn a few times and report what to change. The first of several calls is a warm-up.
--- @tparam function fn one training step; gets the number of the call
+--- Run fn a few times and report what to change. The first of several calls is a warm-up. Of a graph it tells what amp.summary does, and
+-- runs nothing; graphs that fn uses (amp.compile, hybridize) are looked at as well.
+-- @tparam function|Graph fn one training step; gets the number of the call
 -- @tparam ?table options steps (3), net, optimizer (to name parameters and find their gradients; else they are looked for
 --   in fn's upvalues), scaler (its scale; else the one seen in use), print (true: the text goes to amp.write_log)
 -- @treturn table findings (list of {kind, text, advice, where}), dims, waits, underflow ({name, zero, subnormal, zero_scaled,
 --   subnormal_scaled}: shares), casts, cached_casts, cast_bytes, host_waits (a step), bound ('host', 'kernels' or 'gpu'),
---   kernels, calls, lua (shares of the time), time (seconds a step); its tostring is the text
+--   float8 (a list of what layers cast to 8 bits: {name, input, weight, gradient = {elements, saturated, zero}, pays}),
+--   kernels, calls, lua (shares of the time), time (seconds a step), graphs ({name, report} or {name, why}); its tostring is the text
 -- @usage amp.doctor(function() train_step(x, y) end, {net = net})
 return function(fn, given)
   if type(fn) == 'table' and type(given) == 'function' then fn, given = given, fn end
+  if require('amp.graph').is(fn) then return of_graph(fn, given) end
   require('amp.autograd').need_function(OP, fn)
   local o = options.read(OP, given, { 'steps', 'net', 'optimizer', 'scaler', 'print' }, { steps = 3, print = true })
   options.integer(OP, 'steps', o.steps, 1)
   if o.optimizer ~= nil and (type(o.optimizer) ~= 'table' or type(o.optimizer.param_groups) ~= 'table') then
     err.throw(OP, "option 'optimizer' must be an optimizer, got %s", util.show(o.optimizer))
   end
-  if o.scaler ~= nil and not require('amp.scaler').is(o.scaler) then
+  if o.scaler ~= nil and not require('amp.precision.scaler').is(o.scaler) then
     err.throw(OP, "option 'scaler' must be a GradScaler, got %s", util.show(o.scaler))
   end
   local dispatch = overhead()
@@ -194,8 +218,8 @@ return function(fn, given)
   local report = setmetatable({
     steps = m.steps, time = m.wall / m.steps, dims = m.dims, waits = m.waits, underflow = m.underflow, scale = m.scale,
     casts = m.casts / m.steps, cached_casts = m.cached_casts / m.steps, cast_bytes = m.cast_bytes / m.steps,
-    host_waits = waited / m.steps, bound = m.bound, kernels = m.kernels, calls = m.calls, lua = m.lua / wall, lost = m.lost,
-    findings = findings.list(m),
+    host_waits = waited / m.steps, bound = m.bound, kernels = m.kernels, calls = m.calls, lua = m.lua / wall, lost = m.lost, float8 = m.float8,
+    findings = findings.list(m), graphs = m.graphs,
   }, findings.Report)
   if o.print then warn.log(tostring(report)) end
   return report

@@ -60,6 +60,35 @@ function M.list(m)
   for _, r in ipairs(m.half) do
     add('precision', ('%s is kept in float16'):format(r), 'keep parameters in float32 (net:float()): autocast makes their float16 copies')
   end
+  for _, r in ipairs(m.float8 or {}) do
+    for _, kind in ipairs { 'input', 'weight', 'gradient' } do
+      local share = r[kind]
+      if share and share.saturated > 0.001 then
+        add('float8', ("%s of the %s values of %s are beyond its scale's largest"):format(percent(share.saturated), kind, r.name),
+          "its values grow faster than its history follows: recipe = 'current', or a longer history")
+      end
+      if share and share.zero > 0.5 then
+        add('float8', ('%s of the %s values of %s become 0 in 8 bits'):format(percent(share.zero), kind, r.name),
+          "a few large values set the scale: recipe = 'block' gives each piece of 128 its own, or exclude the layer")
+      end
+    end
+  end
+  local small = {}
+  for _, r in ipairs(m.float8 or {}) do if not r.pays then small[#small + 1] = r.name end end
+  if #small > 0 then
+    add('float8', ('%d of %d layers in 8 bits are too narrow to gain: %s%s'):format(#small, #m.float8, table.concat(small, ', ', 1, math.min(#small, 6)),
+      #small > 6 and ', ...' or ''), 'casts cost as much as their products save; exclude = {names} keeps them in the base')
+  end
+  for _, g in ipairs(m.graphs) do
+    if g.why then
+      add('graph', ("%s was to run as a graph and runs as it is: %s"):format(g.name, g.why), 'change that line, or leave it out of what is compiled')
+    elseif not g.report.optimized and not g.report.loaded then
+      add('graph', ('the graph %s runs as it was traced'):format(g.name), 'g:optimize() joins its nodes')
+    elseif g.report.casts > 8 and g.report.cast_bytes > 0.2 * g.report.bytes then
+      add('graph', ('%d casts move %s of the bytes of graph %s'):format(g.report.casts, percent(g.report.cast_bytes / g.report.bytes), g.name),
+        'amp.convert_model{cast_optional_params = true} stores parameters low, so that they are not cast in each run')
+    end
+  end
   if m.cycles > 0 then
     add('memory', ("Lua's collector ran %.3g times a step to give back tensor memory"):format(m.cycles / n),
       'run each step inside amp.scope(function() ... end)')
@@ -96,6 +125,27 @@ function Report:__tostring()
         self.scale and (', scaled %s / %s'):format(percent(r.zero_scaled), percent(r.subnormal_scaled)) or '')
     end
     if #self.underflow > 20 then w('    ... and %d more', #self.underflow - 20) end
+  end
+  if self.float8 and #self.float8 > 0 then
+    w '  in 8 bits, saturated / made 0 (inputs, weight, gradients), and whether the layer is wide enough to gain by it:'
+    for _, r in ipairs(self.float8) do
+      local words = {}
+      for i, kind in ipairs { 'input', 'weight', 'gradient' } do
+        local share = r[kind]
+        words[i] = share and ('%s / %s'):format(percent(share.saturated), percent(share.zero)) or 'none'
+      end
+      w('    %-28s %s: %s', r.name, table.concat(words, ', '), r.pays and 'pays' or 'does not pay')
+    end
+  end
+  for _, g in ipairs(self.graphs or {}) do
+    local r = g.report
+    if r then
+      w('  graph %s: nodes: %d, moved a run: %s, casts: %d, nodes joined: %d into %d, chains: %d, pairs not joined: %d', g.name, #r, bytes(r.bytes),
+        r.casts, r.merged, #r.joined, r.chains, #r.missed)
+      for i = 1, math.min(#r.missed, 4) do w('    %s, %s: %s', r.missed[i].first, r.missed[i].second, r.missed[i].why) end
+    else
+      w('  graph %s: none, it runs as it is', g.name)
+    end
   end
   if #self.findings == 0 then w('nothing to change was found') else w('to change:') end
   for i, f in ipairs(self.findings) do

@@ -44,6 +44,9 @@ visit = function(v, name, map, seen, depth)
       map[id] = map[id] or { name = join(name, n), tensor = p, module = v }
     end
   elseif type(v) == 'function' then
+    local compile = package.loaded['amp.graph.compile']
+    local cache = compile and compile.cache_of(v)
+    if cache then return visit(cache.fn, name, map, seen, depth) end
     local info = debug.getinfo(v, 'S')
     if info.what ~= 'C' and not require('amp.error').own(info.source) then upvalues(v, map, seen, depth) end
   elseif getmetatable(v) == nil then

@@ -11,11 +11,12 @@
 local ffi = require 'ffi'
 local bit = require 'bit'
 local core = require 'amp.ffi'
-local call = require 'amp.call'
+local call = require 'amp.core.call'
 local err = require 'amp.error'
-local region = require 'amp.region'
+local region = require 'amp.core.region'
 local C, S = core.C, core.S
-local band, bor = bit.band, bit.bor
+local band, bor, bnot = bit.band, bit.bor, bit.bnot
+local OBSERVING = tonumber(C.AMP_I_OBSERVE)
 
 local M = {}
 
@@ -50,7 +51,7 @@ end })
 --- Name of an op's number, or of a kind of span.
 function M.name(op, span_flags)
   local name = names[op]
-  return band(span_flags or 0, 4) ~= 0 and name .. '_' or name
+  return band(span_flags or 0, C.AMP_SP_INPLACE) ~= 0 and name .. '_' or name
 end
 
 -- -- Lines ----------------------------------------------------------------------------------
@@ -113,7 +114,7 @@ function M.place()
       called = type(field) == 'string' and field or 'indexing'
     elseif info.what ~= 'C' then
       local func = getinfo(level, 'f').func
-      local prints = package.loaded['amp.print']
+      local prints = package.loaded['amp.tensor.print']
       if prints and func == prints.tostring then called = 'tostring' -- whatever the caller's name of it is
       else called = info.name or method_of(func) or called end
     end
@@ -134,8 +135,8 @@ end
 
 --- For a listener's function: run fn(...) without it leaving spans.
 function M.quietly(fn, ...)
-  local on = band(S.interrupt, 2)
-  S.interrupt = band(S.interrupt, 1)
+  local on = band(S.interrupt, OBSERVING)
+  S.interrupt = band(S.interrupt, bnot(OBSERVING))
   local ok, message = pcall(fn, ...)
   S.interrupt = bor(S.interrupt, on)
   if not ok then error(message, 0) end
@@ -227,7 +228,7 @@ local function arm()
     flags = bor(flags, listeners[k].flags, M.SPANS)
     with_modules = with_modules or band(listeners[k].flags, M.FINITE) ~= 0
   end
-  local scaler = package.loaded['amp.scaler']
+  local scaler = package.loaded['amp.precision.scaler']
   if flags == 0 then
     C.amp_observe(S, -1)
     o, call.observe = nil, nil
@@ -238,7 +239,7 @@ local function arm()
   local observer = C.amp_observe(S, flags)
   if observer == nil then err.raise 'tools' end
   o, call.observe = observer, observe
-  require('amp.scaler').on_scale = scale_used
+  require('amp.precision.scaler').on_scale = scale_used
   if fresh then calls, upto, M.cost = {}, {}, 0 end
   forget()
 end

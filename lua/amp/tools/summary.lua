@@ -249,18 +249,27 @@ local function make_rows(net)
   return rows, of
 end
 
---- A network layer by layer: output shape, parameters, dtype, bytes, multiply-adds, and totals.
--- @tparam nn.Module net
+--- A network layer by layer: output shape, parameters, dtype, bytes, multiply-adds, and totals. A graph node by node: what each
+-- gives, bytes moved, casts, what was fused and what not and why.
+-- @tparam nn.Module|Graph net
 -- @param ... inputs: tensors or whatever its forward takes, or sizes ({1, 3, 32, 32}: ones of the network's
 -- dtype and device); none: parameters only
 -- @tparam ?table options depth (levels of the tree in the text, all by default), dtype (of inputs given by sizes)
 -- @treturn table rows {name, class, depth, shapes, dtype, bytes, parameters, mult_adds, calls}; fields parameters,
--- trained, parameter_bytes, buffers, buffer_bytes, output_bytes, mult_adds, input; its tostring is a table to read
+-- trained, parameter_bytes, buffers, buffer_bytes, output_bytes, mult_adds, input; of a graph rows {name, op, shape, bytes, cast, chain,
+-- kept, view, joined, note}, fields bytes, casts, cast_bytes, kept, chains, joined, merged, missed ({first, second, as, why}),
+-- optimized; its tostring is a table to read
 -- @raise what the network raises, with the module it happened in
 -- @usage print(amp.summary(net, {64, 1, 28, 28}, {depth = 1}))
 return function(net, ...)
+  if require('amp.graph').is(net) then
+    if select('#', ...) > 0 then raise(OP, 'a graph knows its inputs: amp.summary(g) takes nothing else') end
+    return require 'amp.graph.report'(net)
+  end
   if not Module.is_module(net) then
-    raise(OP, 'an nn.Module expected, got %s%s', util.show(net), type(net) == 'table' and net.__instance and ' (a class: call it to make an instance)' or '')
+    local cure = type(net) == 'function' and ': amp.summary(amp.trace(fn, x))'
+      or type(net) == 'table' and net.__instance and ' (a class: call it to make an instance)' or ''
+    raise(OP, 'an nn.Module or a graph expected, got %s%s', util.show(net), cure)
   end
   local n, given = select('#', ...), nil
   local last = n > 0 and (select(n, ...)) or nil

@@ -75,7 +75,7 @@ return function(M)
       end
     end
     C.new_tensor = function(_, rows) return amp.tensor(rows, {dtype = 'float64'}) end
-    function C:loss(input, target) return spec.compute(self, input, target, self) end
+    function C:loss(input, target) return (spec.compute(self, input, target, self)) end
     M[name] = C
   end
 

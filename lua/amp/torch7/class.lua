@@ -26,22 +26,44 @@ local function looked_up(mt)
   end
 end
 
--- __index and __newindex of instances may be given as __index__ and __newindex__.
-local function index(mt)
-  mt.__index = function(self, key)
-    local v = mt[key]
-    if v ~= nil then return v end
-    local get = mt.__index__
-    if get then
+-- __index and __newindex of instances may be given as __index__ and __newindex__, at any time: until then a class has none of the
+-- functions that ask for them. `children` of a class are told when it gets one.
+local children = setmetatable({}, {__mode = 'k'})
+local hooks = {
+  __index__ = function(mt)
+    mt.__index = function(self, key)
+      local v = mt[key]
+      if v ~= nil then return v end
+      local get = mt.__index__ -- may be gone again
+      if not get then return nil end
       local value, done = get(self, key)
       if done or value ~= nil then return value end
     end
+  end,
+  __newindex__ = function(mt)
+    mt.__newindex = function(self, key, value)
+      local set = mt.__newindex__
+      if set and set(self, key, value) then return end
+      rawset(self, key, value)
+    end
+  end,
+}
+local function hook(mt, key)
+  hooks[key](mt)
+  for _, child in ipairs(children[mt]) do hook(child, key) end
+end
+local function index(mt, parent_mt)
+  mt.__index = mt
+  children[mt] = {}
+  if not parent_mt or not children[parent_mt] then return end
+  table.insert(children[parent_mt], mt)
+  for key in pairs(hooks) do
+    if parent_mt[key] then hook(mt, key) end
   end
-  mt.__newindex = function(self, key, value)
-    local set = mt.__newindex__
-    if set and set(self, key, value) then return end
-    rawset(self, key, value)
-  end
+end
+local function member(mt, key, value)
+  rawset(mt, key, value)
+  if hooks[key] and value ~= nil then hook(mt, key) end
 end
 
 --- A new class's metatable.
@@ -55,8 +77,8 @@ function M.newmetatable(name, parent, constructor, _, factory)
   end
   local mt = {__typename = name, __version = 1}
   looked_up(mt)
-  index(mt)
-  setmetatable(mt, {__index = parent_mt, __call = function(_, ...) return mt.__new(...) end})
+  index(mt, parent_mt)
+  setmetatable(mt, {__index = parent_mt, __newindex = member, __call = function(_, ...) return mt.__new(...) end})
   mt.__factory = factory or function() return setmetatable({}, mt) end
   mt.__new = constructor or function(...)
     local self = mt.__factory()
@@ -97,6 +119,33 @@ function M.class(name, parent, module)
   if type(at) ~= 'table' then raise('torch.class', "'%s' is not in a table", name) end
   rawset(at, last, mt)
   return mt, parent_mt
+end
+
+--- How many jobs of workers (own/threads.lua) run now. A script's class that a worker declares once more is the one that is there.
+M.workers = 0
+local scripts = setmetatable({}, {__mode = 'k'})
+local function again(name, parent)
+  local mt = M.classes[name]
+  if M.workers > 0 and mt and scripts[mt] and (parent == nil or M.classes[parent] == getmetatable(mt).__index) then return mt, getmetatable(mt).__index end
+end
+local function of_script(mt, ...)
+  scripts[mt] = true
+  return mt, ...
+end
+--- torch.class and torch.newmetatable for scripts.
+function M.declare(name, parent, module)
+  if type(parent) == 'table' and module == nil and not parent.__typename then module, parent = parent, nil end
+  if type(parent) == 'table' then parent = parent.__typename end
+  local mt, parent_mt = again(name, parent)
+  if not mt then return of_script(M.class(name, parent, module)) end
+  local at, last = place(name, module)
+  rawset(at, last, mt)
+  return mt, parent_mt
+end
+function M.declare_metatable(name, parent, ...)
+  local mt, parent_mt = again(name, parent)
+  if mt then return mt, parent_mt end
+  return of_script(M.newmetatable(name, parent, ...))
 end
 
 --- The class's metatable by name, nil if there is none.

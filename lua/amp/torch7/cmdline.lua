@@ -6,6 +6,7 @@
 --   local opt = cmd:parse(arg or {})
 -- An option's type is its default's. -help prints the texts and ends the script; a wrong option is an error that says so.
 local util = require 'amp.util'
+local files = require 'amp.log.files'
 local raise = require('amp.error').throw
 
 local CmdLine = {}
@@ -95,17 +96,18 @@ function CmdLine:addTime(name, format) self.dateformat = (format or '%Y-%m-%d %H
 --- Log only, with nothing on the screen.
 function CmdLine:silent() self.quiet = true end
 
---- What the script prints goes to a file too (a path or an open file), the options first. `print` is another function from then on.
+--- What the script prints goes to a file too (a path, whose file begins anew, or an open file), the options first. `print` is another function from then on.
 function CmdLine:log(file, params)
   local f, why = file, nil
-  if type(file) == 'string' then f, why = io.open(file, 'w') end
+  if type(file) == 'string' then f, why = files.append(file, true) end
   if not f then raise('torch7.CmdLine', "cannot write '%s': %s", tostring(file), tostring(why)) end
   local screen = print
   rawset(_G, 'print', function(...)
     if not self.quiet then screen(...) end
     local parts = {}
     for i = 1, select('#', ...) do parts[i] = tostring((select(i, ...))) end
-    f:write(self.dateformat and os.date(self.dateformat) or '', table.concat(parts, ' '), '\n')
+    f:write((self.dateformat and os.date(self.dateformat) or '') .. table.concat(parts, ' ') .. '\n')
+    if f ~= file then return end
     f:flush()
   end)
   print('[program started on ' .. os.date() .. ']')
@@ -127,6 +129,6 @@ function CmdLine:string(prefix, params, ignore)
   if text == '' then return prefix or '' end
   return (prefix or '') .. ',' .. text
 end
-require('amp.class').guard(CmdLine, 'torch7.CmdLine', 'cmd')
+require('amp.core.class').guard(CmdLine, 'torch7.CmdLine', 'cmd')
 
 return function() return setmetatable({lines = {}, options = {}, arguments = {}}, CmdLine) end

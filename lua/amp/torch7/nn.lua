@@ -114,7 +114,7 @@ end
 
 --- Another module with copies of everything; net:clone('weight', 'bias') shares those parameters with the copy.
 function Module:clone(...)
-  local out = require 'amp.nn.copy'(self)
+  local out = require 'amp.nn.core.copy'(self)
   for _, m in ipairs(Module.modules(out)) do
     if m.relist then m:relist() end
   end

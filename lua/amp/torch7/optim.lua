@@ -13,6 +13,7 @@ local M = {}
 
 -- Options by optimizer, for errors.
 local options_of = {}
+local sets = setmetatable({}, {__mode = 'k'}) -- the same as sets, by the list
 -- What optimizers keep in a table that is options and state at once.
 local kept = {}
 for _, k in ipairs {
@@ -23,11 +24,15 @@ for _, k in ipairs {
 --- Refuse options that an optimizer does not know.
 function M.check_options(name, config, known)
   options_of[name] = options_of[name] or known
+  local set = sets[known]
+  if not set then
+    set = {}
+    for _, k in ipairs(known) do set[k] = true end
+    sets[known] = set
+  end
   if type(config) ~= 'table' then raise('torch7.optim.' .. name, 'the options are a table, got %s', util.show(config)) end
   for k in pairs(config) do
-    local found = kept[k]
-    for i = 1, #known do found = found or known[i] == k end
-    if not found then
+    if not kept[k] and not set[k] then
       local others = {}
       for other, list in pairs(options_of) do
         for i = 1, #list do

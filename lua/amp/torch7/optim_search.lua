@@ -2,6 +2,7 @@
 -- They change x, a vector, in place. Called by amp.torch7.optim with its module table.
 local amp = require 'amp'
 local adapt = require 'amp.torch7.adapt'
+local line_search = require 'amp.optim.line_search'
 local raise = require('amp.error').throw
 
 local function dot(a, b) return (a * b):sum():item() end
@@ -215,85 +216,21 @@ return function(M)
     return vector, losses, evals
   end
 
-  -- The lowest point of the cubic through two points {t, f, slope}, within bounds.
-  local function cubic(a, b, low, high)
-    low, high = low or math.min(a.t, b.t), high or math.max(a.t, b.t)
-    if a.t > b.t then a, b = b, a end
-    local d1 = a.d + b.d - 3 * (a.f - b.f) / (a.t - b.t)
-    local root = d1 * d1 - a.d * b.d
-    if root >= 0 then
-      local d2 = math.sqrt(root)
-      local t = b.t - (b.t - a.t) * ((b.d + d2 - d1) / (b.d - a.d + 2 * d2))
-      if not bad(t) then return math.min(math.max(t, low), high) end
-    end
-    return (low + high) / 2
-  end
-
   --- A line search to the strong Wolfe conditions: f, g, x, t, calls. Options: c1 (1e-4), c2 (0.9), tolX (1e-9), maxIter (20).
   function M.lswolfe(opfunc, vector, t, d, f, g, gtd, options)
     options = options or {}
     M.check_options('lswolfe', options, {'c1', 'c2', 'tolX', 'maxIter', 'verbose'})
-    local c1, c2, tolX, most = options.c1 or 1e-4, options.c2 or 0.9, options.tolX or 1e-9, options.maxIter or 20
     local x, way = adapt.amp(vector), adapt.amp(d)
     local evaluate = evaluator('torch7.optim.lswolfe', opfunc, vector)
-    local from, calls = x:detach():clone(), 0
+    local from = x:detach():clone()
     local function at(step)
       amp.no_grad(function() x:copy_(from):add_(way, {alpha = step}) end)
       local value, grad = evaluate()
-      calls = calls + 1
-      return {t = step, f = value, g = grad, d = dot(grad, way)}
+      return {t = step, f = value, g = grad, slope = dot(grad, way)}
     end
-    local start = {t = 0, f = number(f), g = adapt.amp(g), d = number(gtd)}
-    local before, now, low, high = start, at(number(t)), nil, nil
-    local n = 0
-    while n < most do -- until a minimum is between two points
-      if now.f > start.f + c1 * now.t * start.d or n > 1 and now.f >= before.f then
-        low, high = before, now
-        break
-      end
-      if math.abs(now.d) <= -c2 * start.d then
-        low = now
-        break
-      end
-      if now.d >= 0 then
-        low, high = before, now
-        break
-      end
-      local next_t = cubic(before, now, now.t + 0.01 * (now.t - before.t), now.t * 10)
-      before, now = now, at(next_t)
-      n = n + 1
-    end
-    if not low then low, high = start, now end
-    local stuck = false
-    while high and n < most do
-      if high.f < low.f then low, high = high, low end
-      local a, b = math.min(low.t, high.t), math.max(low.t, high.t)
-      local step = cubic(low, high)
-      if math.min(b - step, step - a) / (b - a) < 0.1 then
-        if stuck or step >= b or step <= a then
-          step = math.abs(step - b) < math.abs(step - a) and b - 0.1 * (b - a) or a + 0.1 * (b - a)
-          stuck = false
-        else
-          stuck = true
-        end
-      else
-        stuck = false
-      end
-      local p = at(step)
-      n = n + 1
-      if p.f > start.f + c1 * p.t * start.d or p.f >= low.f then
-        high = p
-      else
-        if math.abs(p.d) <= -c2 * start.d then
-          low = p
-          break
-        end
-        if p.d * (high.t - low.t) >= 0 then high = low end
-        low = p
-      end
-      if math.abs((high.t - low.t) * p.d) < tolX then break end
-    end
-    if high and high.f < low.f then low = high end
+    local start = {t = 0, f = number(f), g = adapt.amp(g), slope = number(gtd)}
+    local low, calls = line_search.strong_wolfe(at, number(t), start, nil, {c1 = options.c1, c2 = options.c2, tolerance = options.tolX,
+      most = options.maxIter or 20})
     amp.no_grad(function() x:copy_(from):add_(way, {alpha = low.t}) end)
     return low.f, adapt.like(vector, low.g), vector, low.t, calls
   end
@@ -303,8 +240,8 @@ return function(M)
     local rows = adapt.amp(points):tolist()
     if #rows ~= 2 then raise('torch7.optim.polyinterp', '2 points expected, got %d', #rows) end
     local p = {}
-    for i, r in ipairs(rows) do p[i] = {t = r[1], f = r[2], d = r[3]} end
-    return cubic(p[1], p[2], low, high)
+    for i, r in ipairs(rows) do p[i] = {t = r[1], f = r[2], slope = r[3]} end
+    return line_search.cubic(p[1], p[2], low, high)
   end
 
   -- -- Others ----------------------------------------------------------------------------------------------

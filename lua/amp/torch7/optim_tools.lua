@@ -1,6 +1,7 @@
 --- optim.Logger and optim.ConfusionMatrix of amp.torch7. Called by amp.torch7.optim with its module table.
 local amp = require 'amp'
 local util = require 'amp.util'
+local files = require 'amp.log.files'
 local adapt = require 'amp.torch7.adapt'
 local raise = require('amp.error').throw
 
@@ -17,19 +18,23 @@ return function(M)
       local why
       local target = timestamp and path .. '-' .. os.date '%Y_%m_%d_%X' or path
       local folder = target:match '^(.*)/[^/]*$'
-      if folder and folder ~= '' then os.execute(("mkdir -p '%s'"):format((folder:gsub("'", "'\\''")))) end
-      self.file, why = io.open(target, 'w')
-      if not self.file then raise('torch7.optim.Logger', "cannot write '%s': %s", target, (why:gsub('^.*: ', ''))) end
+      local made = true
+      if folder and folder ~= '' then made, why = files.make_folder(folder) end
+      if made then self.file, why = files.append(target, true) end
+      if not self.file then raise('torch7.optim.Logger', "cannot write '%s': %s", target, why) end
+    end
+    return self
+  end
+  local function line(self, cells)
+    if self.file then
+      local ok, why = self.file:write(table.concat(cells, '\t') .. '\n')
+      if not ok then raise('torch7.optim.Logger', "cannot write '%s': %s", self.path, why) end
     end
     return self
   end
   function Logger:setNames(names)
     self.names = names
-    if self.file then
-      self.file:write(table.concat(names, '\t'), '\n')
-      self.file:flush()
-    end
-    return self
+    return line(self, names)
   end
   --- Add a row: values in the order of the names, or by name.
   function Logger:add(values)
@@ -51,11 +56,7 @@ return function(M)
     for k in pairs(values) do
       if not used[k] then raise('torch7.optim.Logger', "there is no column '%s' (columns: %s)", tostring(k), table.concat(self.names, ', ')) end
     end
-    if self.file then
-      self.file:write(table.concat(row, '\t'), '\n')
-      self.file:flush()
-    end
-    return self
+    return line(self, row)
   end
   function Logger:style(styles)
     self.styles = styles
@@ -166,6 +167,6 @@ return function(M)
   end
   Matrix.__tostring__ = Matrix.__tostring
 
-  require('amp.class').guard(Logger, 'torch7.optim.Logger', 'log')
-  require('amp.class').guard(Matrix, 'torch7.optim.ConfusionMatrix', 'confusion')
+  require('amp.core.class').guard(Logger, 'torch7.optim.Logger', 'log')
+  require('amp.core.class').guard(Matrix, 'torch7.optim.ConfusionMatrix', 'confusion')
 end

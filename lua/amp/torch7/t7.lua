@@ -16,6 +16,7 @@ local limit = require 'amp.io.limit'
 local options = require 'amp.options'
 local util = require 'amp.util'
 local raise = require('amp.error').throw
+local mark_mask = require('amp.tensor.index').mark_mask
 local fail = cursor.fail
 
 local M = {}
@@ -91,13 +92,13 @@ local function tensor(self, kind, depth)
     c.at = start
     fail(c, 'the storage of a tensor of %s is %s', dtypes[kind], amp.is_tensor(base) and 'one of ' .. base.dtype or util.show(base))
   end
-  if numel == 0 then return amp.empty(size, {dtype = dtypes[kind], device = 'cpu'}) end
+  if numel == 0 then return mark_mask(amp.empty(size, {dtype = dtypes[kind], device = 'cpu'})) end
   local held = base and base:numel() or 0
   if offset < 0 or offset + last >= held then
     c.at = start
     fail(c, 'a tensor of %s that begins at element %d reaches beyond its storage of %d', util.shape(size), offset + 1, held)
   end
-  return base:as_strided(size, stride, offset)
+  return mark_mask(base:as_strided(size, stride, offset)) -- bytes are masks, as they were
 end
 
 -- -- Objects --------------------------------------------------------------------------------------------

@@ -4,10 +4,11 @@
 local amp = require 'amp'
 local ops = require 'amp.ops'
 local tensor = require 'amp.tensor'
+local C = require('amp.ffi').C
+local mark_mask = require('amp.tensor.index').mark_mask
 local raise = require('amp.error').throw
 
 local methods = tensor.methods
-require('amp.index').byte_masks = true -- x[torch.ByteTensor{1, 0, 1}] picks by a mask
 
 local function define(name, f)
   if methods[name] == nil and tensor.properties[name] == nil and not ops.method(name) then methods[name] = f end
@@ -21,21 +22,30 @@ function methods.isContiguous(t) return t:is_contiguous() end
 function methods.isTensor() return true end
 function methods.expandAs(t, u) return t:expand(u:size()) end
 function methods.viewAs(t, u) return t:view(u:size()) end
-function methods.typeAs(t, u) return t:to(u.dtype):to(u.device) end
 
 local plain_type = methods.type
+local function is_mask(t) return bit.band(t.ptr_.flags, C.AMP_T_MASK) ~= 0 end
+-- A tensor as a ByteTensor: x[it] picks by a mask. What was asked for may be x itself, which stays as it is.
+local function as_mask(t, x) return mark_mask(t == x and not is_mask(x) and x:detach() or t) end
+function methods.typeAs(t, u)
+  local out = t:to(u.dtype):to(u.device)
+  return is_mask(u) and as_mask(out, t) or out
+end
 --- x:type() is 'torch.FloatTensor'; x:type 'torch.DoubleTensor' converts, as x:type 'float64' does.
 function methods.type(t, name)
   local types = require 'amp.torch7.torch'
   if name == nil then return types.type(t) end
   local dtype, device = types.of_type(name)
-  if dtype then return t:to(dtype):to(device) end
+  if dtype then
+    local out = t:to(dtype):to(device)
+    return dtype == 'uint8' and as_mask(out, t) or out
+  end
   return plain_type(t, name)
 end
 -- x.new(...) makes a tensor of x's type.
 tensor.properties.new = function(t)
   return function(first, ...)
-    local make = require('amp.torch7.torch').constructor(t.dtype, t.device)
+    local make = require('amp.torch7.torch').constructor(t.dtype, t.device, is_mask(t))
     if first == t then return make(...) end -- x:new(...)
     if first == nil and select('#', ...) == 0 then return make() end
     return make(first, ...)
@@ -64,6 +74,7 @@ local function quietly(t, f, ...)
 end
 --- Call f on every element, in place.
 function methods.apply(t, f)
+  if type(f) ~= 'function' then raise('apply', 'argument 1: a function is expected, got %s', type(f)) end
   local flat = t:reshape(-1):tolist()
   for i, v in ipairs(flat) do
     local w = f(v)
@@ -85,6 +96,9 @@ define('maskedCopy', function(t, m, source)
   return quietly(t, function(u) return u:copy_(amp.masked_scatter(u:detach(), mask(m), source)) end)
 end)
 define('uniform', function(t, low, high)
+  for i, v in pairs {low, high} do
+    if type(v) ~= 'number' then raise('uniform', 'argument %d: a number is expected, got %s', i, type(v)) end
+  end
   low = low or 0
   return quietly(t, function(u) return u:copy_(amp.rand_like(u:detach()) * ((high or 1) - low) + low) end)
 end)
@@ -92,6 +106,17 @@ methods.normal = function(t, mean, std)
   return quietly(t, function(u) return u:copy_(amp.randn_like(u:detach()) * (std or 1) + (mean or 0)) end)
 end
 
+-- Those that take a tensor in a place say so where another value stands there.
+for name, place in pairs {expandAs = 1, viewAs = 1, typeAs = 1, isSameSizeAs = 1, copy = 1, maskedSelect = 1, maskedFill = 1, maskedCopy = 1, index = 2} do
+  local f = methods[name]
+  if f then
+    methods[name] = function(t, ...)
+      local u = select(place, ...)
+      if not amp.is_tensor(u) then raise(name, 'argument %d: a tensor is expected, got %s', place, type(u)) end
+      return f(t, ...)
+    end
+  end
+end
 -- -- What is written otherwise -----------------------------------------------------------------------------
 
 for name, cure in pairs {

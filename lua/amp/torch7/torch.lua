@@ -3,6 +3,8 @@
 -- Tensors of the default type are amp's default dtype, float32.
 local amp = require 'amp'
 local util = require 'amp.util'
+local file = require 'amp.io.file'
+local mark_mask = require('amp.tensor.index').mark_mask
 local raise = require('amp.error').throw
 
 local M = {}
@@ -64,8 +66,9 @@ M.isTensor = amp.is_tensor
 
 local size_mt = getmetatable(amp.zeros(1):size())
 
-local function constructor(dtype, device)
-  return function(...)
+-- A tensor of a dtype on a device from what a constructor is given.
+local function constructor(dtype, device, mask)
+  local function make(...)
     local n, first = select('#', ...), ...
     local o = {dtype = dtype, device = device}
     if n == 0 then return amp.zeros({0}, o) end
@@ -85,13 +88,14 @@ local function constructor(dtype, device)
     if type(first) ~= 'number' then raise('torch7.Tensor', 'sizes, a table of numbers or a tensor expected, got %s', util.show(first)) end
     return amp.zeros({...}, o) -- Torch7's were not filled at all
   end
+  return mask and function(...) return mark_mask(make(...)) end or make
 end
 
 M.constructor = constructor
 
 -- torch.FloatTensor: makes tensors, and has their methods (torch.FloatTensor.add).
 local function class(dtype, device)
-  local make = constructor(dtype, device)
+  local make = constructor(dtype, device, dtype == 'uint8')
   return setmetatable({}, {__call = function(_, ...) return make(...) end, __index = function(_, name)
     local t = amp.zeros(1)
     return t[name]
@@ -144,7 +148,7 @@ function M.geometric(p) return math.floor(math.log(1 - M.uniform()) / math.log(p
 
 -- Classes, as torch.class declares them.
 local classes = require 'amp.torch7.class'
-M.class, M.getmetatable, M.factory = classes.class, classes.getmetatable, classes.factory
+M.class, M.getmetatable, M.factory = classes.declare, classes.getmetatable, classes.factory
 function M.isTypeOf(v, name)
   if amp.is_tensor(v) then return M.type(v) == name or name == 'torch.Tensor' end
   if type(v) == 'table' and v.is_module then
@@ -216,8 +220,8 @@ function M.CmdLine(...) return require 'amp.torch7.cmdline'(...) end
 
 --- Files: torch.load reads .t7 and what amp.save wrote; torch.save writes what amp.load reads, modules as .t7.
 function M.load(path, ...)
-  local f = type(path) == 'string' and io.open(path, 'rb')
-  local head = f and f:read(1)
+  local f = type(path) == 'string' and file.open(path)
+  local head = f and f.size > 0 and f:text(1)
   if f then f:close() end
   if head and (head:byte() <= 8 or head:match '%d') then
     return require 'amp.torch7.saved'.modules(require('amp.torch7.t7').load(path, ...))
@@ -230,4 +234,4 @@ function M.save(path, object, mode)
   return require('amp.torch7.own.torch').save(path, saved.plain(object), mode)
 end
 
-return setmetatable(M, {__index = function(_, name) return require('amp.lookup').find(name) end})
+return setmetatable(M, {__index = function(_, name) return require('amp.core.lookup').find(name) end})

@@ -21,7 +21,9 @@ template <class... A, dnnl_status_t (*fn)(A...)> struct guarded<fn> {
 
 } // namespace
 
-#define AMP_DNNL_DEFINE(name) extern const decltype(&dnnl_##name) guarded_##name; const decltype(&dnnl_##name) guarded_##name = guarded<&dnnl_##name>::call;
+#define AMP_DNNL_DEFINE(name)                         \
+  extern const decltype(&dnnl_##name) guarded_##name; \
+  const decltype(&dnnl_##name) guarded_##name = guarded<&dnnl_##name>::call;
 extern "C" {
 AMP_DNNL_CALLS(AMP_DNNL_DEFINE)
 }

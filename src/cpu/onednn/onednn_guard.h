@@ -10,20 +10,33 @@
 #include <dnnl.h>
 
 #if DNNL_VERSION_MAJOR >= 3
+/* clang-format off */
 #define AMP_DNNL_OF_VERSION(X) \
-  X(convolution_forward_primitive_desc_create) X(convolution_backward_data_primitive_desc_create) \
-  X(convolution_backward_weights_primitive_desc_create) X(matmul_primitive_desc_create) X(memory_desc_create_with_strides) \
-  X(memory_desc_create_with_tag) X(memory_desc_destroy)
+  X(convolution_forward_primitive_desc_create) \
+  X(convolution_backward_data_primitive_desc_create) \
+  X(convolution_backward_weights_primitive_desc_create) X(matmul_primitive_desc_create) \
+      X(memory_desc_create_with_strides) X(memory_desc_create_with_tag) X(memory_desc_destroy)
+/* clang-format on */
 #else
+/* clang-format off */
 #define AMP_DNNL_OF_VERSION(X) \
-  X(dilated_convolution_forward_desc_init) X(dilated_convolution_backward_data_desc_init) \
+  X(dilated_convolution_forward_desc_init) \
+  X(dilated_convolution_backward_data_desc_init) \
   X(dilated_convolution_backward_weights_desc_init) X(matmul_desc_init) X(memory_desc_init_by_strides) \
-  X(memory_desc_init_by_tag) X(primitive_desc_create)
+      X(memory_desc_init_by_tag) X(primitive_desc_create)
+/* clang-format on */
 #endif
-#define AMP_DNNL_CALLS(X) \
-  X(engine_create) X(stream_create) X(memory_create) X(memory_destroy) X(memory_set_data_handle) X(primitive_attr_create) \
-  X(primitive_attr_destroy) X(primitive_attr_set_scratchpad_mode) X(primitive_create) X(primitive_destroy) X(primitive_desc_destroy) \
-  X(primitive_execute) X(reorder_primitive_desc_create) X(sgemm) AMP_DNNL_OF_VERSION(X)
+/* clang-format off */
+#define AMP_DNNL_CALLS(X)                                                                                      \
+  X(engine_create)                                                                                             \
+  X(stream_create)                                                                                             \
+  X(memory_create)                                                                                             \
+  X(memory_destroy) X(memory_set_data_handle) X(primitive_attr_create) X(primitive_attr_destroy)               \
+      X(primitive_attr_set_scratchpad_mode) X(primitive_create) X(primitive_destroy) X(primitive_desc_destroy) \
+          X(primitive_execute) X(reorder_primitive_desc_create) X(sgemm) X(post_ops_create) X(post_ops_destroy) \
+              X(post_ops_append_binary) X(primitive_attr_set_post_ops)       \
+                  AMP_DNNL_OF_VERSION(X)
+/* clang-format on */
 
 #if defined(AMP_ONEDNN_GUARDED) && !defined(__cplusplus)
 #define AMP_DNNL_DECLARE(name) extern __typeof__(&dnnl_##name) const guarded_##name;
@@ -42,10 +55,15 @@ AMP_DNNL_CALLS(AMP_DNNL_DECLARE)
 #define dnnl_primitive_execute guarded_primitive_execute
 #define dnnl_reorder_primitive_desc_create guarded_reorder_primitive_desc_create
 #define dnnl_sgemm guarded_sgemm
+#define dnnl_post_ops_create guarded_post_ops_create
+#define dnnl_post_ops_destroy guarded_post_ops_destroy
+#define dnnl_post_ops_append_binary guarded_post_ops_append_binary
+#define dnnl_primitive_attr_set_post_ops guarded_primitive_attr_set_post_ops
 #if DNNL_VERSION_MAJOR >= 3
 #define dnnl_convolution_forward_primitive_desc_create guarded_convolution_forward_primitive_desc_create
 #define dnnl_convolution_backward_data_primitive_desc_create guarded_convolution_backward_data_primitive_desc_create
-#define dnnl_convolution_backward_weights_primitive_desc_create guarded_convolution_backward_weights_primitive_desc_create
+#define dnnl_convolution_backward_weights_primitive_desc_create \
+  guarded_convolution_backward_weights_primitive_desc_create
 #define dnnl_matmul_primitive_desc_create guarded_matmul_primitive_desc_create
 #define dnnl_memory_desc_create_with_strides guarded_memory_desc_create_with_strides
 #define dnnl_memory_desc_create_with_tag guarded_memory_desc_create_with_tag

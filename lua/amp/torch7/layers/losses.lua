@@ -1,4 +1,4 @@
---- Criteria as losses: compute(self, x, y, p) gives the loss, a tensor of one element, from amp tensors.
+--- Criteria as losses: compute(self, x, y, p) gives the loss, a tensor of one element, from amp tensors; and its value, where it was read.
 -- `tensors`: fields that hold tensors, which p has by their names.
 local amp = require 'amp'
 local H = require 'amp.torch7.layers.help'
@@ -9,6 +9,13 @@ return function(define)
   local function weighted(self, weights, flag)
     self.weights = weights
     average(self, flag)
+  end
+  -- sizeAverage after a margin whose default is given
+  local function with_margin(default)
+    return function(self, margin, sizeAverage)
+      self.margin = H.number(self, 'margin', margin, default)
+      average(self, sizeAverage)
+    end
   end
   local function reduced(self, each, n) return self.sizeAverage and each:sum() / (n or each:numel()) or each:sum() end
   local function reduction(self) return self.sizeAverage and 'mean' or 'sum' end
@@ -46,14 +53,15 @@ return function(define)
     if weight and weight:numel() ~= classes then raise(self.__name, '%d weights for %d classes', weight:numel(), classes) end
     local loss = amp.nll_loss(x, y, {weight = weight, reduction = reduction(self), ignore_index = ignored})
     local value = loss:item()
-    if value ~= value and not y:ne(ignored):any():item() then return (x * 0):sum() end
-    return loss
+    if value ~= value and not y:ne(ignored):any():item() then return (x * 0):sum(), 0 end
+    return loss, value
+  end
+  local function with_ignored(self, weights, sizeAverage, ignoreIndex)
+    weighted(self, weights, sizeAverage)
+    self.ignoreIndex = ignoreIndex or -100
   end
   define('ClassNLLCriterion', {
-    init = function(self, weights, sizeAverage, ignoreIndex)
-      weighted(self, weights, sizeAverage)
-      self.ignoreIndex = ignoreIndex or -100
-    end,
+    init = with_ignored,
     tensors = {'weights'},
     compute = function(self, x, y, p)
       x, y = labels(self, x, y)
@@ -71,10 +79,7 @@ return function(define)
     end,
   })
   define('CrossEntropyCriterion', {
-    init = function(self, weights, sizeAverage, ignoreIndex)
-      weighted(self, weights, sizeAverage)
-      self.ignoreIndex = ignoreIndex or -100
-    end,
+    init = with_ignored,
     tensors = {'weights'},
     compute = function(self, x, y, p)
       if not (x:dim() == 2 and amp.is_tensor(y) and y:dim() == 1 and y:numel() == x:size(1)) then
@@ -87,20 +92,13 @@ return function(define)
       return nll(self, amp.log_softmax(x, 2), y, p)
     end,
   })
-  define('MSECriterion', {init = average, compute = function(self, x, y) return amp.mse_loss(x, like(self, x, y), {reduction = reduction(self)}) end})
   define('AbsCriterion', {init = average, compute = function(self, x, y)
     local d = x - like(self, x, y)
     return reduced(self, amp.where(d:ge(0), d, -d))
   end})
-  define('SmoothL1Criterion', {init = average, compute = function(self, x, y)
-    return amp.smooth_l1_loss(x, like(self, x, y), {reduction = reduction(self)})
-  end})
-  define('SoftMarginCriterion', {init = average, compute = function(self, x, y)
-    return amp.soft_margin_loss(x, like(self, x, y), {reduction = reduction(self)})
-  end})
-  define('DistKLDivCriterion', {init = average, compute = function(self, x, y)
-    return amp.kl_div(x, like(self, x, y), {reduction = reduction(self)})
-  end})
+  for name, loss in pairs {MSE = amp.mse_loss, SmoothL1 = amp.smooth_l1_loss, SoftMargin = amp.soft_margin_loss, DistKLDiv = amp.kl_div} do
+    define(name .. 'Criterion', {init = average, compute = function(self, x, y) return loss(x, like(self, x, y), {reduction = reduction(self)}) end})
+  end
   define('WeightedMSECriterion', {
     init = function(self, weight)
       self.weight = weight
@@ -115,7 +113,7 @@ return function(define)
       raise(self.__name, 'images no larger than those of the target expected, got %s and %s', tostring(x:size()), tostring(y:size()))
     end
     for d = n - 1, n do y = y:narrow(d, 1 + math.floor((y:size(d) - x:size(d)) / 2), x:size(d)) end
-    return amp.mse_loss(x, like(self, x, y:contiguous()), {reduction = reduction(self)})
+    return amp.mse_loss(x, like(self, x, y), {reduction = reduction(self)})
   end})
 
   -- A weight a class, for one example or a batch.
@@ -148,17 +146,11 @@ return function(define)
     end,
   })
   define('MarginCriterion', {
-    init = function(self, margin, sizeAverage)
-      self.margin = H.number(self, 'margin', margin, 1)
-      average(self, sizeAverage)
-    end,
+    init = with_margin(1),
     compute = function(self, x, y) return reduced(self, amp.relu(self.margin - x * (type(y) == 'number' and y or like(self, x, y)))) end,
   })
   define('HingeEmbeddingCriterion', {
-    init = function(self, margin, sizeAverage)
-      self.margin = H.number(self, 'margin', margin, 1)
-      average(self, sizeAverage)
-    end,
+    init = with_margin(1),
     compute = function(self, x, y)
       if type(y) == 'number' then y = amp.full_like(x, y) end
       y = like(self, x, y)
@@ -176,10 +168,7 @@ return function(define)
     end,
   })
   define('CosineEmbeddingCriterion', {
-    init = function(self, margin, sizeAverage)
-      self.margin = H.number(self, 'margin', margin, 0)
-      average(self, sizeAverage)
-    end,
+    init = with_margin(0),
     compute = function(self, t, y)
       local a, b = two(self, t)
       if a:dim() == 1 then a, b = a:unsqueeze(1), b:unsqueeze(1) end
@@ -191,10 +180,7 @@ return function(define)
     end,
   })
   define('MarginRankingCriterion', {
-    init = function(self, margin, sizeAverage)
-      self.margin = H.number(self, 'margin', margin, 1)
-      average(self, sizeAverage)
-    end,
+    init = with_margin(1),
     compute = function(self, t, y)
       local a, b = two(self, t)
       local d = a - b

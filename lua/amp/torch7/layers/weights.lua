@@ -61,7 +61,7 @@ return function(define)
     methods = {noBias = no_bias},
   })
   define('Add', {
-    init = function(self, inputSize, scalar)
+    init = function(self, inputSize, scalar, _)
       self.scalar = scalar
       self.size_ = scalar and 1 or int(self, 'inputSize', inputSize)
     end,
@@ -299,6 +299,7 @@ return function(define)
   -- The extra rows that make an output as large as a second input.
   local function adjust(target, k, pad, step) return (target + 2 * pad - k) % step end
   define('SpatialFullConvolution', {
+    thin_zeros = true, -- the gradient in the second input, which only gives its size
     init = function(self, nin, nout, kW, kH, dW, dH, padW, padH, adjW, adjH)
       window(self, nin, nout, kW, kH, dW, dH, padW, padH or 0)
       self.adjW, self.adjH = int(self, 'adjW', adjW, 0), int(self, 'adjH', adjH, 0)
@@ -346,6 +347,7 @@ return function(define)
     params = weight3, stdv = fan_in3, compute = conv3, methods = {noBias = no_bias},
   })
   define('VolumetricFullConvolution', {
+    thin_zeros = true,
     init = function(self, nin, nout, kT, kW, kH, dT, dW, dH, padT, padW, padH, adjT, adjW, adjH)
       window3(self, nin, nout, kT, kW, kH, dT, dW, dH, padT, padW or 0, padH or 0)
       self.adjT, self.adjW, self.adjH = int(self, 'adjT', adjT, 0), int(self, 'adjW', adjW, 0), int(self, 'adjH', adjH, 0)

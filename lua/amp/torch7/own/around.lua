@@ -1,25 +1,34 @@
---- The packages that scripts ask for besides torch, nn and optim: paths, sys, xlua, image, lfs, threads.
+--- The packages that scripts ask for besides torch, nn and optim: paths, sys, xlua, image, lfs; threads are in own/threads.lua.
 local amp = require 'amp'
 local core = require 'amp.torch7.own.core'
+local file = require 'amp.io.file'
+local core_library = require('amp.ffi').C
 local raise = require('amp.error').throw
 
 local M = {}
 
-local function quoted(s) return "'" .. s:gsub("'", "'\\''") .. "'" end
+-- A word of a command of the shell's.
+local function quoted(s)
+  local fine, why = file.usable(s)
+  if not fine then raise('torch7', "'%s': %s", (s:gsub('%z', '\\0')), why) end
+  if s:sub(1, 1) == '-' then s = './' .. s end -- a path, not an option
+  return "'" .. s:gsub("'", "'\\''") .. "'"
+end
 local function lines_of(command)
   local p, list = io.popen(command, 'r'), {}
   for line in p:lines() do list[#list + 1] = line end
   p:close()
   return list
 end
-local function test(flag, path) return os.execute(('test %s %s'):format(flag, quoted(path))) == 0 end
+local function is_kind(path, kind) return file.usable(path) == true and core_library.amp_file_kind(path, 1, nil) == kind end
+local function is_file(path) return is_kind(path, core_library.AMP_FILE_REGULAR) end
+local function is_folder(path) return is_kind(path, core_library.AMP_FILE_FOLDER) end
 
 -- -- paths ------------------------------------------------------------------------------------------
 
 function M.paths()
   local P = {}
-  function P.filep(path) return test('-f', path) end
-  function P.dirp(path) return test('-d', path) end
+  P.filep, P.dirp = is_file, is_folder
   function P.basename(path, suffix)
     local name = path:gsub('/+$', ''):match '([^/]*)$'
     if suffix then name = name:gsub('%.?' .. suffix:gsub('^%.', ''):gsub('%p', '%%%0') .. '$', '') end
@@ -68,7 +77,7 @@ function M.paths()
   end
   function P.iterfiles(path) return kinds(path, P.filep) end
   function P.iterdirs(path) return kinds(path, P.dirp) end
-  function P.mkdir(path) return os.execute('mkdir -p ' .. quoted(path)) == 0 end
+  function P.mkdir(path) return require('amp.log.files').make_folder(path) == true and is_folder(path) end
   function P.rmdir(path) return os.execute('rmdir ' .. quoted(path)) == 0 end
   P.rmall = function(path, sure) return sure == 'yes' and os.execute('rm -r ' .. quoted(path)) == 0 end
   function P.tmpname() return os.tmpname() end
@@ -134,7 +143,7 @@ function M.sys(paths)
     local source = debug.getinfo(2, 'S').source:gsub('^@', '')
     return source:match '^(.*)/[^/]*$' or '.', source:match '([^/]*)$'
   end
-  S.filep, S.dirp = function(p) return test('-f', p) end, function(p) return test('-d', p) end
+  S.filep, S.dirp = is_file, is_folder
   S.usePython, S.quiet = nil, nil
   S.COLORS = setmetatable({}, {__index = function() return '' end})
   return S
@@ -289,7 +298,7 @@ function M.image(torch)
     end
     return core.wrap(grid)
   end
-  function I.display() require('amp.warn').warn 'image.display shows nothing here: image.save writes a file' end
+  function I.display() require('amp.core.warn').warn 'image.display shows nothing here: image.save writes a file' end
   I.window = I.display
   function I.gaussian(o, ...)
     local size, sigma, amplitude, normalize = 3, 0.25, 1, false
@@ -326,7 +335,7 @@ function M.image(torch)
   return I
 end
 
--- -- lfs, threads -----------------------------------------------------------------------------------------
+-- -- lfs --------------------------------------------------------------------------------------------------
 
 function M.lfs(paths)
   local L = {_VERSION = 'amp'}
@@ -357,39 +366,6 @@ function M.lfs(paths)
   function L.currentdir() return paths.cwd() end
   function L.touch(path) return os.execute('touch ' .. quoted(path)) == 0 or nil end
   return L
-end
-
---- Jobs run at once, in order, in the same state.
-function M.threads()
-  local Threads = {}
-  Threads.__index = Threads
-  local function new(n, ...)
-    for _, init in ipairs {...} do
-      for id = 1, math.max(n, 1) do init(id) end
-    end
-    return setmetatable({N = n, errors = {}}, Threads)
-  end
-  local function run(_, f, ended, ...)
-    local results = {f(...)}
-    if ended then ended(unpack(results)) end
-  end
-  function Threads:addjob(first, f, ended, ...)
-    if type(first) == 'number' then return run(self, f, ended, ...) end
-    if ended ~= nil or select('#', ...) > 0 then return run(self, first, f, ended, ...) end
-    return run(self, first, f)
-  end
-  function Threads.synchronize() end
-  function Threads.dojob() end
-  function Threads.terminate() end
-  function Threads.specific(_, v) return v end
-  function Threads.hasjob() return false end
-  function Threads.haserror() return false end
-  function Threads.acceptsjob() return true end
-  function Threads.serialization() end
-  local T = setmetatable({Threads = setmetatable(Threads, {__call = function(_, ...) return new(...) end}), serialization = function() end,
-    safe = function(f) return f end}, {__call = function(_, ...) return new(...) end})
-  T.Mutex = function() return {lock = function() end, unlock = function() end, id = function() return 1 end, free = function() end} end
-  return T
 end
 
 return M

@@ -190,7 +190,7 @@ return function(nn, torch)
     if castout == nil then castout = castin end
     self.castout = castout
     self.moduleType = moduleType or type_in(module.output) or type_in((module:parameters()))
-    self.outer = self.moduleType
+    self.outer = torch.getdefaulttensortype()
   end
   function DontCast:updateOutput(input)
     if self.castin then input = cast_tree(input, self.moduleType) end
@@ -370,22 +370,22 @@ return function(nn, torch)
     local bare = h:dim() == #from - 1
     if bare then h = h:unsqueeze((from:find 'b')) end
     if h:dim() ~= #from then raise('nn.Convert', "an input of layout '%s' expected, got %s", from, tostring(h:size())) end
-    local b = from:find 'b'
-    if b ~= 1 then h = h:transpose(1, b) end
-    local rest = from:gsub('b', '')
     local y
-    if to == 'bf' then y = h:reshape(h:size(1), -1)
-    elseif to == 'b' and h:dim() == 2 then y = h:select(2, 1)
+    if to == 'bf' or to == 'b' and h:dim() == 2 then
+      local order = {(from:find 'b')}
+      for i = 1, #from do
+        if i ~= order[1] then order[#order + 1] = i end
+      end
+      h = h:permute(unpack(order))
+      y = to == 'b' and h:select(2, 1) or h:reshape(h:size(1), -1)
     elseif #to == #from then
-      local order, left = {1}, {}
-      for i = 1, #rest do left[rest:sub(i, i)] = i + 1 end
-      for letter in to:gsub('b', ''):gmatch '.' do
-        if not left[letter] then raise('nn.Convert', "'%s' cannot be made of '%s'", to, from) end
-        order[#order + 1] = left[letter]
+      local order = {}
+      for letter in to:gmatch '.' do
+        local at = from:find(letter, 1, true)
+        if not at then raise('nn.Convert', "'%s' cannot be made of '%s'", to, from) end
+        order[#order + 1] = at
       end
       y = h:permute(unpack(order))
-      local at = to:find 'b'
-      if at ~= 1 then y = y:transpose(1, at) end
     else
       raise('nn.Convert', "'%s' cannot be made of '%s'", to, from)
     end
@@ -402,6 +402,110 @@ return function(nn, torch)
     self.gradInput = wrap(amp.grad({y}, {x}, {grad_outputs = {amp_of(gradOutput):reshape(y:size())}})[1]):type(input:type())
     return self.gradInput
   end
+
+  --- The same elements in a row: in its input's memory where they lie so.
+  local Contiguous = class 'Contiguous'
+  local function in_a_row(self, field, t)
+    local u = self[field]
+    if t:isContiguous() then
+      u:set(t)
+    else
+      if amp_of(u):is_floating_point() and core.address(amp_of(u)) == core.address(amp_of(t)) then u:set() end
+      u:resizeAs(t):copy(t)
+    end
+    return u
+  end
+  function Contiguous:updateOutput(input) return in_a_row(self, 'output', input) end
+  function Contiguous:updateGradInput(_, gradOutput) return in_a_row(self, 'gradInput', gradOutput) end
+
+  --- Nested tables as one list, of the tensors themselves. The list is another only where the input has others.
+  local FlattenTable = class 'FlattenTable'
+  function FlattenTable:updateOutput(input)
+    local flat = {}
+    local function go(v)
+      if type(v) ~= 'table' then
+        flat[#flat + 1] = v
+        return #flat
+      end
+      local at = {}
+      for i, x in ipairs(v) do at[i] = go(x) end
+      return at
+    end
+    local map = go(input)
+    local same = type(self.output) == 'table' and #self.output == #flat and self.input_map ~= nil
+    for i = 1, #flat do same = same and self.output[i] == flat[i] end
+    if not same then self.output, self.input_map = flat, map end
+    return self.output
+  end
+  function FlattenTable:updateGradInput(_, gradOutput)
+    local function go(at)
+      if type(at) ~= 'table' then return gradOutput[at] end
+      local out = {}
+      for i, x in ipairs(at) do out[i] = go(x) end
+      return out
+    end
+    self.gradInput = go(self.input_map)
+    return self.gradInput
+  end
+  function FlattenTable:clearState()
+    self.input_map = nil
+    return Module.clearState(self)
+  end
+
+  --- A linear layer of which setPartition chooses outputs. `network` holds the weight, the bias lies beside it, as in its files.
+  local PartialLinear = class 'PartialLinear'
+  function PartialLinear:__init(inputsize, outputsize, bias)
+    Module.__init(self)
+    local pair = nn.ParallelTable():add(nn.Identity()):add(nn.LookupTable(outputsize, inputsize))
+    self.network = nn.Sequential():add(pair):add(nn.MM(false, true))
+    if bias ~= false then self.bias, self.gradBias = torch.zeros(1, outputsize), torch.zeros(1, outputsize) end
+    self.inputsize, self.outputsize, self.allcolumns = inputsize, outputsize, torch.range(1, outputsize)
+    self:resetPartition()
+  end
+  function PartialLinear:setPartition(indices) self.partition = indices:typeAs(self.allcolumns) end
+  function PartialLinear:resetPartition() self.partition = self.allcolumns end
+  function PartialLinear:parameters()
+    local lookup = self.network:get(1):get(2)
+    return {lookup.weight, self.bias}, {lookup.gradWeight, self.gradBias}
+  end
+  function PartialLinear:updateOutput(input)
+    local y = self.network:forward {input, self.partition}
+    self.output = self.bias and y + self.bias:index(2, self.partition:long()):expandAs(y) or y
+    return self.output
+  end
+  function PartialLinear:updateGradInput(input, gradOutput)
+    self.gradInput = self.network:updateGradInput({input, self.partition}, gradOutput)[1]
+    return self.gradInput
+  end
+  local function add_to_bias(self, bias, gradOutput, scale)
+    if bias then bias:indexAdd(2, self.partition:long(), gradOutput:sum(1):view(1, -1):mul(scale)) end
+  end
+  function PartialLinear:accGradParameters(input, gradOutput, scale)
+    self.network:accGradParameters({input, self.partition}, gradOutput, scale)
+    add_to_bias(self, self.gradBias, gradOutput, scale or 1)
+  end
+  function PartialLinear:accUpdateGradParameters(input, gradOutput, rate)
+    self.network:accUpdateGradParameters({input, self.partition}, gradOutput, rate)
+    add_to_bias(self, self.bias, gradOutput, -rate)
+  end
+  function PartialLinear:reset(stdv) self.network:reset(stdv) end
+
+  -- The gradient of a sparse example has all places, n x 2; a list's is a list, one example's a list of one.
+  function nn.SparseLinear:updateGradInput(input, gradOutput)
+    if not self.doGradInput then return self.gradInput end
+    local n = self.weight:size(2)
+    local g = gradOutput:view(-1, self.weight:size(1)) * self.weight
+    local list = {}
+    for i = 1, g:size(1) do
+      list[i] = g.new(n, 2)
+      list[i]:select(2, 1):copy(torch.range(1, n))
+      list[i]:select(2, 2):copy(g[i])
+    end
+    local batch = is_tensor(input) and input:dim() == 3
+    self.gradInput = batch and wrap(amp.stack(core.unwrap_all(list), 1)) or list
+    return self.gradInput
+  end
+  nn.SparseLinear.backward = Module.backward
 
   --- The time that a module takes, printed now and then.
   local Profile = class('Profile', 'nn.Decorator')

@@ -53,10 +53,19 @@ return function(nn, torch)
     return self
   end
   --- Call a method of a module; an error says which module it was.
+  local function failed(self, i, e) error(('In %d module of %s:\n%s'):format(i, torch.type(self), tostring(e)), 0) end
   function Container:rethrowErrors(module, i, name, ...)
     local ok, v = pcall(module[name], module, ...)
     if ok then return v end
-    error(('In %d module of %s:\n%s'):format(i, torch.type(self), tostring(v)), 0)
+    failed(self, i, v)
+  end
+  -- The same with three arguments or fewer, which the compiler takes.
+  local rethrow = Container.rethrowErrors
+  local function called(self, m, i, name, a, b, c)
+    if self.rethrowErrors ~= rethrow then return self:rethrowErrors(m, i, name, a, b, c) end -- a script's own
+    local ok, v = pcall(m[name], m, a, b, c)
+    if ok then return v end
+    failed(self, i, v)
   end
   local function show(self, lines)
     local text = torch.type(self) .. ' {\n' .. table.concat(lines, '\n') .. '\n}'
@@ -96,18 +105,18 @@ return function(nn, torch)
   end
   function Sequential:updateOutput(input)
     local x = input
-    for i, m in ipairs(self.modules) do x = self:rethrowErrors(m, i, 'updateOutput', x) end
+    for i, m in ipairs(self.modules) do x = called(self, m, i, 'updateOutput', x) end
     self.output = x
     return x
   end
   -- the method of each module, the last first, with its input and the gradient in its output
   local function backward_through(name)
-    return function(self, input, gradOutput, ...)
+    return function(self, input, gradOutput, scale)
       local g = gradOutput
       for i = #self.modules, 1, -1 do
         local m = self.modules[i]
         local x = i > 1 and self.modules[i - 1].output or input
-        local r = self:rethrowErrors(m, i, name, x, g, ...)
+        local r = called(self, m, i, name, x, g, scale)
         if name == 'accGradParameters' or name == 'accUpdateGradParameters' then g = m.gradInput else g = r end
         if name == 'backward' then m.gradInput = g end
       end

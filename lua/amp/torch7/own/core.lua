@@ -13,6 +13,8 @@ local C = core.C
 local getfenv, setfenv, newproxy = debug.getfenv, debug.setfenv, newproxy
 local is_amp = amp.is_tensor
 
+ffi.cdef 'int amp_posix_memcmp(const void *a, const void *b, size_t n) __asm__("memcmp");'
+
 local M = {}
 
 M.dtypes = {Byte = 'uint8', Char = 'int8', Short = 'int16', Int = 'int32', Long = 'int64', Float = 'float32', Double = 'float64', Half = 'float16'}
@@ -49,6 +51,14 @@ for kind in pairs(M.dtypes) do
     build(type_name(kind, device, 'Tensor'), kind, device, 'tensor', types)
     build(type_name(kind, device, 'Storage'), kind, device, 'storage', storages)
   end
+end
+
+--- The class that a name in a file stands for. A GPU's has the layout of the CPU's, which is taken where cutorch was not asked for.
+M.on_gpu = false -- set by `require 'cutorch'`
+function M.class_here(registry, name)
+  local t = registry[name]
+  if t and t.device ~= 'cpu' and not M.on_gpu then t = registry['torch.' .. t.kind .. name:match '(%u%l+)$'] end
+  return t
 end
 
 -- Class of a dtype on a device, looked up by numbers.
@@ -168,12 +178,7 @@ M.same_sizes = same_sizes
 --- Do two amp tensors have the same sizes?
 function M.same_shape(a, b)
   local p, q = a.ptr_, b.ptr_
-  local n = p.ndim
-  if n ~= q.ndim then return false end
-  for i = 0, n - 1 do
-    if p.size[i] ~= q.size[i] then return false end
-  end
-  return true
+  return p.ndim == q.ndim and ffi.C.amp_posix_memcmp(p.size, q.size, 8 * p.ndim) == 0
 end
 
 function M.show(s) return #s == 0 and 'nothing' or table.concat(s, 'x') end

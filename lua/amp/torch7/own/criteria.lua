@@ -82,6 +82,37 @@ return function(nn, torch)
     return self.gradInput
   end
 
+  --- Scores of classes: `lsm`, then `nll`, which a script may set. sizeAverage reaches nll when it changes.
+  local CrossEntropy, Criterion = classes.class('nn.CrossEntropyCriterion', 'nn.Criterion', nn)
+  function CrossEntropy:__init(weights, sizeAverage, ignoreIndex)
+    Criterion.__init(self)
+    self.lsm, self.nll = nn.LogSoftMax(), nn.ClassNLLCriterion(weights, sizeAverage, ignoreIndex)
+    self.sizeAverage = self.nll.sizeAverage
+    self.oldSizeAverage = self.sizeAverage
+  end
+  local function squeezed(v)
+    if not torch.isTensor(v) then return v end
+    local u = v:squeeze()
+    return torch.isTensor(u) and u or v:view(1)
+  end
+  -- one label a row is what nll takes as it is, of a batch of one too
+  local function plain(x, y)
+    if x:dim() == 2 and torch.isTensor(y) and y:dim() == 1 and y:size(1) == x:size(1) then return x, y end
+    return squeezed(x), squeezed(y)
+  end
+  function CrossEntropy:updateOutput(input, target)
+    if self.sizeAverage ~= self.oldSizeAverage then self.nll.sizeAverage = self.sizeAverage end
+    self.oldSizeAverage = self.sizeAverage
+    local x, y = plain(input, target)
+    self.output = self.nll:updateOutput(self.lsm:updateOutput(x), y)
+    return self.output
+  end
+  function CrossEntropy:updateGradInput(input, target)
+    local x, y = plain(input, target)
+    self.gradInput = self.lsm:updateGradInput(x, self.nll:updateGradInput(self.lsm.output, y)):viewAs(input)
+    return self.gradInput
+  end
+
   -- L1Cost takes no target; its gradient neither
   nn.ClassSimplexCriterion.getPredictions = function(self, input)
     return torch.mm(input:dim() == 1 and input:view(1, -1) or input, self.simplex:typeAs(input):t())

@@ -7,6 +7,8 @@ local amp = require 'amp'
 local core = require 'amp.torch7.own.core'
 local classes = require 'amp.torch7.class'
 local cursor = require 'amp.torch7.cursor'
+local disk = require 'amp.io.file'
+local L = require('amp.ffi').C
 local raise = require('amp.error').throw
 local is_tensor, is_storage = core.is_tensor, core.is_storage
 
@@ -32,26 +34,22 @@ return function(torch)
     if is_storage(first) then text = first:string():gsub('%z$', '') end
     open(self, text, (is_storage(first) and second or first or 'rw') ~= 'r')
   end
+  local function rewrite(path, text)
+    local ok, why = disk.replace(path, function(put) put(text) end)
+    if not ok then raise('torch7.DiskFile', "cannot write '%s': %s", path, why) end
+    return text
+  end
   local function readable(path, mode)
-    local f, why = io.open(path, 'rb')
-    if f then
-      local text = f:read '*a'
-      f:close()
-      return text
-    end
-    if mode == 'rw' then return '' end
-    raise('torch7.DiskFile', "cannot read '%s': %s", path, (why:gsub('^.*: ', '')))
+    if mode == 'rw' and not path:find('\0', 1, true) and L.amp_file_kind(path, 1, nil) == L.AMP_FILE_NONE then return rewrite(path, '') end
+    local text, why = disk.text(path)
+    if not text then raise('torch7.DiskFile', "cannot read '%s': %s", path, why) end
+    return text
   end
   function DiskFile:__init(path, mode, quiet)
     mode = mode or 'r'
     if type(path) ~= 'string' then raise('torch7.DiskFile', 'a path expected, got %s', type(path)) end
     if mode ~= 'r' and mode ~= 'w' and mode ~= 'rw' then raise('torch7.DiskFile', "the mode is 'r', 'w' or 'rw', got %s", tostring(mode)) end
-    if mode ~= 'r' then
-      local f, why = io.open(path, mode == 'w' and 'wb' or 'ab')
-      if not f then raise('torch7.DiskFile', "cannot write '%s': %s", path, (why:gsub('^.*: ', ''))) end
-      f:close()
-    end
-    open(self, mode == 'w' and '' or readable(path, mode), mode ~= 'r', path)
+    open(self, mode == 'w' and rewrite(path, '') or readable(path, mode), mode ~= 'r', path)
     self.is_quiet = quiet
   end
   function PipeFile:__init(command, mode)
@@ -115,10 +113,7 @@ return function(torch)
   function File:synchronize()
     flush(self)
     if self.path and self.changed then
-      local f, why = io.open(self.path, 'wb')
-      if not f then raise('torch7.DiskFile', "cannot write '%s': %s", self.path, (why:gsub('^.*: ', ''))) end
-      f:write(self.text)
-      f:close()
+      rewrite(self.path, self.text)
       self.changed = nil
     end
     return self
@@ -248,7 +243,8 @@ return function(torch)
     return v
   end
   local function put_tensor(self, u)
-    local h, s = core.amp_of(u):to 'cpu', core.sizes(core.amp_of(u))
+    local h = core.amp_of(u) -- its storage goes to the CPU as a whole, so that others that share it still do
+    local s = core.sizes(h)
     self:writeInt(#s)
     local stride = core.contiguous_strides(s)
     local list = ffi.new('int64_t[?]', math.max(#s, 1))
@@ -287,7 +283,7 @@ return function(torch)
       self:writeInt(STRING)
       return put_text(self, v)
     elseif kind == 'function' then
-      require('amp.warn').warn 'torch.save writes no functions: what is read back lacks them'
+      require('amp.core.warn').warn 'torch.save writes no functions: what is read back lacks them'
       return self:writeInt(NIL)
     elseif kind ~= 'table' and not is_tensor(v) and not is_storage(v) then
       raise('torch7.save', 'a %s cannot be written', kind)
@@ -350,14 +346,8 @@ return function(torch)
       local h = amp.empty({n}, {dtype = t.dtype, device = 'cpu'})
       if n > 0 then c:elements(t.kind, n, h:data_ptr()) end
       if t.name == 'torch.LongStorage' then return core.long_storage(n > 0 and h:tolist() or {}) end
-      return core.wrap_storage(h)
+      return core.wrap_storage(t.device == 'cpu' and h or h:to(t.device))
     end)
-  end
-  -- A GPU's classes have the layout of the others.
-  local function class_named(registry, name)
-    local t = registry[name]
-    if t and t.device == 'cuda' then t = registry['torch.' .. t.kind .. name:match '(%u%l+)$'] end
-    return t
   end
 
   function File:readObject(depth)
@@ -397,13 +387,13 @@ return function(torch)
       version = tonumber(name:match '%d+')
       name = get_text(self)
     end
-    local t = class_named(core.types, name)
+    local t = core.class_here(core.types, name)
     if t then
       local u = get_tensor(self, t)
       self.known[index] = u
       return u
     end
-    t = class_named(core.storages, name)
+    t = core.class_here(core.storages, name)
     if t then
       local s = get_storage(self, t)
       self.known[index] = s

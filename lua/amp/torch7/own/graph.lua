@@ -237,9 +237,9 @@ return function(nn, torch)
     lines[#lines + 1] = '}'
     local text = table.concat(lines, '\n')
     if name then
-      local f = assert(io.open(name .. '.dot', 'w'))
-      f:write(text, '\n')
-      f:close()
+      local path = name .. '.dot'
+      local ok, why = require('amp.io.file').replace(path, function(put) put(text .. '\n') end)
+      if not ok then raise('torch7.graph.dot', "cannot write '%s': %s", path, why) end
     end
     return text
   end

@@ -12,34 +12,61 @@ local function cutorch(torch, pretend)
   local core = require 'amp.torch7.own.core'
   local C = {device = 1}
   function C.getDeviceCount() return pretend and 1 or amp.cuda.device_count() end
-  function C.setDevice(i) C.device = i end
+  -- The device of new tensors, and where tensors of the CPU go.
+  function C.setDevice(i)
+    if type(i) ~= 'number' or i % 1 ~= 0 or i < 1 or i > C.getDeviceCount() then
+      raise('cutorch.setDevice', 'there is no GPU %s of %d', tostring(i), C.getDeviceCount())
+    end
+    C.device = i
+    if pretend then return end
+    for _, registry in ipairs {core.types, core.storages} do
+      for _, t in pairs(registry) do
+        if t.device ~= 'cpu' then t.device = 'cuda:' .. i end
+      end
+    end
+  end
   function C.getDevice() return C.device end
+  function C.withDevice(i, f, ...)
+    local before = C.device
+    C.setDevice(i)
+    local results = {pcall(f, ...)}
+    C.setDevice(before)
+    if not results[1] then error(results[2], 0) end
+    return unpack(results, 2, table.maxn(results))
+  end
   function C.synchronize()
     if not pretend then amp.cuda.synchronize() end
   end
   C.synchronizeAll = C.synchronize
   C.manualSeed, C.manualSeedAll, C.seed, C.seedAll = torch.manualSeed, torch.manualSeed, torch.seed, torch.seed
   C.initialSeed = torch.initialSeed
-  function C.getMemoryUsage()
-    local m = amp.memory(pretend and 'cpu' or 'cuda')
-    return m.cached or 0, m.live or 0
+  function C.getDeviceProperties(i)
+    if pretend then return {name = 'none', totalGlobalMem = 0} end
+    local p = amp.cuda.get_device_properties('cuda:' .. (i or C.device))
+    return {name = p.name, totalGlobalMem = p.total_memory, major = p.major, minor = p.minor, multiProcessorCount = p.multi_processor_count}
   end
-  function C.getDeviceProperties() return {name = pretend and 'none' or 'GPU', totalGlobalMem = 0} end
+  --- Bytes that are free, and all.
+  function C.getMemoryUsage(i)
+    local total = C.getDeviceProperties(i).totalGlobalMem
+    local m = amp.memory(pretend and 'cpu' or 'cuda:' .. (i or C.device))
+    return math.max(0, total - m.live), total
+  end
   function C.setHeapTracking() end
   function C.getState() return {} end
-  function C.withDevice(_, f, ...) return f(...) end
-  function C.createCudaHostTensor(...) return torch.FloatTensor(...) end
-  C.hasHalf = true
-  for name, t in pairs(core.types) do
-    if t.device == 'cuda' then torch[name:match '%.(.*)$'] = t.mt end
+  C.createCudaHostTensor = function(...) return torch.FloatTensor(...) end
+  for kind in pairs(core.dtypes) do
+    C['createCudaHost' .. kind .. 'Tensor'] = function(...) return torch[kind .. 'Tensor'](...) end
   end
-  if pretend then -- names of the GPU's types are those of the CPU's
-    for name, t in pairs(core.types) do
-      if t.device == 'cuda' then
-        local kind = t.kind
-        core.types[name] = core.types['torch.' .. kind .. 'Tensor']
-        torch[name:match '%.(.*)$'] = core.types[name].mt
-        core.storages[(name:gsub('Tensor$', 'Storage'))] = core.storages['torch.' .. kind .. 'Storage']
+  core.on_gpu = not pretend
+  C.hasHalf = true
+  for _, registry in ipairs {core.types, core.storages} do
+    for name, t in pairs(registry) do
+      if t.device ~= 'cpu' then
+        if pretend then -- names of the GPU's classes are those of the CPU's
+          t = registry['torch.' .. t.kind .. name:match '(%u%l+)$']
+          registry[name] = t
+        end
+        torch[name:match '%.(.*)$'] = t.mt
       end
     end
   end
@@ -71,12 +98,16 @@ local function add_data_parallel(nn, classes)
 end
 
 --- Serve Torch7's packages by their names, and set the globals that they set.
--- @tparam ?table given cuda = 'pretend': without a GPU, cutorch, cunn and cudnn work on the CPU; globals = true: torch, nn, optim, ...
+-- @tparam ?table given cuda = true: a GPU has to be there; false: it is not used; 'pretend': without one, cutorch, cunn and cudnn
+-- work on the CPU; globals = true: torch, nn, optim, ...
 -- are set at once, not when they are asked for
 -- @treturn table torch
 function M.install(given)
   local o = options.read('torch7.install', given, {'cuda', 'globals'}, {globals = true})
-  if o.cuda ~= nil and o.cuda ~= 'pretend' then raise('torch7.install', "cuda is 'pretend' or nothing, got %s", tostring(o.cuda)) end
+  if o.cuda ~= nil and o.cuda ~= 'pretend' and type(o.cuda) ~= 'boolean' then
+    raise('torch7.install', "cuda is true, false or 'pretend', got %s", tostring(o.cuda))
+  end
+  if o.cuda == true and not has_cuda() then raise('torch7.install', 'no GPU was found; {cuda = \'pretend\'} lets scripts work on the CPU') end
   local torch = require 'amp.torch7.own.torch'
   local around = require 'amp.torch7.own.around'
   local classes = require 'amp.torch7.class'
@@ -92,7 +123,7 @@ function M.install(given)
     local optim = require 'amp.torch7.optim'
     return setmetatable({}, {__index = function(_, k) return rawget(optim, k) end})
   end
-  makers.paths, makers.xlua, makers.threads = around.paths, around.xlua, around.threads
+  makers.paths, makers.xlua, makers.threads = around.paths, around.xlua, require 'amp.torch7.own.threads'
   function makers.sys() return around.sys(part 'paths') end
   function makers.image() return around.image(torch) end
   function makers.lfs() return around.lfs(part 'paths') end
@@ -109,7 +140,8 @@ function M.install(given)
   end
   local function on_gpu(name, make)
     makers[name] = function()
-      if not has_cuda() and o.cuda ~= 'pretend' then
+      if o.cuda == false or not has_cuda() and o.cuda ~= 'pretend' then
+        if o.cuda == false then raise(nil, "require '%s': amp.torch7.install{cuda = false} left it out", name) end
         raise(nil, "require '%s': no GPU was found; amp.torch7.install{cuda = 'pretend'} lets it work on the CPU", name)
       end
       return make()

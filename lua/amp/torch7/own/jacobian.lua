@@ -70,6 +70,108 @@ return function(nn, torch)
     for i = 1, want:size(1) do want:select(1, i):add(start:view(-1)[i]) end
     return (updated - want):abs():max()
   end
+  -- -- Sparse inputs, whose second column holds the values --------------------------------------------------
+
+  local sparse = {testJacobianParameters = J.testJacobianParameters, testJacobianUpdateParameters = J.testJacobianUpdateParameters}
+  nn.SparseJacobian = sparse
+  local function second_column(t) return (torch.isTensor(t) and t or t[1]):select(2, 2) end
+  function sparse.testJacobian(module, input, low, high)
+    local column, step, worst = second_column(input), 1e-6, 0
+    local values = torch.Tensor(column:size(1))
+    randomise(values, low, high)
+    column:copy(values)
+    local g = module:forward(input):clone()
+    local flat = g:view(-1)
+    for k = 1, flat:nElement() do
+      g:zero()
+      flat[k] = 1
+      module:forward(input)
+      module:zeroGradParameters()
+      local got = second_column(module:updateGradInput(input, g)):clone()
+      for i = 1, column:size(1) do
+        local was = column[i]
+        column[i] = was - step
+        local below = module:forward(input):clone():view(-1)[k]
+        column[i] = was + step
+        local slope = (module:forward(input):clone():view(-1)[k] - below) / (2 * step)
+        column[i] = was
+        local place = got:size(1) == column:size(1) and i or input[i][1] -- a gradient of all places
+        worst = math.max(worst, math.abs(slope - got[place]))
+      end
+    end
+    return worst
+  end
+  function sparse.testIO(...) return J.testIO(...) end
+
+  -- -- All ways to change a parameter ---------------------------------------------------------------------
+
+  -- n modules that share one parameter, after forward and backward of each by `change`.
+  local function shared_twice(module, input, gradOutput, weight, change)
+    local a, b = module:clone(), module:clone()
+    b:share(a, weight)
+    for _, m in ipairs {a, b} do
+      m:forward(input)
+      m:zeroGradParameters()
+    end
+    for _, m in ipairs {a, b} do m:updateGradInput(input, gradOutput) end
+    for _, m in ipairs {a, b} do change(m) end
+    return a, b
+  end
+  --- Errors by the way in which a step of a random rate was taken: by gradients or at once, alone or shared by two.
+  function J.testAllUpdate(module, input, weight, gradWeight)
+    local rate, errors = torch.uniform(0.1, 1), {}
+    local plain = module:clone()
+    local gradOutput = torch.rand(plain:forward(input):size()):typeAs(plain.output)
+    local start = plain[weight]:clone()
+    plain:zeroGradParameters()
+    plain:backward(input, gradOutput)
+    local function want(steps) return start - plain[gradWeight] * (rate * steps) end
+    local function off(m, steps) return (want(steps) - m[weight]):norm() end
+    plain:updateParameters(rate)
+    errors.accGradParameters = off(plain, 1)
+    local at_once = module:clone()
+    at_once:forward(input)
+    at_once:updateGradInput(input, gradOutput)
+    at_once:accUpdateGradParameters(input, gradOutput, rate)
+    errors.accUpdateGradParameters = off(at_once, 1)
+    local a, b = shared_twice(module, input, gradOutput, weight, function(m) m:accGradParameters(input, gradOutput) end)
+    a:updateParameters(rate)
+    b:updateParameters(rate)
+    errors['accGradParameters [shared]'] = off(a, 2) + off(b, 2)
+    a, b = shared_twice(module, input, gradOutput, weight, function(m) m:accUpdateGradParameters(input, gradOutput, rate) end)
+    errors['accUpdateGradParameters [shared]'] = off(a, 2) + off(b, 2)
+    return errors
+  end
+
+  -- -- Second derivatives (own/hessian.lua) ---------------------------------------------------------------
+
+  -- A layer that is linear in `of` has the sum of its gradients' squares as the diagonal.
+  local function diagonal(name, of)
+    J['testDiagHessian' .. name] = function(module, input, low, high)
+      randomise(input, low, high)
+      module:initDiagHessianParameters()
+      local out = module:forward(input)
+      local ones = out.new():resizeAs(out):fill(1)
+      module:updateDiagHessianInput(input, ones)
+      module:accDiagHessianParameters(input, ones)
+      local got = module['diagHessian' .. name]
+      local want, g = got.new():resizeAs(got):zero(), out.new():resizeAs(out)
+      local flat = g:view(-1)
+      for i = 1, flat:nElement() do
+        g:zero()
+        flat[i] = 1
+        module:zeroGradParameters()
+        module:updateGradInput(input, g)
+        module:accGradParameters(input, g)
+        want:addcmul(module[of], module[of])
+      end
+      return (got - want):abs():max()
+    end
+  end
+  diagonal('Input', 'gradInput')
+  diagonal('Weight', 'gradWeight')
+  diagonal('Bias', 'gradBias')
+
   --- What comes back from a file gives the same: the errors of the output and of the gradient.
   function J.testIO(module, input, low, high)
     local go = module:forward(input):clone()

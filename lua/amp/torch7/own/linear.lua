@@ -113,12 +113,14 @@ define('triu', tri(amp.triu), {fresh = true})
 define('diag', tri(amp.diag), {fresh = true})
 define('nonzero', {T = function(a) return amp.nonzero(a) end}, {fresh = true})
 
-local function long(i) return i.dtype == 'int64' and i or i:long() end
-define('gather', {TNT = function(a, d, i) return a:gather(core.dimension('gather', a, d), long(i)) end}, {fresh = true})
-define('index', {TNT = function(a, d, i) return a:index_select(core.dimension('index', a, d), long(i):reshape(-1)) end}, {fresh = true})
+-- Indices and masks may be the CPU's where the tensor is a GPU's.
+local function beside(i, h) return i.ptr_.device == h.ptr_.device and i or i:to(h.device) end
+local function long(i, h) return beside(i.dtype == 'int64' and i or i:long(), h) end
+define('gather', {TNT = function(a, d, i) return a:gather(core.dimension('gather', a, d), long(i, a)) end}, {fresh = true})
+define('index', {TNT = function(a, d, i) return a:index_select(core.dimension('index', a, d), long(i, a):reshape(-1)) end}, {fresh = true})
 define('maskedSelect', {TT = function(a, m)
   if a.ptr_.numel ~= m.ptr_.numel then fits('maskedSelect', false, a, m) end
-  return a:masked_select(m:ne(0):reshape(a:size()))
+  return a:masked_select(beside(m, a):ne(0):reshape(a:size()))
 end}, {fresh = true})
 
 -- What changes its receiver: f(h, ...) gives what it becomes.
@@ -139,15 +141,15 @@ changing('scatter', function(h, d, i, src)
     end
     src = src:to(h.dtype)
   end
-  return h:scatter(d, long(i), src)
+  return h:scatter(d, long(i, h), src)
 end)
-changing('scatterAdd', function(h, d, i, src) return h:scatter_add(core.dimension('scatterAdd', h, d), long(i), src) end)
-changing('indexCopy', function(h, d, i, src) return h:index_copy(core.dimension('indexCopy', h, d), long(i), src:to(h.dtype)) end)
-changing('indexAdd', function(h, d, i, src) return h:index_add(core.dimension('indexAdd', h, d), long(i), src:to(h.dtype)) end)
-changing('indexFill', function(h, d, i, v) return h:index_fill(core.dimension('indexFill', h, d), long(i), v) end)
+changing('scatterAdd', function(h, d, i, src) return h:scatter_add(core.dimension('scatterAdd', h, d), long(i, h), src) end)
+changing('indexCopy', function(h, d, i, src) return h:index_copy(core.dimension('indexCopy', h, d), long(i, h), src:to(h.dtype)) end)
+changing('indexAdd', function(h, d, i, src) return h:index_add(core.dimension('indexAdd', h, d), long(i, h), src:to(h.dtype)) end)
+changing('indexFill', function(h, d, i, v) return h:index_fill(core.dimension('indexFill', h, d), long(i, h), v) end)
 local function mask(h, m)
   if h.ptr_.numel ~= m.ptr_.numel then fits('mask', false, h, m) end
-  return m:ne(0):reshape(h:size())
+  return beside(m, h):ne(0):reshape(h:size())
 end
 changing('maskedFill', function(h, m, v) return h:masked_fill(mask(h, m), v) end)
 changing('maskedCopy', function(h, m, src) return amp.masked_scatter(h, mask(h, m), src:to(h.dtype)) end)

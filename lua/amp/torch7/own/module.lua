@@ -9,8 +9,41 @@ local definitions = require 'amp.torch7.layers'
 local raise = require('amp.error').throw
 local is_tensor, amp_of, wrap = core.is_tensor, core.amp_of, core.wrap
 local is_amp = amp.is_tensor
-local C = require('amp.ffi').C
+local ffi = require 'ffi'
+local bit = require 'bit'
+local call = require 'amp.core.call'
+local engine = require 'amp.autograd.engine'
+local library = require 'amp.ffi'
+local C, S, ref_t = library.C, library.S, library.ref_t
+local istype, band = ffi.istype, bit.band
 local function version(h) return tonumber(C.amp_tensor_version(h)) end
+
+-- What autograd is asked here, without the checks of what a script gives.
+local LAST_FLOAT, TRACKED = C.AMP_BFLOAT16, C.AMP_T_REQUIRES_GRAD + C.AMP_T_HISTORY
+local KEEP = C.AMP_B_RETAIN_GRAPH + C.AMP_B_ALLOW_UNUSED -- the record stays, and what nothing depends on has no gradient
+local function same_memory(h) return call.make('detach', C.amp_detach, h) end
+local function leaf_of(h)
+  local t = same_memory(h)
+  call.attempt('requires_grad', C.amp_requires_grad, S, t, 1)
+  return t
+end
+-- What reads n results from an engine; made once, as the compiler takes no new functions.
+local readers = setmetatable({}, {__index = function(all, n)
+  all[n] = function(e)
+    local list = {}
+    for i = 1, n do
+      local g = call.make('grad', C.amp_backward_result, e, i - 1)
+      if g.ptr_ ~= nil then list[i] = g end
+    end
+    return list
+  end
+  return all[n]
+end})
+local function gradients(roots, grads, leaves) return engine.begin('grad', roots, grads, leaves, KEEP, readers[#leaves]) end
+local function free(h)
+  if h.ptr_ ~= nil then C.amp_release(h) end
+end
+local function id_of(h) return tonumber(h.ptr_.id) end
 
 return function(nn, torch)
   local Module = classes.class('nn.Module', nil, nn)
@@ -122,6 +155,8 @@ return function(nn, torch)
   end
   function Module:read(file)
     for k, v in pairs(file:readObject()) do self[k] = v end
+    local t = type(self._type) == 'string' and core.class_here(core.types, self._type)
+    if t then self._type = t.name end
   end
 
   require 'amp.torch7.own.copies'(nn, torch)
@@ -131,12 +166,11 @@ return function(nn, torch)
   -- Leaves that share memory with a tree of tensors.
   local function leaves_of(v, list, plain, holders)
     if is_tensor(v) then
-      local t = amp_of(v):detach()
-      if holders then holders[t:id()] = v end
-      if not plain and t:is_floating_point() then
-        t.requires_grad = true
-        list[#list + 1] = t
-      end
+      local h = amp_of(v)
+      local tracked = not plain and h.ptr_.dtype <= LAST_FLOAT
+      local t = tracked and leaf_of(h) or same_memory(h)
+      if holders then holders[id_of(t)] = v end
+      if tracked then list[#list + 1] = t end
       return t
     end
     if type(v) ~= 'table' then return v end
@@ -146,7 +180,7 @@ return function(nn, torch)
   end
   -- What came out; an input that came out as it was is the same tensor.
   local function detached(v, holders)
-    if is_amp(v) then return holders[v:id()] or wrap(v:detach()) end
+    if is_amp(v) then return holders[id_of(v)] or wrap(same_memory(v)) end
     if type(v) ~= 'table' then return v end
     local out = {}
     for k, x in pairs(v) do out[k] = detached(x, holders) end
@@ -156,7 +190,7 @@ return function(nn, torch)
   local function versions(v, out)
     if is_tensor(v) then
       local h = amp_of(v)
-      out[#out + 1] = version(h) + tonumber(h.ptr_.id) * 4096
+      out[#out + 1] = version(h) + id_of(h) * 4096
     elseif type(v) == 'table' and getmetatable(v) == nil then
       for _, x in pairs(v) do versions(x, out) end
     end
@@ -166,7 +200,7 @@ return function(nn, torch)
     if rawequal(a, b) then return type(a) ~= 'table' or getmetatable(a) ~= nil or true end
     if is_tensor(a) and is_tensor(b) then
       local x, y = amp_of(a), amp_of(b)
-      return x:id() == y:id() or torch.type(a) == torch.type(b) and a:isSetTo(b)
+      return id_of(x) == id_of(y) or torch.type(a) == torch.type(b) and a:isSetTo(b)
     end
     if type(a) ~= 'table' or type(b) ~= 'table' then return a == b end
     for k, v in pairs(a) do
@@ -192,8 +226,8 @@ return function(nn, torch)
   end
   -- What a record holds is let go at once, not when the collector comes by.
   local function let_go(v)
-    if is_amp(v) then
-      if v.ptr_ ~= nil then v:free() end
+    if istype(ref_t, v) then
+      free(v)
     elseif type(v) == 'table' then
       for _, x in pairs(v) do let_go(x) end
     end
@@ -209,13 +243,13 @@ return function(nn, torch)
     local old = amp_of(last)
     if getmetatable(last).__type ~= core.class_of(h) then return wrap(h) end
     core.hold(last, h)
-    if old.ptr_ ~= nil then old:free() end
+    free(old)
     return last
   end
   local none = {}
   local function record(self, spec, input, ctx)
     local old = records[self]
-    local r = {input = input, ctx = ctx, x_leaves = {}, p_leaves = {}, p_ids = {}, names = spec.param_names or none}
+    local r = {input = input, ctx = ctx, x_leaves = {}, p_leaves = {}, p_ids = {}, names = spec.param_names or none, thin = spec.thin_zeros}
     if type(input) == 'table' and getmetatable(input) == nil then -- what is in the table now
       local shallow = {}
       for k, v in pairs(input) do shallow[k] = v end
@@ -228,12 +262,9 @@ return function(nn, torch)
       local u = self[name]
       if is_tensor(u) then
         local h = amp_of(u)
-        local id = tonumber(h.ptr_.id)
+        local id = id_of(h)
         local t = old and old.p_ids[name] == id and old.p_leaves[name]
-        if not t then -- a leaf stays as long as its parameter is the same tensor
-          t = h:detach()
-          t.requires_grad = true
-        end
+        if not t then t = leaf_of(h) end -- a leaf stays as long as its parameter is the same tensor
         p[name], r.p_leaves[name], r.p_ids[name] = t, t, id
       end
     end
@@ -256,37 +287,43 @@ return function(nn, torch)
   end
 
   -- Gradients of a record's outputs in some leaves.
+  local function add_root(o, g, outs, grads)
+    if istype(ref_t, o) then
+      if g ~= nil and band(o.ptr_.flags, TRACKED) ~= 0 then
+        g = amp_of(g)
+        if g.ptr_.numel ~= o.ptr_.numel then
+          raise('torch7.backward', 'a gradient of %s for an output of %s', core.show(core.sizes(g)), core.show(core.sizes(o)))
+        end
+        if not core.same_shape(g, o) then g = g:reshape(o:size()) end
+        if g.ptr_.dtype ~= o.ptr_.dtype then g = g:to(o.dtype) end
+        outs[#outs + 1], grads[#grads + 1] = o, g
+      end
+    elseif type(o) == 'table' then
+      for k, v in pairs(o) do add_root(v, g and g[k], outs, grads) end
+    end
+  end
   local function pull(r, gradOutput, leaves)
     local outs, grads = {}, {}
-    local function go(o, g)
-      if is_amp(o) then
-        if g ~= nil and o.requires_grad then
-          g = amp_of(g)
-          if g.ptr_.numel ~= o.ptr_.numel then
-            raise('torch7.backward', 'a gradient of %s for an output of %s', core.show(core.sizes(g)), core.show(core.sizes(o)))
-          end
-          if not core.same_shape(g, o) then g = g:reshape(o:size()) end
-          if g.dtype ~= o.dtype then g = g:to(o.dtype) end
-          outs[#outs + 1], grads[#grads + 1] = o, g
-        end
-      elseif type(o) == 'table' then
-        for k, v in pairs(o) do go(v, g and g[k]) end
-      end
-    end
-    go(r.out, gradOutput)
+    add_root(r.out, gradOutput, outs, grads)
     if #outs == 0 or #leaves == 0 then return {} end
-    return amp.grad(outs, leaves, {grad_outputs = grads, retain_graph = true, allow_unused = true})
+    return gradients(outs, grads, leaves)
   end
   -- A tree of gradients like the input's.
-  local function refill(v, x, by_id)
+  -- `thin`: where nothing came stands one zero, as large as the input by its strides.
+  local function refill(v, x, by_id, thin)
     if is_tensor(v) then
-      local g = by_id[x:id()]
+      local g = by_id[id_of(x)]
       if g then return wrap(g) end
+      if thin and x.ptr_.numel > 0 then
+        local ones = {}
+        for i = 1, x.ptr_.ndim do ones[i] = 1 end
+        return wrap(amp.zeros(ones, {dtype = x.dtype, device = x.device}):expand(x:size()))
+      end
       return wrap(amp.zeros_like(x:detach()))
     end
     if type(v) ~= 'table' then return nil end
     local out = {}
-    for k, y in pairs(v) do out[k] = refill(y, x[k], by_id) end
+    for k, y in pairs(v) do out[k] = refill(y, x[k], by_id, thin) end
     return out
   end
 
@@ -313,7 +350,7 @@ return function(nn, torch)
           local h = amp_of(to)
           if not core.same_shape(g, h) then g = g:reshape(h:size()) end
           if scale == 1 then h:add_(g) else h:add_(g, {alpha = scale}) end
-          g:free()
+          free(g)
         end
       end
     end
@@ -332,8 +369,8 @@ return function(nn, torch)
       return
     end
     local by_id = {}
-    for i, leaf in ipairs(r.x_leaves) do by_id[leaf:id()] = grads[i] end
-    self.gradInput = refill(input, r.x, by_id)
+    for i, leaf in ipairs(r.x_leaves) do by_id[id_of(leaf)] = grads[i] end
+    self.gradInput = refill(input, r.x, by_id, r.thin)
   end
 
   --- A class of layers from a definition.
@@ -368,9 +405,9 @@ return function(nn, torch)
       local old = records[self]
       local r = record(self, spec, input, {train = self.train ~= false})
       if is_amp(r.out) then
-        local u = r.holders[r.out:id()]
+        local u = r.holders[id_of(r.out)]
         if not u then
-          u = reuse(old and old.own_output, self.output, r.out:detach())
+          u = reuse(old and old.own_output, self.output, same_memory(r.out))
           r.own_output = u
         end
         self.output = u
@@ -426,7 +463,10 @@ return function(nn, torch)
     for k, f in pairs(spec.methods or none) do L[k] = f end
     for k, v in pairs(spec.fields or none) do L[k] = v end
   end
-  for name, spec in pairs(definitions.layers) do from_definition(name, spec) end
+  local by_hand = {Contiguous = true, FlattenTable = true, PartialLinear = true, CrossEntropyCriterion = true} -- own/composed.lua, own/criteria.lua
+  for name, spec in pairs(definitions.layers) do
+    if not by_hand[name] then from_definition(name, spec) end
+  end
   nn.records = records
 
   -- -- Criteria ----------------------------------------------------------------------------------------------------
@@ -467,7 +507,8 @@ return function(nn, torch)
     for _, name in ipairs(spec.tensors or none) do p[name] = core.unwrap(self[name]) end
     r.x = leaves_of(input, r.x_leaves)
     local y = core.unwrap_all(target)
-    if amp.is_grad_enabled() then r.out = spec.compute(self, r.x, y, p) else r.out = amp.enable_grad(spec.compute, self, r.x, y, p) end
+    if amp.is_grad_enabled() then r.out, r.value = spec.compute(self, r.x, y, p)
+    else r.out, r.value = amp.enable_grad(spec.compute, self, r.x, y, p) end
     r.versions = versions(target, versions(r.input, {}))
     r.average = self.sizeAverage
     if old then release(old) end
@@ -484,7 +525,8 @@ return function(nn, torch)
     end
     function L.new_tensor(_, rows) return torch.Tensor(rows) end
     function L:updateOutput(input, target)
-      self.output = loss_record(self, spec, input, target).out:item()
+      local r = loss_record(self, spec, input, target)
+      self.output = r.value or r.out:item()
       return self.output
     end
     function L:updateGradInput(input, target)
@@ -496,18 +538,20 @@ return function(nn, torch)
       end
       if not fine then r = loss_record(self, spec, input, target) end
       local by_id = {}
-      if r.out.requires_grad then
-        local grads = amp.grad({r.out}, r.x_leaves, {retain_graph = true, allow_unused = true})
+      if band(r.out.ptr_.flags, TRACKED) ~= 0 then
+        local grads = gradients({r.out}, nil, r.x_leaves)
         if is_tensor(input) and grads[1] then
           self.gradInput = reuse(r.own_grad, self.gradInput, grads[1])
           r.own_grad = self.gradInput
           return self.gradInput
         end
-        for i, leaf in ipairs(r.x_leaves) do by_id[leaf:id()] = grads[i] end
+        for i, leaf in ipairs(r.x_leaves) do by_id[id_of(leaf)] = grads[i] end
       end
       self.gradInput = refill(input, r.x, by_id)
       return self.gradInput
     end
   end
-  for name, spec in pairs(definitions.losses) do loss_class(name, spec) end
+  for name, spec in pairs(definitions.losses) do
+    if not by_hand[name] then loss_class(name, spec) end
+  end
 end

@@ -109,6 +109,9 @@ require 'amp.torch7.own.module'(nn, torch)
 require 'amp.torch7.own.containers'(nn, torch)
 require 'amp.torch7.own.composed'(nn, torch)
 require 'amp.torch7.own.criteria'(nn, torch)
+require 'amp.torch7.own.index_linear'(nn, torch)
+require 'amp.torch7.own.kmeans'(nn, torch)
+require 'amp.torch7.own.hessian'(nn, torch)
 require 'amp.torch7.own.jacobian'(nn, torch)
 
 torch.find_class = function(name) return nn[name] end

@@ -389,6 +389,7 @@ end
 local function mask_of(u, m)
   local h, k = amp_of(u), amp_of(m)
   if k.ptr_.numel ~= h.ptr_.numel then fail('index', 'a mask of %s for a tensor of %s', show(sizes(k)), show(sizes(h))) end
+  if k.ptr_.device ~= h.ptr_.device then k = k:to(h.device) end
   k = k:ne(0)
   return k:size() == h:size() and k or k:reshape(h:size())
 end

@@ -46,8 +46,8 @@ function torch.isTypeOf(v, name)
   return classes.isTypeOf(v, name)
 end
 classes.roots = {torch = torch}
-torch.class, torch.getmetatable, torch.factory = classes.class, classes.getmetatable, classes.factory
-torch.newmetatable = classes.newmetatable
+torch.class, torch.getmetatable, torch.factory = classes.declare, classes.getmetatable, classes.factory
+torch.newmetatable = classes.declare_metatable
 torch.setmetatable = function(v, name) return setmetatable(v, classes.getmetatable(name)) end
 function torch.getconstructortable(name) return classes.getmetatable(name) end
 function torch.pushudata() raise('torch7.pushudata', 'pointers of another library are not taken: use amp.from_ptr') end

@@ -1,0 +1,63 @@
+/*
+** formula_calls.cuh: kernels and calls of rows whose formulas stand in a list (unary_formulas.h, binary_formulas.h).
+**
+** A family of rows, ROWS, says how many `operands` it has, what `settings` of a call its formulas take, has the
+** formulas themselves, of(row, elements, settings), and knows which rows have one (has_real, has_whole). A call of a
+** row without the formula that it needs does not compile.
+*/
+#ifndef AMP_FORMULA_CALLS_CUH
+#define AMP_FORMULA_CALLS_CUH
+#include "elementwise/elementwise.cuh"
+
+namespace {
+
+template <class ROWS> struct formula_calls {
+  typedef typename ROWS::settings settings;
+  enum { operands = ROWS::operands };
+
+  /* A kernel of the row's own, and one in which the row is chosen at run time */
+  template <int OP> struct fixed {
+    enum { flat = 1 };
+    settings s;
+    template <class T> __device__ __forceinline__ T of(const T *a) const { return ROWS::template of<T>(OP, a, s); }
+  };
+  struct by_number {
+    enum { flat = 0 };
+    int op;
+    settings s;
+    template <class T> __device__ __forceinline__ T of(const T *a) const { return ROWS::template of<T>(op, a, s); }
+  };
+
+  /* The class in which a call is computed; that of a row without a formula for integers */
+  static int class_of(amp_call *c) { return amp_ew_class(c->out[0]->dtype, c->in, operands); }
+  static int float_class(amp_call *c)
+  {
+    int cls = class_of(c);
+    return cls == AMP_EW_I64 ? AMP_EW_F32 : cls;
+  }
+
+  template <int OP> static int integers(amp_call *c, const settings &s)
+  {
+    static_assert(ROWS::has_whole(OP), "the row has no formula for integers in its list");
+    by_number f = { OP, s };
+    return amp_ew_run<int64_t, int64_t, operands>(c->out[0], c->in, f);
+  }
+  /* cls: AMP_EW_F32 or AMP_EW_F64 */
+  template <int OP> static int floats(amp_call *c, int cls, const settings &s)
+  {
+    static_assert(ROWS::has_real(OP), "the row has no formula for floats in its list");
+    by_number f = { OP, s };
+    return cls == AMP_EW_F64 ? amp_ew_run<double, double, operands>(c->out[0], c->in, f)
+                             : amp_ew_run<float, float, operands>(c->out[0], c->in, f);
+  }
+  /* the same, with a kernel of the row's own in float32 */
+  template <int OP> static int fast(amp_call *c, int cls, const settings &s)
+  {
+    static_assert(ROWS::has_real(OP), "the row has no formula for floats in its list");
+    fixed<OP> f = { s };
+    return cls == AMP_EW_F32 ? amp_ew_run<float, float, operands>(c->out[0], c->in, f) : floats<OP>(c, cls, s);
+  }
+};
+
+} // namespace
+#endif

@@ -1,8 +1,0 @@
---- The step that is being captured, for those who have to know: optimizers enter
--- themselves, so that a replay can send their hyper-parameters (amp.capture); in the calls
--- before, scalers, whose cells then keep their places.
--- @module amp.capturing
-return {
-  current = nil, -- a list of optimizers while a step is captured
-  scalers = nil, -- a set of scalers while one runs that will be
-}

@@ -1,0 +1,244 @@
+--- Joins requests that come at about the same time into one forward.
+--
+--   local classify = amp.serve.batcher(net:eval(), {max_batch = 32, max_wait_ms = 2})
+--   local scores = classify(x)                -- x is one sample, without the batch's dimension; so is what comes back
+--
+-- The first request of a batch waits max_wait_ms at most; a batch of max_batch goes at once. Samples of other shapes, dtypes or
+-- devices make a batch of their own, so a wrong one fails alone. The forward runs without gradients, on the host's loop.
+local core = require 'amp.ffi'
+local options = require 'amp.options'
+local util = require 'amp.util'
+local err = require 'amp.error'
+local raise = err.throw
+
+local Batcher = { class = 'amp.serve.Batcher' }
+Batcher.__index = Batcher
+
+local Ticket = {}
+Ticket.__index = Ticket
+
+local OP = 'serve.batcher'
+
+-- -- What a request brings ----------------------------------------------------------------------
+
+local function shape_of(x)
+  local list = {}
+  for i = 1, x:dim() do list[i] = x:size(i) end
+  return list
+end
+
+-- Samples with the same text go together.
+local function signature(inputs)
+  local parts = {}
+  for i = 1, inputs.n do
+    local x = inputs[i]
+    if type(x) ~= 'cdata' or not core.is_ref(x) then
+      raise(OP, 'a request is a tensor of one sample, or several; argument %d is %s', i, util.show(x))
+    end
+    parts[i] = ('%s|%s|%s'):format(table.concat(shape_of(x), 'x'), x.dtype, tostring(x.device))
+  end
+  if inputs.n == 0 then raise(OP, 'a request is a tensor of one sample, got nothing') end
+  return table.concat(parts, ',')
+end
+
+-- The first input against the shape and the dtype that were asked for
+local function check(self, x)
+  if self.dtype and x.dtype ~= self.dtype then raise(OP, 'samples are %s, got %s', self.dtype, x.dtype) end
+  if not self.shape then return end
+  local shape, same = shape_of(x), true
+  if #shape ~= #self.shape then same = false end
+  for i, n in ipairs(self.shape) do same = same and (n == -1 or shape[i] == n) end
+  if not same then
+    err.throw_code('shape', OP, 'samples are {%s}, without the dimension of the batch, got {%s}', table.concat(self.shape, ', '), table.concat(shape, ', '))
+  end
+end
+
+-- -- What a forward gives --------------------------------------------------------------------------
+
+local function row(v, i, n)
+  if type(v) == 'cdata' and core.is_ref(v) then
+    if v:dim() == 0 or v:size(1) ~= n then
+      raise(OP, 'the model got a batch of %d and gave {%s}: its first dimension is to be the batch', n, table.concat(shape_of(v), ', '))
+    end
+    return v:select(1, i)
+  elseif type(v) == 'table' and getmetatable(v) == nil then
+    local t = {}
+    for k, x in pairs(v) do t[k] = row(x, i, n) end
+    return t
+  end
+  return v
+end
+
+local function forward(self, list)
+  local amp = require 'amp'
+  local inputs = {}
+  for k = 1, list[1].inputs.n do
+    local column = {}
+    for i = 1, #list do column[i] = list[i].inputs[k] end
+    inputs[k] = amp.stack(column, 1)
+  end
+  local out = util.pack(amp.no_grad(function() return self.model(unpack(inputs, 1, #inputs)) end))
+  for i = 1, #list do
+    local mine = { n = out.n }
+    for k = 1, out.n do mine[k] = row(out[k], i, #list) end
+    list[i].mine = mine
+  end
+end
+
+-- -- Batches -----------------------------------------------------------------------------------------
+
+local function gone(self, ticket)
+  return ticket.cancelled or (ticket.waits and self.adapter.left and self.adapter.left(ticket.signal))
+end
+
+-- Run a batch and wake who waits for it. An error of one who is woken reaches the host after the others are awake.
+local function flush(self, batch)
+  if batch.taken then return end
+  batch.taken = true
+  if self.open[batch.key] == batch then self.open[batch.key] = nil end
+  local list = {}
+  for _, ticket in ipairs(batch) do
+    if gone(self, ticket) then
+      ticket.done, self.counts.dropped = true, self.counts.dropped + 1
+    else
+      list[#list + 1] = ticket
+    end
+  end
+  self.waiting = self.waiting - #batch
+  if #list == 0 then return end
+  self.counts.batches, self.counts.rows = self.counts.batches + 1, self.counts.rows + #list
+  local ok, e = pcall(forward, self, list)
+  local failed
+  for _, ticket in ipairs(list) do
+    ticket.done, ticket.failed, ticket.error = true, not ok, e
+    if ok then ticket.results = ticket.mine else self.counts.failed = self.counts.failed + 1 end
+    local woken, why = pcall(self.adapter.wake, ticket.signal)
+    if not woken then failed = failed or { why } end
+  end
+  if failed then error(failed[1], 0) end
+end
+
+--- Puts a sample into a batch, without waiting.
+-- @tparam Tensor ... one sample: the model's arguments without their first dimension
+-- @treturn table ticket: wait() gives what the model gives for it, or raises its error; cancel() takes it out
+-- @raise no tensor; another shape or dtype than the options say; too many wait; the batcher is closed
+function Batcher:submit(...)
+  if self.closed then raise(OP, 'the batcher is closed') end
+  local inputs = util.pack(...)
+  local key = signature(inputs)
+  check(self, inputs[1])
+  if self.waiting >= self.max_queue then err.throw_code('state', OP, '%d requests wait already (max_queue)', self.waiting) end
+  local ticket = setmetatable({ inputs = inputs, signal = self.adapter.signal(), of = self }, Ticket)
+  local batch = self.open[key]
+  local new = not batch
+  if new then
+    batch = { key = key }
+    self.open[key] = batch
+  end
+  batch[#batch + 1] = ticket
+  self.waiting, self.counts.requests = self.waiting + 1, self.counts.requests + 1
+  if #batch >= self.max_batch then
+    self.open[key] = nil
+    self.adapter.after(0, function() flush(self, batch) end)
+  elseif new then
+    self.adapter.after(self.max_wait_ms, function() flush(self, batch) end)
+  end
+  return ticket
+end
+
+--- Waits for the sample's result.
+-- @return what the model gives for it
+-- @raise the forward's error; the sample was cancelled
+function Ticket:wait()
+  if self.cancelled then raise(OP, 'the request was cancelled') end
+  if not self.done then
+    self.waits = true
+    self.of.adapter.wait(self.signal)
+  end
+  if self.cancelled then raise(OP, 'the request was cancelled') end
+  if self.failed then error(self.error, 0) end
+  return unpack(self.results, 1, self.results.n)
+end
+
+--- Takes the sample out of its batch: its client is gone. Who waits for it gets an error.
+-- @treturn boolean false: it is over already
+function Ticket:cancel()
+  if self.done or self.cancelled then return false end
+  self.cancelled = true
+  if self.waits then self.of.adapter.wake(self.signal) end
+  return true
+end
+
+function Batcher:__call(...) return self:submit(...):wait() end
+
+--- What happened so far.
+-- @treturn table requests, batches, rows (samples that went through the model), failed, dropped (their clients were gone), waiting
+function Batcher:stats()
+  local t = { waiting = self.waiting }
+  for k, v in pairs(self.counts) do t[k] = v end
+  return t
+end
+
+--- Takes no more requests; those that wait are run at once.
+function Batcher:close()
+  self.closed = true
+  for _, batch in pairs(self.open) do self.adapter.after(0, function() flush(self, batch) end) end
+  return self
+end
+
+function Batcher:__tostring()
+  return ('amp.serve.batcher(max_batch = %d, max_wait_ms = %g)'):format(self.max_batch, self.max_wait_ms)
+end
+
+-- -- Making one -----------------------------------------------------------------------------------------
+
+local needed = { 'signal', 'wait', 'wake', 'after' }
+
+local function adapter_of(given)
+  if given == nil then
+    local host = rawget(_G, 'ngx')
+    given = type(host) == 'table' and host.timer and 'nginx' or (package.loaded.luv or rawget(_G, 'vim')) and 'luv' or nil
+    if not given then raise(OP, "no nginx and no luv is here; say how requests wait: adapter = amp.serve.loop(), 'luv', 'nginx', or a table") end
+  end
+  if given == 'nginx' and not rawget(_G, 'ngx') then raise(OP, "the adapter 'nginx' works inside nginx's Lua module") end
+  if given == 'nginx' or given == 'luv' then return require('amp.serve.' .. given) end
+  if type(given) ~= 'table' then raise(OP, "adapter is 'nginx', 'luv' or a table of functions, got %s", util.show(given)) end
+  for _, name in ipairs(needed) do
+    if type(given[name]) ~= 'function' then raise(OP, 'the adapter has no function %s (%s are needed)', name, table.concat(needed, ', ')) end
+  end
+  return given
+end
+
+local function callable(v)
+  if type(v) == 'function' then return true end
+  local mt = (type(v) == 'table' or type(v) == 'userdata') and getmetatable(v)
+  return type(mt) == 'table' and mt.__call ~= nil
+end
+
+local names = { 'max_batch', 'max_wait_ms', 'max_queue', 'adapter', 'shape', 'dtype' }
+
+--- Makes a batcher: a function of one sample that waits.
+-- @param model a module, a graph or a function of a batch; what it gives has the batch as first dimension: tensors, tables of them
+-- @tparam ?table options max_batch = 32; max_wait_ms = 2; max_queue = 1024: more waiting requests are refused; adapter: 'nginx',
+-- 'luv' or a table (left out: what is here); shape (-1: any) and dtype of the first argument's sample
+-- @treturn Batcher batcher(x) waits and gives; batcher:submit(x), batcher:stats(), batcher:close()
+-- @usage local classify = amp.serve.batcher(net, {max_batch = 8, adapter = amp.serve.loop()})
+return function(model, given)
+  if not callable(model) then raise(OP, 'a module, a graph or a function expected, got %s', util.show(model)) end
+  local o = options.read(OP, given, names, { max_batch = 32, max_wait_ms = 2, max_queue = 1024 })
+  options.integer(OP, 'max_batch', o.max_batch, 1)
+  options.number(OP, 'max_wait_ms', o.max_wait_ms, 0)
+  options.integer(OP, 'max_queue', o.max_queue, 1)
+  local dtype = o.dtype
+  if dtype ~= nil then
+    local types = require 'amp.types'
+    local code = types.dtype_code[dtype]
+    if not code then raise(OP, 'dtype is the name of a dtype, got %s', util.show(dtype)) end
+    dtype = types.dtype_name[code]
+  end
+  if o.shape ~= nil and type(o.shape) ~= 'table' then raise(OP, 'shape is a list of sizes, got %s', util.show(o.shape)) end
+  return setmetatable({
+    model = model, adapter = adapter_of(o.adapter), max_batch = o.max_batch, max_wait_ms = o.max_wait_ms, max_queue = o.max_queue,
+    shape = o.shape, dtype = dtype, open = {}, waiting = 0, counts = { requests = 0, batches = 0, rows = 0, failed = 0, dropped = 0 },
+  }, Batcher)
+end

@@ -1,0 +1,18 @@
+--- amp.serve: models behind servers and event loops.
+--
+--   local classify = amp.serve.batcher(net, {max_batch = 32, max_wait_ms = 2})
+--   local scores = classify(x)          -- in a request: waits; others' x ride in the same forward
+--
+-- An adapter tells how a request waits: 'nginx' (serve/nginx.lua), 'luv' (serve/luv.lua), or a table of functions, such as
+-- the small scheduler of plain coroutines that amp.serve.loop() gives (serve/loop.lua).
+local M = {}
+
+local parts = { batcher = 'amp.serve.batcher', loop = 'amp.serve.loop' }
+
+return setmetatable(M, {
+  __index = function(t, k)
+    local v = parts[k] and require(parts[k])
+    if v then rawset(t, k, v) end
+    return v
+  end,
+})

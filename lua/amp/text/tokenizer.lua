@@ -1,0 +1,212 @@
+--- Tokenizers of tokenizer.json. Ids count from 1.
+local amp = require 'amp'
+local added = require 'amp.text.added'
+local algorithms = require 'amp.text.algorithms'
+local check = require 'amp.text.check'
+local decoders = require 'amp.text.decoders'
+local file = require 'amp.io.file'
+local json = require 'amp.io.json'
+local parts = require 'amp.text.parts'
+local raise = require('amp.error').throw
+local u = require 'amp.text.unicode'
+local kind = require('amp.util').kind
+
+local Tokenizer = {}
+Tokenizer.__index = Tokenizer
+local M = { class = Tokenizer }
+local CACHED = 20000 -- words whose ids are kept
+
+-- Ids to put before and after a text.
+local function post(self, s)
+  local before, after = {}, {}
+  if s.type == 'TemplateProcessing' then
+    local side = before
+    for _, p in ipairs(s.single) do
+      if p.Sequence then side = after
+      else for _, id in ipairs(s.special_tokens[p.SpecialToken.id].ids) do side[#side + 1] = id end end
+    end
+  elseif s.type == 'BertProcessing' or s.type == 'RobertaProcessing' then before, after = { s.cls[2] }, { s.sep[2] }
+  elseif s.type == 'Sequence' then for _, p in ipairs(s.processors) do post(self, p) end
+  elseif s.type ~= 'ByteLevel' then error(("the post-processor '%s' is not known"):format(s.type), 0) end
+  for i = #before, 1, -1 do table.insert(self.before, 1, before[i]) end
+  for i = 1, #after do table.insert(self.after, after[i]) end
+end
+
+--- A tokenizer of a decoded file.
+function M.build(s)
+  check.check(s)
+  local self = setmetatable({ tokens = {}, ids = {}, special = {}, shown = {}, before = {}, after = {}, cache = {}, cached = 0 }, Tokenizer)
+  self.normalize = s.normalizer and parts.normalizer(s.normalizer)
+  self.split = s.pre_tokenizer and parts.pre_tokenizer(s.pre_tokenizer)
+  local vocab
+  self.model, vocab = algorithms.model(s.model)
+  for t, id in pairs(vocab) do self.tokens[id], self.ids[t] = t, id end
+  for _, a in ipairs(s.added_tokens or {}) do
+    self.tokens[a.id], self.ids[a.content] = a.content, a.id
+    if a.special then self.special[a.id] = true end
+  end
+  self.raw, self.later = added.searches(s.added_tokens or {}, self.normalize)
+  for _, a in ipairs(s.added_tokens or {}) do self.shown[a.id] = a.find end
+  if s.post_processor then post(self, s.post_processor) end
+  self.decoder = s.decoder and decoders.decoder(s.decoder)
+  self.count = 0
+  for _ in pairs(self.tokens) do self.count = self.count + 1 end
+  self.pad = s.padding and s.padding.pad_id or self.ids['[PAD]'] or self.ids['<pad>'] or 0
+  return self
+end
+
+--- Read a tokenizer.json. Unknown parts and fields of a wrong type are errors that name them.
+function M.from_file(path)
+  local op = 'text.Tokenizer.from_file'
+  if type(path) ~= 'string' then raise(op, 'a path expected, got %s', kind(path)) end
+  local text, why = file.text(path)
+  if not text then raise(op, "cannot read '%s': %s", path, why) end
+  local s
+  s, why = json.decode(text)
+  if s == nil then raise(op, "'%s': %s", path, why or 'it is no JSON') end
+  local ok, self = pcall(M.build, s)
+  if not ok then raise(op, "'%s': %s", path, tostring(self)) end
+  self.text = text
+  return self
+end
+
+local function words(self, t, first, out)
+  local list = self.split and self.split(t, first) or { t }
+  for i = 1, #list do
+    local word = u.text(list[i])
+    local known = self.cache[word]
+    if not known then
+      known = {}
+      self.model(word, function(id) known[#known + 1] = id + 1 end)
+      if #word < 64 then
+        if self.cached >= CACHED then self.cache, self.cached = {}, 0 end
+        self.cache[word], self.cached = known, self.cached + 1
+      end
+    end
+    local n = #out
+    for k = 1, #known do out[n + k] = known[k] end
+  end
+end
+
+local function run(self, text, out)
+  local function token(a) out[#out + 1] = a.id + 1 end
+  added.pieces(self.raw, text, function(from, to)
+    local s = text:sub(from, to)
+    if self.normalize then
+      local t = self.normalize(u.codes(s))
+      if not self.later.class then
+        if #t > 0 then words(self, t, from == 1, out) end
+        return
+      end
+      s = u.text(t)
+    end
+    added.pieces(self.later, s, function(a, b) words(self, u.codes(s:sub(a, b)), from == 1 and a == 1, out) end, token)
+  end, token)
+end
+
+local function options(op, o, known)
+  if o == nil then return {} end
+  if type(o) ~= 'table' then raise(op, 'a table of options expected, got %s', kind(o)) end
+  for k, v in pairs(o) do
+    local want = known[k]
+    if not want then raise(op, "there is no option '%s'", tostring(k)) end
+    if not want(v) then raise(op, "the option '%s' cannot be %s", k, type(v) == 'string' and "'" .. v .. "'" or tostring(v)) end
+  end
+  return o
+end
+local function flag(v) return type(v) == 'boolean' end
+local encoding, decoding = { add_special_tokens = flag }, { skip_special_tokens = flag }
+local batching = { add_special_tokens = flag, truncation = flag,
+  padding = function(v) return flag(v) or v == 'max_length' end,
+  max_length = function(v) return type(v) == 'number' and v >= 1 and v % 1 == 0 and v < 2 ^ 31 end }
+
+local function encode(self, op, text, special)
+  if type(text) ~= 'string' then raise(op, 'a string expected, got %s', kind(text)) end
+  local out = {}
+  if special then for _, id in ipairs(self.before) do out[#out + 1] = id + 1 end end
+  local ok, why = pcall(run, self, text, out)
+  if not ok then raise(op, '%s', tostring(why):find 'stack overflow' and 'a pattern of the tokenizer recurses too deeply in this text' or tostring(why)) end
+  if special then for _, id in ipairs(self.after) do out[#out + 1] = id + 1 end end
+  return out
+end
+
+--- A list of ids. add_special_tokens: true by default.
+function Tokenizer:encode(text, o)
+  local op = 'text.Tokenizer:encode'
+  return encode(self, op, text, options(op, o, encoding).add_special_tokens ~= false)
+end
+
+--- Text of ids, a list or a tensor. skip_special_tokens: true by default.
+function Tokenizer:decode(ids, o)
+  local op = 'text.Tokenizer:decode'
+  if amp.is_tensor(ids) then ids = ids:reshape(-1):tolist() end
+  if type(ids) ~= 'table' then raise(op, 'a list or a tensor of ids expected, got %s', kind(ids)) end
+  local list, skip = {}, options(op, o, decoding).skip_special_tokens ~= false
+  for _, id in ipairs(ids) do
+    id = tonumber(id) or raise(op, 'ids are numbers, got %s', kind(id))
+    local t = self.tokens[id - 1] or raise(op, 'there is no id %s; they go from 1 to %d', tostring(id), self.count)
+    if not (skip and self.special[id - 1]) then list[#list + 1] = self.shown[id - 1] or t end
+  end
+  if not self.decoder then return table.concat(list, ' ') end
+  return table.concat(self.decoder(list))
+end
+
+-- Cuts a row to n ids; those put after the text stay.
+local function truncate(r, n, tail)
+  for k = 1, tail do r[n - tail + k] = r[#r - tail + k] end
+  for k = #r, n + 1, -1 do r[k] = nil end
+end
+
+--- ids and mask, int64 tensors of one row a text, padded on the right.
+-- padding: true (to the longest) or 'max_length'; truncation: to max_length, the special tokens stay.
+function Tokenizer:encode_batch(texts, o)
+  local op = 'text.Tokenizer:encode_batch'
+  o = options(op, o, batching)
+  if type(texts) ~= 'table' or #texts == 0 then raise(op, 'a list of strings expected, got %s', type(texts) == 'table' and 'an empty table' or kind(texts)) end
+  if (o.padding == 'max_length' or o.truncation) and not o.max_length then raise(op, "truncation and padding = 'max_length' need max_length") end
+  local special = o.add_special_tokens ~= false
+  local own = special and #self.before + #self.after or 0
+  if o.truncation and o.max_length < own then raise(op, 'max_length %d is less than the %d special tokens', o.max_length, own) end
+  local rows, most = {}, 0
+  for i, text in ipairs(texts) do
+    local r = encode(self, op, text, special)
+    if o.truncation and #r > o.max_length then truncate(r, o.max_length, special and #self.after or 0) end
+    rows[i], most = r, math.max(most, #r)
+  end
+  if o.padding == 'max_length' then most = math.max(most, o.max_length) end
+  local flat, mask, n = {}, {}, 0
+  for i, r in ipairs(rows) do
+    if #r < most and not o.padding then raise(op, 'text %d has %d ids, the longest %d: {padding = true} makes rows of one length', i, #r, most) end
+    for k = 1, most do
+      n = n + 1
+      flat[n], mask[n] = r[k] or self.pad + 1, r[k] and 1 or 0
+    end
+  end
+  if n == 0 then return amp.zeros(#rows, 0, { dtype = 'int64' }), amp.zeros(#rows, 0, { dtype = 'int64' }) end
+  return amp.tensor(flat, { dtype = 'int64' }):reshape(#rows, most), amp.tensor(mask, { dtype = 'int64' }):reshape(#rows, most)
+end
+
+--- The token of an id, which counts from 1; nil: there is none.
+function Tokenizer:token(id)
+  if type(id) ~= 'number' then raise('text.Tokenizer:token', 'an id expected, got %s', kind(id)) end
+  return self.tokens[id - 1]
+end
+--- The id of a token, from 1; nil: there is none.
+function Tokenizer:id(token)
+  if type(token) ~= 'string' then raise('text.Tokenizer:id', 'a token expected, got %s', kind(token)) end
+  return self.ids[token] and self.ids[token] + 1
+end
+--- How many tokens there are, added ones included.
+function Tokenizer:size() return self.count end
+--- Writes the tokenizer as a tokenizer.json.
+function Tokenizer:save(path)
+  local op = 'text.Tokenizer:save'
+  if type(path) ~= 'string' then raise(op, 'a path expected, got %s', kind(path)) end
+  local f, why = io.open(path, 'wb')
+  local ok = f
+  if f then ok, why = f:write(self.text) end
+  if f and not f:close() then ok, why = nil, 'the disk is full' end
+  if not ok then raise(op, "cannot write '%s': %s", path, tostring(why)) end
+end
+
+return M

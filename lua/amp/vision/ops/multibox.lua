@@ -1,0 +1,206 @@
+--- SSD's boxes, as MXNet's MultiBoxPrior, MultiBoxTarget and MultiBoxDetection make them. Corners are parts of the
+-- picture, 0 to 1. All of it stays on the device: nothing waits for it.
+local amp = require 'amp'
+local check = require 'amp.vision.ops.check'
+local options = require 'amp.options'
+local ops = require 'amp.ops'
+local raise = require('amp.error').throw
+local util = require 'amp.util'
+
+local M = {}
+
+-- -- Anchors ----------------------------------------------------------------------------
+
+-- n or more numbers, all of at least `low` (above: larger than it)
+local function numbers(op, name, v, n, low)
+  if type(v) == 'number' and not n then v = { v } end
+  if type(v) ~= 'table' or #v == 0 or (n and #v ~= n) then
+    raise(op, '%s must be a list of %s numbers, got %s', name, n or 'at least one', type(v) == 'table' and 'one of ' .. #v or util.show(v))
+  end
+  for i = 1, #v do
+    options.number(op, name .. '[' .. i .. ']', v[i])
+    if low and v[i] <= low then raise(op, '%s[%d] must be larger than %g, got %g', name, i, low, v[i]) end
+  end
+  return v
+end
+
+-- Half widths and heights of the anchors of a cell: each size with the first ratio, then the first size with the others
+local function halves(sizes, ratios, h, w)
+  local list = {}
+  local function add(size, ratio)
+    local r = math.sqrt(ratio)
+    list[#list + 1] = { size * h / w * r / 2, size / r / 2 }
+  end
+  for _, size in ipairs(sizes) do add(size, ratios[1]) end
+  for j = 2, #ratios do add(sizes[1], ratios[j]) end
+  return list
+end
+
+local kept = setmetatable({}, { __mode = 'v' }) -- anchors are the same at each step: they are made once
+
+-- Corners (x1, y1, x2, y2) of an h x w grid's cells, each with the halves of `list`: 1 x A x 4, in float32, by float64
+local function grid(h, w, step, offset, list)
+  local function line(n, k) return (amp.arange(0, n, 1, { dtype = 'float64' }) + offset[k]) * step[k] end
+  local y, x = line(h, 1):view(h, 1, 1):expand(h, w, #list), line(w, 2):view(1, w, 1):expand(h, w, #list)
+  local half = amp.tensor(list, { dtype = 'float64' })
+  local dx, dy = half:select(2, 1), half:select(2, 2)
+  return amp.stack({ x - dx, y - dy, x + dx, y + dy }, 4):reshape(1, -1, 4):float()
+end
+
+--- The anchors of a feature map: for each cell each size with the first ratio, then the first size with each other ratio.
+-- @tparam Tensor data N x C x H x W; its size and device count
+-- @tparam ?table given sizes ({1}), ratios ({1}), clip (false), steps ({-1, -1}: 1/H and 1/W; y before x),
+-- offsets ({0.5, 0.5}: of a cell's centre, y before x)
+-- @treturn Tensor float32, 1 x (H * W * (#sizes + #ratios - 1)) x 4, corners 0 to 1
+function M.multibox_prior(data, given)
+  local op = 'amp.vision.ops.multibox_prior'
+  check.tensor(op, 'data', data)
+  if data:dim() ~= 4 then raise(op, 'data: N x C x H x W expected, got %s', util.shape(data:size())) end
+  local o = options.read(op, given, { 'sizes', 'ratios', 'clip', 'steps', 'offsets' },
+    { sizes = { 1 }, ratios = { 1 }, clip = false, steps = { -1, -1 }, offsets = { 0.5, 0.5 } })
+  options.boolean(op, 'clip', o.clip)
+  local sizes, ratios = numbers(op, 'sizes', o.sizes, nil, 0), numbers(op, 'ratios', o.ratios, nil, 0)
+  local steps, offsets = numbers(op, 'steps', o.steps, 2), numbers(op, 'offsets', o.offsets, 2)
+  local h, w = data:size(3), data:size(4)
+  if h == 0 or w == 0 then raise(op, 'data %s has no cells', util.shape(data:size())) end
+  local step = { steps[1] > 0 and steps[1] or 1 / h, steps[2] > 0 and steps[2] or 1 / w }
+  local key = table.concat({ data.device, h, w, tostring(o.clip), table.concat(sizes, ','), table.concat(ratios, ','),
+    table.concat(step, ','), table.concat(offsets, ',') }, ' ')
+  local anchors = kept[key]
+  if not anchors then
+    anchors = amp.no_grad(function()
+      local a = grid(h, w, step, offsets, halves(sizes, ratios, h, w))
+      if o.clip then a = a:clamp { min = 0, max = 1 } end
+      return a:to(data.device)
+    end)
+    kept[key] = anchors
+  end
+  return anchors
+end
+
+-- -- Targets -----------------------------------------------------------------------------
+
+local function flat_anchors(op, anchors)
+  check.tensor(op, 'anchors', anchors)
+  if anchors:dim() == 3 and anchors:size(1) == 1 then anchors = anchors:squeeze(1) end
+  if anchors:dim() ~= 2 or anchors:size(2) ~= 4 then
+    raise(op, 'anchors: 1 x A x 4 expected, got %s', util.shape(anchors:size()))
+  end
+  return check.wide(anchors:detach())
+end
+
+--- What each anchor is trained towards.
+-- @tparam Tensor anchors 1 x A x 4, corners 0 to 1
+-- @tparam Tensor labels N x L x 5: class from 1, corners 0 to 1; padded with -1
+-- @tparam Tensor cls_preds N x (classes + 1) x A, before softmax, background first
+-- @tparam ?table given overlap_threshold (0.5), ignore_label (-1), negative_mining_ratio (-1: all that is not matched is
+-- background), negative_mining_thresh (0.5), minimum_negative_samples (0), variances ({0.1, 0.1, 0.2, 0.2})
+-- @treturn Tensor box, N x 4A: offsets to the matched box over the variances, else 0
+-- @treturn Tensor mask, N x 4A: 1 where an anchor is matched
+-- @treturn Tensor cls, N x A: 0 background, the class where matched, ignore_label elsewhere and in pictures without boxes
+function M.multibox_target(anchors, labels, cls_preds, given)
+  local op = 'amp.vision.ops.multibox_target'
+  local a = flat_anchors(op, anchors)
+  check.tensor(op, 'labels', labels)
+  check.tensor(op, 'cls_preds', cls_preds)
+  local o = options.read(op, given, { 'overlap_threshold', 'ignore_label', 'negative_mining_ratio', 'negative_mining_thresh',
+    'minimum_negative_samples', 'variances' }, { overlap_threshold = 0.5, ignore_label = -1, negative_mining_ratio = -1,
+    negative_mining_thresh = 0.5, minimum_negative_samples = 0, variances = { 0.1, 0.1, 0.2, 0.2 } })
+  for _, name in ipairs { 'overlap_threshold', 'ignore_label', 'negative_mining_ratio', 'negative_mining_thresh' } do
+    options.number(op, name, o[name])
+  end
+  options.integer(op, 'minimum_negative_samples', o.minimum_negative_samples, 0)
+  local v = numbers(op, 'variances', o.variances, 4, 0)
+  check.together(op, { 'anchors', 'labels', 'cls_preds' }, a, labels, cls_preds)
+  local l = labels:detach()
+  return amp.no_grad(ops.get 'multibox_targets', a, check.wide(l), check.wide(cls_preds:detach()), o.overlap_threshold, o.ignore_label,
+    o.negative_mining_ratio, o.negative_mining_thresh, o.minimum_negative_samples, v[1], v[2], v[3], v[4])
+end
+
+-- -- Detections --------------------------------------------------------------------------
+
+--- Boxes from offsets.
+-- @tparam Tensor loc ... x 4 offsets over the variances
+-- @tparam Tensor anchors ... x 4 corners
+-- @tparam table v four variances
+-- @treturn Tensor ... x 4 corners
+local function decode(loc, anchors, v)
+  local function part(t, i) return t:narrow(-1, i, 2) end
+  local size = part(anchors, 3) - part(anchors, 1)
+  local centre = (part(anchors, 1) + part(anchors, 3)) * 0.5
+  local function scaled(i) -- by numbers, not by a tensor: nothing is copied to the device
+    if v[i] == v[i + 1] then return part(loc, i) * v[i] end
+    return amp.cat({ loc:narrow(-1, i, 1) * v[i], loc:narrow(-1, i + 1, 1) * v[i + 1] }, -1)
+  end
+  local at = scaled(1) * size + centre
+  local half = scaled(3):exp() * size * 0.5
+  return amp.cat({ at - half, at + half }, -1)
+end
+M.decode = decode
+
+-- Rows of t (N x K x ...) in the order at (N x K')
+local function take(t, at)
+  if t:dim() == 2 then return t:gather(2, at) end
+  return t:gather(2, at:unsqueeze(3):expand(at:size(1), at:size(2), t:size(3)))
+end
+M.take = take
+
+--- Detections from probabilities and offsets, the best first.
+-- @tparam Tensor cls_prob N x (classes + 1) x A, after softmax, background first
+-- @tparam Tensor loc_pred N x 4A, or N x A x 4
+-- @tparam Tensor anchors 1 x A x 4, corners 0 to 1
+-- @tparam ?table given clip (true), threshold (0.01), background_id (0), nms_threshold (0.5; not in 0 to 1: no suppression),
+-- force_suppress (false: within a class only), variances ({0.1, 0.1, 0.2, 0.2}), nms_topk (-1: all)
+-- @treturn Tensor N x A x 6: class from 1 (-1: none, or suppressed), score, corners; -1 in what is left
+function M.multibox_detection(cls_prob, loc_pred, anchors, given)
+  local op = 'amp.vision.ops.multibox_detection'
+  local a = flat_anchors(op, anchors)
+  check.tensor(op, 'cls_prob', cls_prob)
+  check.tensor(op, 'loc_pred', loc_pred)
+  local o = options.read(op, given, { 'clip', 'threshold', 'background_id', 'nms_threshold', 'force_suppress', 'variances', 'nms_topk' },
+    { clip = true, threshold = 0.01, background_id = 0, nms_threshold = 0.5, force_suppress = false,
+      variances = { 0.1, 0.1, 0.2, 0.2 }, nms_topk = -1 })
+  options.boolean(op, 'clip', o.clip)
+  options.boolean(op, 'force_suppress', o.force_suppress)
+  options.number(op, 'threshold', o.threshold)
+  options.number(op, 'nms_threshold', o.nms_threshold)
+  options.integer(op, 'nms_topk', o.nms_topk)
+  if o.background_id ~= 0 then raise(op, 'background_id must be 0: background is the first of cls_prob, got %s', util.show(o.background_id)) end
+  local v, count = numbers(op, 'variances', o.variances, 4, 0), a:size(1)
+  if cls_prob:dim() ~= 3 or cls_prob:size(3) ~= count or cls_prob:size(2) < 2 then
+    raise(op, 'cls_prob: N x (classes + 1) x %d expected, got %s', count, util.shape(cls_prob:size()))
+  end
+  local n = cls_prob:size(1)
+  if loc_pred:dim() < 2 or loc_pred:size(1) ~= n or loc_pred:numel() ~= n * count * 4 then
+    raise(op, 'loc_pred: %d x %d expected, got %s', n, count * 4, util.shape(loc_pred:size()))
+  end
+  check.together(op, { 'cls_prob', 'loc_pred', 'anchors' }, cls_prob, loc_pred, a)
+  return amp.no_grad(function()
+    if n * count == 0 then return amp.full({ n, count, 6 }, -1, { device = a.device }) end
+    local prob = check.wide(cls_prob:detach())
+    local score, id = prob:narrow(2, 2, prob:size(2) - 1):max(2)
+    local valid = score:ge(o.threshold):logical_and(score:gt(-1))
+    score = amp.where(valid, score, amp.full_like(score, -math.huge))
+    local box = decode(check.wide(loc_pred:detach()):reshape(n, count, 4), a:unsqueeze(1), v)
+    if o.clip then box = box:clamp { min = 0, max = 1 } end
+    local suppressing = o.nms_threshold > 0 and o.nms_threshold <= 1
+    local order = (suppressing and score or valid:float()):argsort { dim = 2, descending = true, stable = true }
+    score, id, box, valid = take(score, order), take(id, order), take(box, order), take(valid:to 'int64', order):gt(0)
+    local stays = valid
+    if suppressing then
+      local most = o.nms_topk > 0 and math.min(o.nms_topk, count) or count
+      local group = amp.where(valid, o.force_suppress and amp.zeros_like(id) or id, amp.full_like(id, -1)):narrow(2, 1, most)
+      stays = ops.get 'box_suppress'(box:narrow(2, 1, most), group, o.nms_threshold, true)
+      if most < count then
+        stays = amp.cat({ stays:to 'int64', amp.zeros({ n, count - most }, { dtype = 'int64', device = a.device }) }, 2):gt(0)
+      end
+    end
+    local none = amp.full_like(score, -1)
+    id = amp.where(stays, id:to(score.dtype), none):unsqueeze(3)
+    score = amp.where(valid, score, none):unsqueeze(3)
+    box = amp.where(valid:unsqueeze(3), box, amp.full_like(box, -1))
+    return amp.cat({ id, score, box }, 3)
+  end)
+end
+
+return M

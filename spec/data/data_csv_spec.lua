@@ -1,0 +1,55 @@
+--- amp.data.csv: tables of numbers and texts.
+local amp = require 'amp'
+local H = require 'spec.lib.helper'
+
+local function csv(text, o)
+  local path = H.tmp 'table.csv'
+  H.write(path, text)
+  return amp.data.csv(path, o)
+end
+
+describe('tables', function()
+  it('are data sets: numbers as features, a text as labels', function()
+    local set = csv('a,b,"the, kind"\r\n1,2.5,dog\r\n-3,4e1,"cat"\n\n5, 6 ,dog', { target = 'the, kind' })
+    assert.are.same({ 'a', 'b' }, set.columns)
+    assert.are.same({ 'cat', 'dog' }, set.classes)
+    assert.are.equal(3, set:size())
+    local x, y = set:get(2)
+    assert.are.same({ -3, 40 }, x:tolist())
+    assert.are.same({ 'float32', 'int64', 1 }, { x.dtype, y.dtype, y:item() })
+    for bx, by in amp.data.DataLoader(set, { batch_size = 3 }):iter() do
+      assert.are.same({ 3, 2 }, H.shape(bx))
+      assert.are.same({ 2, 1, 2 }, by:tolist())
+    end
+  end)
+  it('may have no header, other separators, chosen columns, missing values', function()
+    local set = csv('1;2;3\n4;;6\nnan;5;7', { header = false, separator = ';', target = 3, missing = -1 })
+    assert.are.same({ { 1, 2 }, { 4, -1 }, { -1, 5 } }, set.tensors[1]:tolist())
+    assert.are.same({ 3, 6, 7 }, set.tensors[2]:tolist())
+    set = csv('a\tb\tc\n1\tx\t3\n', { separator = '\t', columns = { 'c', 'a' } })
+    assert.are.same({ 3, 1 }, set:get(1):tolist())
+    assert.are.same({ { 7 } }, csv('\239\187\191a\n7\n').tensors[1]:tolist())
+    assert.are.same({ 'say "no"\nor yes' }, csv('a,b\n1,"say ""no""\nor yes"\n', { target = 'b' }).classes)
+  end)
+  it('that are wrong are named, with the line', function()
+    local function fails(word, text, o)
+      local ok, e = pcall(csv, text, o)
+      assert.is_false(ok)
+      assert.is_true(tostring(e):find(word, 1, true) ~= nil, tostring(e))
+      assert.is_true(tostring(e):find('table.csv', 1, true) ~= nil, tostring(e))
+    end
+    fails('line 3', 'a,b\n1,2\n3\n')
+    fails('line 3', 'a,b\n1,2\n3,x\n')
+    fails('line 2', 'a,b\n,2\n')
+    fails('line 2', 'a,b\n1,"2\n')
+    fails('line 2', 'a,b\n1,nan\n')
+    fails('line 2', 'a,b\n"1"x,2\n')
+    fails('no rows', 'a,b\n')
+    fails('no rows', '')
+    fails("did you mean 'kind'", 'a,kind\n1,2\n', { target = 'kinds' })
+    fails('beside the target', 'a\n1\n', { target = 'a' })
+    assert.has_error(function() amp.data.csv('/nowhere.csv') end)
+    assert.has_error(function() csv('a\n1\n', { separator = ',,' }) end)
+    assert.has_error(function() csv('a\n1\n', { seperator = ',' }) end)
+  end)
+end)

@@ -1,0 +1,154 @@
+--- What a graph sees outside of its inputs is what is there when it runs: the region around a run, tensors that others write.
+local amp = require 'amp'
+local nn = amp.nn
+
+local function net() return nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2)) end
+local x = amp.randn(3, 4)
+
+describe('a region around a run', function()
+  local layer = nn.Linear(4, 4)
+  local doubled = amp.half_function(function(a) return a * 2 end)
+  local wide = amp.float_function(function(a) return a + 1 end)
+  local widest = amp.promote_function(function(a, b) return a + b end)
+  local functions = {
+    function(a) return doubled(a) + 0 end,
+    function(a) return wide(layer(a)) end,
+    function(a) return widest(layer(a), a) end,
+    function(a) if amp.is_autocast_enabled() then return layer(a) * 3 end return layer(a) end,
+    function(a) return a:to(amp.is_autocast_enabled() and amp.get_autocast_dtype() or 'float64') end,
+    function(a) if amp.enabled then return -a end return a end,
+  }
+  for i, f in ipairs(functions) do
+    it(('does what it does around function %d, which asks for it'):format(i), function()
+      local outside = amp.graph.trace(f, {x})
+      local inside = amp.autocast(function() return amp.graph.trace(f, {x}) end)
+      for _, g in ipairs {outside, inside, outside:optimize(), inside:optimize()} do
+        for _, dtype in ipairs {'bfloat16', 'float16'} do
+          local made, wanted = amp.autocast({dtype = dtype}, g.run, g, x), amp.autocast({dtype = dtype}, f, x)
+          assert.equal(wanted.dtype, made.dtype)
+          assert.is_true(made:equal(wanted))
+        end
+        assert.equal(f(x).dtype, g(x).dtype)
+        assert.is_true(g(x):equal(f(x)))
+      end
+    end)
+  end
+
+  it('is followed by a graph of other sizes and in the mode of its tracing', function()
+    local drop = nn.Dropout(0.5):eval()
+    local f = function(a) return drop(doubled(a)) end
+    local g = amp.graph.trace(f, {x}, {dynamic = {1}})
+    drop:train()
+    local y = amp.randn(7, 4)
+    assert.is_true(amp.autocast(g.run, g, y):equal(amp.autocast(doubled, y)))
+    assert.is_true(drop.training)
+  end)
+
+  it('is not asked for where the function has its own', function()
+    local g = amp.graph.trace(function(a) return amp.autocast({dtype = 'float16'}, doubled, a) end, {x})
+    assert.is_false(g.again)
+    assert.equal('float16', g(x).dtype)
+  end)
+
+  it('is refused where the function is not known any more', function()
+    local path = os.tmpname()
+    amp.graph.trace(functions[1], {x}):save(path)
+    local g = amp.load_graph(path)
+    os.remove(path)
+    assert.is_true(g(x):equal(x * 2))
+    assert.error_matches(function() amp.autocast(g.run, g, x) end, 'asked for the region it was in')
+  end)
+end)
+
+describe('a tensor that a function sees', function()
+  it('is read anew where constants were computed of it', function()
+    local c, k, p = amp.tensor {1, 2, 3}, amp.tensor {1, 1, 1}, amp.tensor({2, 2, 2}, {requires_grad = true})
+    local f = function(a) return a * ((c + 1) * 2):neg() + (k - c) * p end
+    local y, path = amp.ones(3), os.tmpname()
+    local g = amp.graph.trace(f, {y}):optimize()
+    assert.equal(3, #g:nodes()) -- the rest is computed
+    local function same(h)
+      assert.is_true((h or g)(y):equal(f(y)))
+      assert.is_true(amp.no_grad(h or g, y):equal(amp.no_grad(f, y)))
+    end
+    same()
+    for _ = 1, 3 do
+      c:add_(1)
+      same()
+      k[2] = k[2] * 3
+      same()
+    end
+    c:fill_(5)
+    g:save(path)
+    same(amp.load_graph(path))
+    os.remove(path)
+    k:fill_(-1)
+    same(amp.graph.trace(function(a) return g(a) end, {y}))
+  end)
+end)
+
+describe('parameters of 16 bits', function()
+  it('stay so when the casts of a conversion go, unless it lowered them', function()
+    local n, path = net(), os.tmpname()
+    n[3]:to 'bfloat16'
+    local f = function(a) return n[3](n[1](a):to 'bfloat16') end
+    for _, lower in ipairs {false, true} do
+      local g = amp.convert_model(amp.graph.trace(f, {x}), {target_dtype = 'bfloat16', cast_optional_params = lower})
+      g:save(path)
+      local loaded = amp.load_graph(path)
+      for _, h in ipairs {g, loaded, amp.graph.trace(function(a) return g(a) end, {x}), amp.graph.trace(function(a) return loaded(a) end, {x})} do
+        h:save(path, {remove_amp_cast = true})
+        local dtypes = {}
+        for _, p in ipairs(amp.load_graph(path):parameters()) do dtypes[#dtypes + 1] = p.dtype end
+        assert.same({'float32', 'float32', 'bfloat16', 'bfloat16'}, dtypes)
+      end
+    end
+    os.remove(path)
+  end)
+end)
+
+describe('a converted module', function()
+  it('goes to float64 and back', function()
+    for _, given in ipairs {{}, {cast_optional_params = true}, {target_dtype = 'float16'}} do
+      local n = net()
+      n:hybridize()
+      n(x)
+      local c = amp.convert_hybrid_block(n, given)
+      local before = c(x)
+      c:double()
+      local y = c(x:double())
+      assert.equal('float64', y.dtype)
+      assert.is_true(amp.allclose(y, n:clone():double()(x:double()), {rtol = 0.05, atol = 0.05}))
+      y:sum():backward()
+      assert.equal('float64', c:parameters()[1].grad.dtype)
+      assert.error_matches(function() c(x) end, 'float64 and float32')
+      c:zero_grad()
+      c:float()
+      assert.is_true(amp.allclose(c(x), before, {rtol = 0.05, atol = 0.05}))
+    end
+  end)
+end)
+
+describe('a range of a dimension of free size', function()
+  local function follows(f, ...)
+    local g = amp.graph.trace(f, {amp.randn(6, 3)}, {dynamic = {1}})
+    for _, n in ipairs {1, 2, 3, 9, 40} do
+      local y = amp.randn(n, 3)
+      local good, wanted = pcall(f, y)
+      local ran, made = pcall(g, y)
+      assert.equal(good, ran)
+      if good then assert.is_true(made:equal(wanted)) end
+    end
+    return ...
+  end
+  it('follows ends that are made of sizes', function()
+    follows(function(a) return a[{{1, a:size(1) - 1}}] end)
+    follows(function(a) local n = a:size(1) return a[{{2, n}}] - a[{{1, n - 1}}] end)
+    follows(function(a) return a[{{1, a:size(1) - 3}}] end)
+    follows(function(a) return a[{{a:size(1) - 1, a:size(1)}, {1, 2}}] end)
+    follows(function(a) return a[{{1, -2}}] end)
+    follows(function(a) return a[{{-2, -1}}] end)
+    follows(function(a) return a[{{1, a:size(1), 2}}] end)
+    follows(function(a) a = a * 1 a[{{1, a:size(1) - 1}}] = 0 return a end)
+  end)
+end)

@@ -1,0 +1,277 @@
+--- ONNX: models that other programs wrote, with their results (spec/fixtures/make_onnx.py, make_onnx_quantized.py); graphs written and read again; what is
+-- refused, and that damaged files and failed exports leave nothing.
+local amp = require 'amp'
+local H = require 'spec.lib.helper'
+local wire = require 'amp.io.onnx.wire'
+local proto = require 'amp.io.onnx.proto'
+local nn, F = amp.nn, amp.nn.functional
+
+local folder = H.root and H.root .. '/spec/fixtures/onnx/' or debug.getinfo(1, 'S').source:match '^@(.*)graph/[^/]*$' .. 'fixtures/onnx/'
+local path = H.tmp 'model.onnx'
+teardown(function() os.remove(path) end)
+
+local function near(label, got, want, tolerance)
+  assert.equal(tostring(want:size()), tostring(got:size()), label)
+  assert.equal(want.dtype, got.dtype, label)
+  if want:numel() == 0 then return end
+  local off = (got:detach():to('float64') - want:detach():to('float64')):abs():max():item()
+  assert.is_true(off <= (tolerance or 1e-5), ('%s: off by %g'):format(label, off))
+end
+
+local function numbered(arrays, word)
+  local list = {}
+  while arrays[word .. #list] do list[#list + 1] = arrays[word .. #list] end
+  return list
+end
+
+-- A model that is written again has the same names.
+local function again_names(g)
+  g:export_onnx(path)
+  local h = amp.io.onnx.load(path)
+  assert.same(g:inputs(), h:inputs())
+  assert.same(g:outputs(), h:outputs())
+end
+
+describe('amp.io.onnx.load', function()
+  for _, name in ipairs {'torch_mlp', 'torch_images', 'torch_conv', 'windows', 'recurrent', 'shapes', 'quantized', 'control'} do
+    it('gives what the model gives: ' .. name, function()
+      local arrays = amp.io.load_npz(folder .. name .. '.npz')
+      local g = amp.io.onnx.load(folder .. name .. '.onnx')
+      local want = numbered(arrays, 'out')
+      local got = {g(unpack(numbered(arrays, 'in')))}
+      assert.equal(#want, #got)
+      assert.equal(#want, #g:outputs())
+      local loss = 0
+      for i, t in ipairs(want) do
+        near('result ' .. i, got[i], t)
+        if got[i]:is_floating_point() then loss = loss + got[i]:pow(2):sum() end
+      end
+      local trained = 0
+      if name:find '^torch' then
+        loss:backward()
+        for parameter, t in g:named_parameters() do
+          local gradient = arrays['grad.' .. parameter]
+          if gradient then
+            near('gradient of ' .. parameter, t.grad, gradient, 1e-4)
+            trained = trained + 1
+          end
+        end
+        assert.is_true(trained >= 4)
+      end
+    end)
+  end
+
+  it('calls parameters, inputs and outputs as the file does, in its order', function()
+    local g = amp.io.onnx.load(folder .. 'torch_mlp.onnx')
+    local names = {}
+    for name, t in g:named_parameters() do
+      names[#names + 1] = name
+      assert.is_true(t.requires_grad)
+    end
+    assert.same({'0.weight', '0.bias', '2.weight', '2.bias', '3.weight', '3.bias'}, names)
+    assert.same({'x0'}, g:inputs())
+    again_names(g)
+  end)
+
+  it('follows free sizes', function()
+    local g = amp.io.onnx.load(folder .. 'torch_images.onnx')
+    local x = numbered(amp.io.load_npz(folder .. 'torch_images.npz'), 'in')[1]
+    local one = g(x)
+    local three = g(amp.cat({x, x[{{1, 1}}]}, 1))
+    near('rows', three[{{1, 2}}], one)
+    near('the third', three[{{3, 3}}], one[{{1, 1}}])
+    g = amp.io.onnx.load(folder .. 'torch_images.onnx', {shapes = {x0 = {2, 2, 8, 8}}})
+    near('fixed', (g(x)), one)
+    assert.error_matches(function() g(amp.zeros(3, 2, 8, 8)) end, 'x0')
+  end)
+
+  local function written(model)
+    local f = assert(io.open(path, 'wb'))
+    wire.put(wire.encode(model, proto.model), function(text) f:write(text) end)
+    f:close()
+    return path
+  end
+
+  local function info(name, ...)
+    local dims = {}
+    for i, s in ipairs {...} do dims[i] = type(s) == 'string' and {dim_param = s} or {dim_value = s} end
+    return {name = name, type = {tensor_type = {elem_type = 1, shape = {dim = dims}}}}
+  end
+
+  local function model(nodes, opset, changes)
+    local m = {ir_version = 8, opset_import = {{domain = '', version = opset or 17}},
+      graph = {name = 'g', node = nodes, input = {info('x', 2, 3)}, output = {info('y', 2, 3)}}}
+    for k, v in pairs(changes or {}) do m.graph[k] = v end
+    return written(m)
+  end
+
+  it('names node, op and attribute of what it can\'t do', function()
+    model {{op_type = 'Blink', name = 'first', input = {'x'}, output = {'y'}}}
+    assert.error_matches(function() amp.io.onnx.load(path) end, "node 'first' %(Blink%)")
+    model {{op_type = 'Relu', name = 'r', input = {'x'}, output = {'y'}, attribute = {{name = 'slope', type = 2, i = 1}}}}
+    assert.error_matches(function() amp.io.onnx.load(path) end, "node 'r' %(Relu%).*'slope'")
+    model {{op_type = 'Relu', domain = 'com.example', input = {'x'}, output = {'y'}}}
+    assert.error_matches(function() amp.io.onnx.load(path) end, 'com.example')
+    model({{op_type = 'Relu', input = {'x'}, output = {'y'}}}, 6)
+    assert.error_matches(function() amp.io.onnx.load(path) end, 'opset 6')
+    model {{op_type = 'Reshape', name = 's', input = {'x', 'x'}, output = {'y'}}}
+    assert.error_matches(function() amp.io.onnx.load(path) end, "node 's' %(Reshape%).*operand 2")
+    local mode = {{name = 'training_mode', type = 2, i = 1}}
+    model {{op_type = 'BatchNormalization', name = 'b', input = {'x', 'x', 'x', 'x', 'x'}, output = {'y'}, attribute = mode}}
+    assert.error_matches(function() amp.io.onnx.load(path) end, 'training mode')
+    model {{op_type = 'Relu', input = {'z'}, output = {'y'}}}
+    assert.error_matches(function() amp.io.onnx.load(path) end, "'z'")
+  end)
+
+  it('refuses control flow that depends on values, and bodies that are none', function()
+    local function graph(nodes, inputs, outputs)
+      local g = {node = nodes, input = {}, output = {}}
+      for i, name in ipairs(inputs) do g.input[i] = {name = name} end
+      for i, name in ipairs(outputs) do g.output[i] = {name = name} end
+      return g
+    end
+    local function refused(nodes, ...)
+      model(nodes)
+      for _, text in ipairs {...} do
+        local ok, e = pcall(amp.io.onnx.load, path)
+        assert.is_false(ok)
+        assert.is_truthy(tostring(e):find(text, 1, true), ('%s: %s'):format(text, tostring(e)))
+      end
+    end
+    local function body(name, g) return {name = name, type = 5, g = g} end
+    local yes, no = graph({{op_type = 'Neg', input = {'x'}, output = {'a'}}}, {}, {'a'}), graph({{op_type = 'Abs', input = {'x'}, output = {'b'}}}, {}, {'b'})
+    local cast = {op_type = 'Cast', input = {'x'}, output = {'c'}, attribute = {{name = 'to', type = 2, i = 9}}}
+    refused({cast, {op_type = 'If', name = 'choice', input = {'c'}, output = {'y'}, attribute = {body('then_branch', yes), body('else_branch', no)}}},
+      "node 'choice' (If)", 'its condition depends')
+    local around = graph({{op_type = 'Neg', input = {'nowhere'}, output = {'a'}}}, {}, {'a'})
+    refused({cast, {op_type = 'If', input = {'c'}, output = {'y'}, attribute = {body('then_branch', around), body('else_branch', no)}}}, 'nowhere')
+    refused({cast, {op_type = 'If', input = {'c'}, output = {'y'}, attribute = {{name = 'then_branch', type = 2, i = 1}, body('else_branch', no)}}},
+      "'then_branch' is no graph")
+    local count = {op_type = 'Constant', input = {}, output = {'n'}, attribute = {{name = 'value_int', type = 2, i = 1000000}}}
+    local turn = graph({{op_type = 'Identity', input = {'go'}, output = {'on'}}, {op_type = 'Neg', input = {'v'}, output = {'w'}}},
+      {'i', 'go', 'v'}, {'on', 'w'})
+    refused({count, {op_type = 'Loop', name = 'long', input = {'n', '', 'x'}, output = {'y'}, attribute = {body('body', turn)}}},
+      "node 'long' (Loop)", 'turns')
+    refused({count, {op_type = 'Loop', input = {'x', '', 'x'}, output = {'y'}, attribute = {body('body', turn)}}}, 'its count depends')
+    refused({count, {op_type = 'Loop', input = {'n', ''}, output = {'y'}, attribute = {body('body', turn)}}}, 'other inputs or outputs')
+    refused({count, {op_type = 'Scan', input = {'x'}, output = {'y'}, attribute = {body('body', yes), {name = 'num_scan_inputs', type = 2, i = 1}}}},
+      'other inputs or outputs')
+  end)
+
+  it('knows softmax of before opset 13: over all dimensions from the axis on', function()
+    model({{op_type = 'Softmax', input = {'x'}, output = {'y'}, attribute = {{name = 'axis', type = 2, i = 0}}}}, 11)
+    local x = amp.randn(2, 3)
+    local g = amp.io.onnx.load(path)
+    near('softmax', g(x), x:view(-1):softmax(1):view(2, 3))
+    assert.same({'x'}, g:inputs())
+  end)
+
+  it('reads data that lie beside the file, and nothing outside of its folder', function()
+    local name = path:match '[^/]*$' .. '.data'
+    local f = assert(io.open(path .. '.data', 'wb'))
+    f:write(('\0\0\128\63'):rep(6))
+    f:close()
+    local function weights(location)
+      return {{name = 'w', dims = {2, 3}, data_type = 1, data_location = 1, external_data = {{key = 'location', value = location}}}}
+    end
+    model({{op_type = 'Add', input = {'x', 'w'}, output = {'y'}}}, 17, {initializer = weights(name)})
+    near('sum', amp.io.onnx.load(path)(amp.zeros(2, 3)), amp.ones(2, 3))
+    model({{op_type = 'Add', input = {'x', 'w'}, output = {'y'}}}, 17, {initializer = weights('../' .. name)})
+    assert.error_matches(function() amp.io.onnx.load(path) end, 'out of the model')
+    os.remove(path .. '.data')
+  end)
+
+  it('refuses damaged files by name', function()
+    local f = assert(io.open(folder .. 'torch_mlp.onnx', 'rb'))
+    local text = f:read '*a'
+    f:close()
+    for _, damaged in ipairs {text:sub(1, -20), text:sub(1, 40), '', 'x', ('\255'):rep(40), '\58' .. ('\255'):rep(9) .. '\1', ('\58\2'):rep(400)} do
+      f = assert(io.open(path, 'wb'))
+      f:write(damaged)
+      f:close()
+      local ok, e = pcall(amp.io.onnx.load, path)
+      assert.is_false(ok)
+      assert.is_truthy(tostring(e):find(path, 1, true))
+    end
+  end)
+end)
+
+describe('g:export_onnx', function()
+  local function again(g, ...)
+    g:export_onnx(path)
+    local h = amp.io.onnx.load(path)
+    local want, got = {g(...)}, {h(...)}
+    for i, t in ipairs(want) do near('result ' .. i, got[i], t) end
+    return h
+  end
+
+  it('writes models that give what the graph gives, indices from 1', function()
+    local net = nn.Sequential(nn.Conv2d(1, 4, 3, {padding = 1}), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Dropout(0.3),
+      nn.Linear(36, 5))
+    net(amp.randn(8, 1, 6, 6))
+    net:eval()
+    local h = again(amp.trace(net, amp.randn(2, 1, 6, 6)), amp.randn(2, 1, 6, 6))
+    assert.equal(6, #h:parameters())
+    assert.equal(2, #h:buffers())
+    local function f(x, i) return x:argmax(2), x:index_select(2, i), x:topk(2), x[{{}, 2}], x:sort(2, true) end
+    again(amp.trace(f, amp.randn(3, 4), amp.tensor({1, -1}):to('int64')), amp.randn(3, 4), amp.tensor({2, -4}):to('int64'))
+    local lstm = nn.LSTM(3, 4, {num_layers = 2, bidirectional = true, batch_first = true})
+    again(amp.trace(function(x) return (lstm(x)) end, amp.randn(2, 5, 3)), amp.randn(2, 5, 3))
+    local encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, {dim_feedforward = 16, batch_first = true, activation = 'gelu'}), 2):eval()
+    for _, opset in ipairs {14, 17} do
+      local g = amp.graph.trace(encoder, {amp.randn(2, 5, 8)}, {dynamic = {1, 2}})
+      g:export_onnx(path, {opset = opset})
+      local x = amp.randn(3, 7, 8)
+      near('opset ' .. opset, amp.io.onnx.load(path)(x), g(x))
+    end
+  end)
+
+  it('computes sizes that are free', function()
+    local function f(x)
+      local n, t, c = x:size(1), x:size(2), x:size(3)
+      return x:view(n * t, c), x:reshape(n, t, 2, c / 2):permute(1, 3, 2, 4), x * t, F.interpolate(x:unsqueeze(1), {scale_factor = 2}), amp.ones(t, t):tril()
+    end
+    local g = amp.graph.trace(f, {amp.randn(2, 3, 4)}, {dynamic = {1, 2}})
+    local h = again(g, amp.randn(2, 3, 4))
+    for _, shape in ipairs {{1, 5}, {4, 2}} do
+      local x = amp.randn(shape[1], shape[2], 4)
+      local want, got = {g(x)}, {h(x)}
+      for i, t in ipairs(want) do near(('result %d of %d x %d'):format(i, shape[1], shape[2]), got[i], t) end
+    end
+  end)
+
+  it('makes ops in place new values, and refuses those whose change another name sees', function()
+    again(amp.trace(function(x)
+      local y = x * 2
+      y:add_(1)
+      y:relu_()
+      return y, y:sum(1)
+    end, amp.randn(3, 4)), amp.randn(3, 4))
+    local g = amp.trace(function(x)
+      local y = x * 2
+      local z = y:view(-1)
+      z:add_(1)
+      return y
+    end, amp.randn(3, 4))
+    assert.error_matches(function() g:export_onnx(path) end, "node 'add' %(add%).*memory")
+    g = amp.trace(function(x) x:add_(1) return x * 2 end, amp.randn(3))
+    assert.error_matches(function() g:export_onnx(path) end, "writes to input 'x'")
+  end)
+
+  it('leaves nothing where it fails, and the file that was there', function()
+    os.remove(path)
+    local g = amp.trace(function(x) return x:cholesky() end, amp.eye(3))
+    assert.error_matches(function() g:export_onnx(path) end, "node 'cholesky' %(cholesky%)")
+    assert.is_nil(io.open(path))
+    local fine = amp.trace(function(x) return x + 1 end, amp.zeros(2))
+    fine:export_onnx(path)
+    assert.error_matches(function() g:export_onnx(path) end, 'cholesky')
+    near('still there', amp.io.onnx.load(path)(amp.zeros(2)), amp.ones(2))
+    assert.error_matches(function() fine:export_onnx(path, {opset = 13}) end, '14 to 17')
+    assert.error_matches(function() fine:export_onnx(path, {opsets = 17}) end, 'opset')
+    for _, layer in ipairs {nn.Dropout(0.5), nn.BatchNorm1d(3)} do
+      local training = amp.trace(layer, amp.randn(4, 3))
+      assert.error_matches(function() training:export_onnx(path) end, 'eval')
+    end
+  end)
+end)

@@ -1,0 +1,99 @@
+-- Tokenizers of tokenizer.json against the ids and texts of the reference package (spec/fixtures/make_tokenizers.py).
+local amp = require 'amp'
+local json = require 'amp.io.json'
+local root = 'spec/fixtures/text/tokenizers/'
+
+local function read(path)
+  local f = assert(io.open(path, 'rb'))
+  local s = f:read '*a'
+  f:close()
+  return s
+end
+local function plus1(ids)
+  local out = {}
+  for i, v in ipairs(ids) do out[i] = v + 1 end
+  return out
+end
+local function load_text(text)
+  local path = os.tmpname()
+  local f = assert(io.open(path, 'wb'))
+  f:write(text)
+  f:close()
+  local ok, v = pcall(amp.text.Tokenizer.from_file, path)
+  os.remove(path)
+  return ok, ok and v or tostring(v), path
+end
+
+describe('text.Tokenizer', function()
+  for _, name in ipairs { 'gpt2', 'llama3', 'unigram', 'bert', 'llama2', 'suffix', 'prefix' } do
+    it('gives the ids and texts of the reference: ' .. name, function()
+      local tok = amp.text.Tokenizer.from_file(root .. name .. '.json')
+      for _, w in ipairs(json.decode(read(root .. name .. '.ids.json'))) do
+        local ids = plus1(w.ids)
+        assert.same(ids, tok:encode(w.text))
+        assert.equal(w.plain, tok:decode(ids))
+        assert.equal(w.all, tok:decode(ids, { skip_special_tokens = false }))
+      end
+    end)
+  end
+
+  it('pads and truncates batches and keeps the special tokens', function()
+    local tok = amp.text.Tokenizer.from_file(root .. 'llama3.json')
+    local ids, mask = tok:encode_batch({ 'Hello it is', 'a' }, { padding = 'max_length', truncation = true, max_length = 4 })
+    assert.equal('int64', tostring(ids.dtype))
+    local rows, m = ids:tolist(), mask:tolist()
+    assert.same({ 1, 2 }, { rows[1][1], rows[1][4] })
+    assert.same({ { 1, 1, 1, 1 }, { 1, 1, 1, 0 } }, m)
+    for bad, word in pairs { [{ padding = 'longest' }] = 'padding', [{ truncation = true }] = 'max_length', [{ max_length = 0 }] = 'max_length',
+      [{ truncation = 1 }] = 'truncation', [{ pad = true }] = "'pad'", [{ truncation = true, max_length = 1 }] = 'special' } do
+      local ok, why = pcall(tok.encode_batch, tok, { 'a' }, bad)
+      assert.is_false(ok)
+      assert.truthy(tostring(why):find(word, 1, true))
+    end
+  end)
+
+  it('encodes long words and long texts', function()
+    local tok = amp.text.Tokenizer.from_file(root .. 'gpt2.json')
+    local s = ('ab'):rep(50000)
+    assert.equal(' ' .. s, tok:decode(tok:encode(s)))
+  end)
+
+  it('names the file and the field of a wrong type', function()
+    local other = { 'null', 'true', '-1.5', '"x"', '[]', '{}', '[null]', '[[[]]]' }
+    -- values of every key with wrong types, each 29th of all such files: an error with the path, never one of Lua itself
+    local n = 0
+    for _, file in ipairs { 'llama3', 'unigram', 'bert', 'llama2' } do
+      local base = read(root .. file .. '.json'):gsub('"vocab":.*$', '"vocab":' .. (file == 'unigram' and '[["<unk>",0]]' or '{"[UNK]":0,"<unk>":1}')
+        .. (file:find 'llama' and ',"merges":[]' or '') .. '}}')
+      for at, stop in base:gmatch '"[%w_]+":()[^,{}%[%]]+()' do
+        for _, v in ipairs(other) do
+          n = n + 1
+          if n % 29 == 0 then
+            local ok, why, path = load_text(base:sub(1, at - 1) .. v .. base:sub(stop))
+            if not ok then
+              assert.truthy(why:find(path, 1, true), why)
+              assert.falsy(why:sub(select(2, why:find(path, 1, true))):find '%.lua:%d', why)
+            else pcall(why.encode, why, 'a b') end
+          end
+        end
+      end
+    end
+    assert.truthy(n > 500)
+  end)
+end)
+
+describe('text.train_bpe', function()
+  it('gives exactly vocab_size tokens, and save writes them', function()
+    local path = os.tmpname()
+    local f = assert(io.open(path, 'wb'))
+    f:write(('low lower lowest new newer newest wide wider\n'):rep(3))
+    f:close()
+    local tok = amp.text.train_bpe({ path }, { vocab_size = 270 })
+    assert.equal(270, tok:size())
+    assert.equal('a newer é', tok:decode(tok:encode 'a newer é'))
+    tok:save(path)
+    assert.same(tok:encode 'widest lower', amp.text.Tokenizer.from_file(path):encode 'widest lower')
+    for _, bad in ipairs { 255, 1e6, 300.5, 'x' } do assert.is_false((pcall(amp.text.train_bpe, { path }, { vocab_size = bad }))) end
+    os.remove(path)
+  end)
+end)

@@ -1,0 +1,66 @@
+--- The rules of the sources (spec/tools/rules.lua): each finds what it is for, and lets its neighbour pass.
+local H = require 'spec.lib.helper'
+
+local root = H.absolute(H.root)
+
+-- What the script says of one file with this text
+local function check(path, text)
+  local folder = H.tmp 'tree'
+  H.sh(("rm -rf '%s' && mkdir -p '%s/%s'"):format(folder, folder, path:match '^(.*)/'))
+  H.write(folder .. '/' .. path, text)
+  return H.sh(("cd '%s' && luajit '%s/spec/tools/rules.lua' %s"):format(folder, root, path))
+end
+local function bad(path, text, line, words)
+  local out, status = check(path, text)
+  assert.equal(1, status, out)
+  assert.is_not_nil(out:find(('%s:%d: '):format(path, line), 1, true), out)
+  assert.is_not_nil(out:find(words, 1, true), out)
+  assert.is_not_nil(out:find('0 passed, 1 failed\n', 1, true), out)
+end
+local function good(path, text)
+  local out, status = check(path, text)
+  assert.equal('1 passed, 0 failed\n', out)
+  assert.equal(0, status)
+end
+
+describe('rules of the sources', function()
+  it('bound the lines of a file, and those of tables not', function()
+    good('src/base/a.c', ('\n'):rep(600))
+    bad('src/base/a.c', ('\n'):rep(601), 1, '601 lines')
+    bad('spec/unit/a_spec.lua', ('\n'):rep(601), 1, '601 lines')
+    good('src/amp_ops.def', ('\n'):rep(601))
+  end)
+  it('bound the columns of C, counted in characters', function()
+    good('kernels/norm/a.cu', '\n' .. ('x'):rep(120) .. '\n')
+    bad('kernels/norm/a.cu', '\n' .. ('x'):rep(121) .. '\n', 2, '120 columns')
+    good('src/base/a.h', ('ü'):rep(120) .. '\n')
+  end)
+  it('know mutexes outside the table', function()
+    local text = 'int a;\nstatic pthread_mutex_t m = PTHREAD_MUTEX_INITIALIZER;\n'
+    bad('src/ops/norm/a.c', text, 2, 'mutex')
+    bad('src/base/a.c', text, 2, 'mutex')
+    good('src/base/fork.c', text)
+    good('src/cuda/a.c', text)
+  end)
+  it('know statuses that nothing reads, also where a statement goes on in the next line', function()
+    bad('src/cuda/a.c', 'void f(void)\n{\n  so.Destroy(h);\n}\n', 3, 'status')
+    bad('src/cuda/a.c', 'void f(void)\n{\n  if (h)\n    dnn.Destroy(h);\n}\n', 4, 'status')
+    good('src/cuda/a.c', 'int f(void)\n{\n  return h ? 0 :\n    so.Destroy(h);\n}\n')
+    good('src/cuda/a.c', 'void f(void)\n{\n  CHECK("x",\n        so.Dpotrf(h));\n  /* it was closed; */ int s = lt.Create(h);\n}\n')
+    good('src/cuda/a.c', 'int f(void)\n{\n  if (ready()) so.Destroy(h);\n}\n')
+  end)
+  it('know what nvcc gets wrong', function()
+    bad('kernels/norm/a.cu', 'if constexpr (A) f();\nelse\n#pragma unroll\n  for (;;) g();\n', 3, 'constexpr')
+    good('kernels/norm/a.cu', 'if constexpr (A) {\n  f();\n} else\n#pragma unroll\n  for (;;) g();\n')
+    good('kernels/norm/a.cu', 'if constexpr (A) f();\nelse {\n#pragma unroll\n  for (;;) g();\n}\n')
+  end)
+  it('fail where there is nothing to read', function()
+    local folder = H.tmp 'empty'
+    local out, status = H.sh(("mkdir -p '%s' && cd '%s' && luajit '%s/spec/tools/rules.lua' 2>/dev/null"):format(folder, folder, root))
+    assert.equal(1, status, out)
+  end)
+  it('fail where a file cannot be read', function()
+    local out, status = H.sh(("luajit '%s/spec/tools/rules.lua' nowhere.c"):format(root))
+    assert.equal(1, status, out)
+  end)
+end)

@@ -1,0 +1,131 @@
+--- Functions of indexing and drawing that are no rows of the op table: splitting into lists,
+-- grids, draws from tensors, other names.
+local amp = require 'amp'
+local H = require 'spec.lib.helper'
+
+local function sizes(list, dim)
+  local out = {}
+  for i = 1, #list do out[i] = list[i]:size(dim or 1) end
+  return table.concat(out, ' ')
+end
+
+describe('splitting', function()
+  local t = amp.arange(14):view(7, 2)
+
+  it('cuts into equal parts or at indices', function()
+    assert.equal('3 2 2', sizes(t:tensor_split(3)))
+    assert.equal('1 1', sizes(amp.tensor_split(t, 2, 2), 2))
+    assert.equal('1 1 1 1 1 1 1 0', sizes(t:tensor_split(8)))
+    local list = t:tensor_split { 3, 5 } -- the parts begin at 1, 3 and 5
+    assert.equal('2 2 3', sizes(list))
+    H.close(list[2], { 4, 5, 6, 7 }, H.exact)
+    assert.equal('6 1 0', sizes(t:tensor_split { -1, 20 }))
+    assert.equal('2 0 5', sizes(t:tensor_split { 3, 2 }))
+    assert.is_true(list[1]:shares_storage(t))
+    H.fails(function() t:tensor_split(0) end, 'tensor_split', '0')
+    H.fails(function() t:tensor_split { 1.5 } end, 'tensor_split', '1.5')
+    H.fails(function() t:tensor_split(2, 3) end, 'tensor_split', '3')
+  end)
+
+  it('has function forms and other names', function()
+    assert.equal('2 2 2 1', sizes(amp.split(t, 2)))
+    assert.equal('3 4', sizes(amp.split(t, { 3, 4 })))
+    assert.equal('3 3 1', sizes(amp.chunk(t, 3)))
+    assert.equal(7, #amp.unbind(t))
+    assert.equal(2, #t:unstack(2))
+    assert.equal('2x7', tostring(amp.swapaxes(t, 1, 2):size()))
+    assert.equal('2x7', tostring(t:swapdims(1, 2):size()))
+    assert.equal('2x7', tostring(amp.moveaxis(t, 1, 2):size()))
+    assert.equal('3x7x2', tostring(amp.broadcast_to(t, { 3, 7, 2 }):size()))
+    assert.equal('3x7x2', tostring(t:broadcast_to(3, 7, 2):size()))
+    assert.equal('13x2', tostring(amp.argwhere(t):size()))
+  end)
+
+  it('carries gradients', function()
+    local x = amp.arange(6, { requires_grad = true })
+    local list = x:tensor_split(2)
+    local loss = list[1]:sum() + (list[2] * 2):sum()
+    loss:backward()
+    H.close(x.grad, { 1, 1, 1, 2, 2, 2 }, H.exact)
+  end)
+end)
+
+describe('grids', function()
+  it('spans vectors', function()
+    local x, y = amp.tensor { 1, 2, 3 }, amp.tensor { 4, 5 }
+    local g = amp.meshgrid(x, y)
+    H.close(g[1], { 1, 1, 2, 2, 3, 3 }, H.exact)
+    H.close(g[2], { 4, 5, 4, 5, 4, 5 }, H.exact)
+    g = amp.meshgrid({ x, y }, { indexing = 'xy' })
+    assert.equal('2x3', tostring(g[1]:size()))
+    H.close(g[1], { 1, 2, 3, 1, 2, 3 }, H.exact)
+    H.close(g[2], { 4, 4, 4, 5, 5, 5 }, H.exact)
+    assert.equal('1x2', tostring(amp.meshgrid(amp.tensor(7), y)[1]:size()))
+    H.fails(function() amp.meshgrid(x, y, { indexing = 'yx' }) end, 'meshgrid', 'yx')
+    H.fails(function() amp.meshgrid(x, y, { index = 'xy' }) end, 'meshgrid', 'indexing')
+    H.fails(function() amp.meshgrid(amp.ones(2, 2), y) end, 'meshgrid', '2x2')
+    H.fails(function() amp.meshgrid(x, y:double()) end, 'meshgrid', 'float64')
+    H.fails(function() amp.meshgrid() end, 'meshgrid', 'tensor')
+  end)
+
+  it('broadcasts', function()
+    local list = amp.broadcast_tensors(amp.ones(3, 1), amp.ones(2), amp.tensor(1))
+    for i = 1, 3 do assert.equal('3x2', tostring(list[i]:size())) end
+    assert.equal('0x3', tostring(amp.broadcast_tensors(amp.ones(0, 3), amp.ones(1, 1))[2]:size()))
+    H.fails(function() amp.broadcast_tensors(amp.ones(3), amp.ones(2)) end, 'broadcast_tensors', '3', '2')
+    H.fails(function() amp.broadcast_tensors(amp.ones(3), 2) end, 'broadcast_tensors', 'argument 2')
+  end)
+end)
+
+describe('draws', function()
+  it('bernoulli takes probabilities, or one for all', function()
+    H.close(amp.tensor({ 0, 1 }):bernoulli(), { 0, 1 }, H.exact)
+    H.close(amp.bernoulli(amp.zeros(3), 1), { 1, 1, 1 }, H.exact)
+    H.close(amp.bernoulli(amp.zeros(3), { p = 1 }), { 1, 1, 1 }, H.exact)
+    H.fails(function() amp.bernoulli(0.5) end, 'bernoulli', '0.5')
+    H.fails(function() amp.bernoulli(amp.zeros(2), { q = 1 }) end, 'bernoulli', 'q')
+    H.fails(function() amp.bernoulli(amp.zeros(2), 2) end, 'bernoulli', '2')
+  end)
+
+  it('normal takes numbers and a shape, or tensors', function()
+    amp.manual_seed(2)
+    local t = amp.normal(3, 0.5, { 4000 }, { dtype = 'float64' })
+    assert.equal('float64', t.dtype)
+    assert.is_true(math.abs(t:mean():item() - 3) < 0.05)
+    local u = amp.normal(amp.tensor { { 100 }, { -100 } }, amp.ones(2000))
+    assert.equal('2x2000', tostring(u:size()))
+    assert.is_true(math.abs(u[1]:mean():item() - 100) < 0.1 and math.abs(u[2]:std():item() - 1) < 0.1)
+    H.close(amp.normal(amp.tensor { 1, 2 }, 0), { 1, 2 }, H.exact)
+    H.fails(function() amp.normal(0, 1) end, 'normal', 'size')
+    H.fails(function() amp.normal(0, -1, { 2 }) end, 'normal', '-1')
+    H.fails(function() amp.normal(amp.ones(2), amp.tensor { 1, -1 }) end, 'normal', '-1')
+    H.fails(function() amp.normal(amp.ones(2), 1, { 2 }) end, 'normal', 'size')
+    H.fails(function() amp.normal('a', 1) end, 'normal', 'a')
+  end)
+
+  it('repeats from the same seed', function()
+    local function draw()
+      amp.manual_seed(9)
+      return amp.cat { amp.poisson(amp.full({ 50 }, 12)), amp.empty(50):exponential_(),
+        amp.multinomial(amp.ones(20), 20):float(), amp.bernoulli(amp.full({ 9 }, 0.5)) }
+    end
+    H.same(draw(), draw())
+  end)
+end)
+
+describe('a number of results that depends on values', function()
+  it('is differentiable where values are', function()
+    local x = amp.tensor({ 3, 1, 3, 2 }, { requires_grad = true })
+    local v = amp.unique(x)
+    local loss = (v * amp.tensor { 1, 10, 100 }):sum()
+    loss:backward()
+    H.close(x.grad, { 100, 1, 0, 10 }, H.exact)
+  end)
+
+  it('refuses a second derivative of a product that has a zero', function()
+    local x, src = amp.ones(2, { requires_grad = true }), amp.tensor({ 0, 2 }, { requires_grad = true })
+    local y = x:scatter_reduce(1, amp.tensor({ 1, 1 }, { dtype = 'int64' }), src, 'prod')
+    H.close(amp.grad({ y:sum() }, { src }, { retain_graph = true })[1], { 2, 0 }, H.exact)
+    H.fails(function() amp.grad({ y:sum() }, { src }, { create_graph = true }) end, 'first derivative')
+  end)
+end)

@@ -1,0 +1,123 @@
+--- Indexing and assignment: numbers, ranges, steps, booleans, integer tensors, counted from 1.
+local amp = require 'amp'
+local H = require 'spec.lib.helper'
+
+local function eq(t, values) H.close(t, values, H.exact) end
+local function grid() return amp.arange(1, 13):view(3, 4) end -- 1..4, 5..8, 9..12
+local function int(...) return amp.tensor({ ... }, { dtype = 'int64' }) end
+local function bool(...) return amp.tensor({ ... }, { dtype = 'bool' }) end
+
+describe('reading', function()
+  it('t[i] selects, negative from the end', function()
+    eq(grid()[1], { 1, 2, 3, 4 })
+    eq(grid()[-1], { 9, 10, 11, 12 })
+    eq(grid()[2][3], { 7 })
+    assert.equal(7, grid()[2][3]:item())
+  end)
+  it('t[{...}] takes numbers, ranges and steps in each place', function()
+    eq(grid()[{ 2, 3 }], { 7 })
+    eq(grid()[{ {}, 2 }], { 2, 6, 10 })
+    eq(grid()[{ { 2, 3 }, { 1, 2 } }], { 5, 6, 9, 10 })
+    eq(grid()[{ {}, { 1, 4, 2 } }], { 1, 3, 5, 7, 9, 11 })
+    eq(grid()[{ {}, { -2, -1 } }], { 3, 4, 7, 8, 11, 12 })
+    eq(grid()[{ { 2 } }], { 5, 6, 7, 8 })
+    assert.equal('1x4', tostring(grid()[{ { 2 } }]:size()))
+    assert.equal('4', tostring(grid()[{ 2 }]:size()))
+    eq(grid()[{ 2, {} }], { 5, 6, 7, 8 })
+  end)
+  it('these are views', function()
+    local t = grid()
+    t[{ {}, 2 }]:fill_(0)
+    eq(t, { 1, 0, 3, 4, 5, 0, 7, 8, 9, 0, 11, 12 })
+  end)
+  it('integer tensors select and repeat, in any place', function()
+    eq(grid()[int(3, 1, 3)], { 9, 10, 11, 12, 1, 2, 3, 4, 9, 10, 11, 12 })
+    eq(grid()[{ {}, int(4, 1) }], { 4, 1, 8, 5, 12, 9 })
+    eq(grid()[{ int(1, 3), int(2, 4) }], { 2, 12 })
+    eq(grid()[{ 2, int(-1, 1) }], { 8, 5 })
+    eq(grid()[{ int(1, 2):view(2, 1), int(3, 4) }], { 3, 4, 7, 8 })
+  end)
+  it('boolean tensors keep where true', function()
+    local t = grid()
+    eq(t[t:gt(9)], { 10, 11, 12 })
+    eq(t[bool(true, false, true)], { 1, 2, 3, 4, 9, 10, 11, 12 })
+    eq(t[{ {}, bool(false, true, false, false) }], { 2, 6, 10 })
+    assert.equal(0, t[t:gt(99)]:numel())
+  end)
+  it('gradients flow back', function()
+    local t = amp.zeros(3, 4, { requires_grad = true })
+    local y = t[1]:sum() + 2 * t[{ {}, { 2, 3 } }]:sum() + 3 * t[int(3, 3)]:sum() + 5 * t[{ 2, int(1, 1) }]:sum()
+    y:backward()
+    eq(t.grad, { 1, 3, 3, 1, 10, 2, 2, 0, 6, 8, 8, 6 })
+  end)
+end)
+
+describe('assigning', function()
+  it('works in each of these forms, broadcasting and casting to t\'s dtype', function()
+    local t = amp.zeros(3, 4)
+    t[1] = 5
+    t[{ 2, { 1, 2 } }] = amp.tensor { 7, 8 }
+    t[{ {}, 4 }] = amp.tensor({ 1, 2, 3 }, { dtype = 'float64' })
+    eq(t, { 5, 5, 5, 1, 7, 8, 0, 2, 0, 0, 0, 3 })
+    t[int(1, 3)] = amp.tensor { 1, 2, 3, 4 }
+    eq(t, { 1, 2, 3, 4, 7, 8, 0, 2, 1, 2, 3, 4 })
+    t[t:gt(3)] = 0
+    eq(t, { 1, 2, 3, 0, 0, 0, 0, 2, 1, 2, 3, 0 })
+    t[{ {}, int(1, 2) }] = amp.tensor { { 9 }, { 8 }, { 7 } }
+    eq(t, { 9, 9, 3, 0, 8, 8, 0, 2, 7, 7, 3, 0 })
+    t[t:eq(0)] = amp.tensor { -1, -2, -3 }
+    eq(t, { 9, 9, 3, -1, 8, 8, -2, 2, 7, 7, 3, -3 })
+    local h = amp.zeros(2, { dtype = 'float16' })
+    h[1] = amp.tensor(1.5)
+    assert.equal('float16', h.dtype)
+    eq(h, { 1.5, 0 })
+  end)
+  it('in a region casts the value to t\'s dtype, and backward works', function()
+    for _, low in ipairs { 'bfloat16', 'float16' } do
+      local v = amp.tensor({ 1, 2 }, { requires_grad = true })
+      local w = amp.ones(2, 2, { requires_grad = true })
+      amp.autocast({ dtype = low }, function()
+        local x = w:matmul(amp.ones(2, 2))
+        assert.equal(low, x.dtype)
+        x[{ 1 }] = v
+        x[{ 2, int(1, 2) }] = v * 2
+        assert.equal(low, x.dtype)
+        return x:sum()
+      end):backward()
+      eq(v.grad, { 3, 3 })
+      assert.equal('float32', v.grad.dtype)
+      eq(w.grad, { 0, 0, 0, 0 })
+    end
+  end)
+  it('is differentiable in the value and in the tensor', function()
+    local a = amp.ones(3, { requires_grad = true })
+    local v = amp.tensor(2, { requires_grad = true })
+    local t = a * 2
+    t[2] = v;
+    (t * amp.tensor { 1, 10, 100 }):sum():backward()
+    eq(a.grad, { 2, 0, 200 })
+    eq(v.grad, { 10 })
+  end)
+end)
+
+describe('wrong indices', function()
+  it('name the index, the dimension and the size', function()
+    local t = grid()
+    H.fails_here(function() local r = t[4] return r end, '4', '1', '3')
+    H.fails_here(function() local r = t[0] return r end, '0', '3')
+    H.fails_here(function() local r = t[-4] return r end, '-4', '3')
+    H.fails_here(function() local r = t[{ 1, 5 }] return r end, '5', '2', '4')
+    H.fails_here(function() local r = t[{ {}, { 2, 9 } }] return r end, '9', '2', '4')
+    H.fails_here(function() local r = t[{ 1, 1, 1 }] return r end, '3', '3x4')
+    H.fails_here(function() local r = t[int(4)] return r end, '4', '3')
+    H.fails_here(function() local r = t[{ {}, int(0) }] return r end, '0', '2', '4')
+    H.fails_here(function() local r = t[1.5] return r end, '1.5')
+    H.fails_here(function() local r = t[bool(true, false)] return r end, '2', '3')
+    H.fails_here(function() local r = t[amp.zeros(2)] return r end, 'float32')
+    H.fails_here(function() local r = t[{ { 3, 1, 0 } }] return r end, '0')
+    H.fails_here(function() t[1] = amp.zeros(5) end, '5', '4')
+    H.fails_here(function() t[9] = 1 end, '9', '3')
+    H.fails_here(function() t[1] = 'x' end)
+    eq(t, { 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12 })
+  end)
+end)

@@ -1,0 +1,100 @@
+--- amp.vision.transforms and datasets, and what amp.data and amp.metric have for them.
+local amp = require 'amp'
+local T = amp.vision.transforms
+
+describe('drawn shapes', function()
+  it('are the same for a seed, with boxes that hold their mask', function()
+    local a, b = amp.vision.datasets.shapes { n = 3, size = 32, seed = 5 }, amp.vision.datasets.shapes { n = 3, size = 32, seed = 5 }
+    for i = 1, 3 do assert.is_true(amp.equal(a:get(i).image, b:get(i).image)) end
+    local item = a:get(2)
+    local box = item.boxes[1]:tolist()
+    local inside = item.mask:narrow(1, box[2] + 1, box[4] - box[2]):narrow(2, box[1] + 1, box[3] - box[1])
+    assert.is_true(inside:eq(item.labels[1]:item() + 1):any():item())
+    assert.has_error(function() a:get(4) end)
+  end)
+end)
+
+describe('transforms', function()
+  it('resize bilinearly with antialiasing, the shorter side by a number', function()
+    local x = amp.arange(0, 16):reshape(1, 4, 4)
+    assert.are.same({ 1, 2, 2 }, { T.Resize(2)(x):size(1), T.Resize(2)(x):size(2), T.Resize(2)(x):size(3) })
+    assert.are.equal(7, T.Resize(5)(amp.zeros(1, 10, 15)):size(3))
+    local y = T.Resize(2)(x):reshape(-1):tolist() -- PyTorch's: 3.5714 5.1429 9.8571 11.4286
+    for i, v in ipairs { 3.5714, 5.1429, 9.8571, 11.4286 } do assert.is_true(math.abs(y[i] - v) < 1e-3) end
+  end)
+
+  it('take boxes along, drop those that are cropped away, and leave the given as it was', function()
+    local item = { image = amp.rand(3, 10, 10), boxes = amp.tensor { { 0, 0, 2, 2 }, { 4, 4, 6, 9 } }, labels = amp.tensor({ 1, 2 }, { dtype = 'int64' }) }
+    local out = T.CenterCrop(4)(item)
+    assert.are.same({ { 1, 1, 3, 4 } }, out.boxes:tolist())
+    assert.are.same({ 2 }, out.labels:tolist())
+    assert.are.equal(2, item.boxes:size(1))
+    assert.are.same({ { 8, 0, 10, 2 }, { 4, 4, 6, 9 } }, T.RandomHorizontalFlip { p = 1 }(item).boxes:tolist())
+  end)
+
+  it('repeat with the generator', function()
+    local x, t = amp.rand(3, 16, 16), T.Compose { T.RandomResizedCrop(8), T.ColorJitter { brightness = { 0.5, 1.5 }, hue = 0.2 } }
+    amp.manual_seed(3)
+    local a, b = t(x), t(x)
+    amp.manual_seed(3)
+    assert.is_true(amp.equal(a, t(x)))
+    assert.is_false(amp.equal(a, b))
+  end)
+end)
+
+describe('data tools', function()
+  it('collate boxes, padded with -1', function()
+    local set = amp.vision.datasets.shapes { n = 6, size = 32 }
+    local batch = amp.data.collate { set:get(1), set:get(2), set:get(3) }
+    local n = set:get(1).boxes:size(1)
+    assert.is_true(amp.equal(batch.boxes[1]:narrow(1, 1, n), set:get(1).boxes))
+    for i = 1, 3 do
+      local k = set:get(i).boxes:size(1)
+      for j = k + 1, batch.labels:size(2) do assert.are.same({ -1, -1, -1, -1, -1 }, batch.targets[i][j]:tolist()) end
+    end
+  end)
+
+  it('split without an example in common', function()
+    local set = amp.data.TensorDataset(amp.arange(1, 11))
+    local a, b = amp.data.random_split(set, { 0.7, 0.3 })
+    local both, seen = amp.data.ConcatDataset { a, b }, {}
+    for i = 1, 10 do seen[both:get(i):item()] = true end
+    for i = 1, 10 do assert.is_true(seen[i]) end
+    assert.has_error(function() amp.data.random_split(set, { 7, 4 }) end)
+  end)
+
+  it('write what is read', function()
+    local path = os.tmpname()
+    local x = amp.randint(0, 256, { 3, 5, 7 }):to 'uint8'
+    for _, ending in ipairs { '.png', '.ppm' } do
+      amp.data.write_image(path .. ending, x)
+      assert.is_true(amp.equal(x, amp.data.read_image(path .. ending)))
+      os.remove(path .. ending)
+    end
+    os.remove(path)
+  end)
+end)
+
+describe('metrics', function()
+  it('give what scikit-learn gives', function()
+    local auc = amp.metric.AUC():update(amp.tensor { 0.1, 0.4, 0.35, 0.8 }, amp.tensor { 0, 0, 1, 1 })
+    assert.are.equal(0.75, auc:value())
+    local f1 = amp.metric.F1 { classes = 3 }:update(amp.tensor { 1, 2, 3, 3 }, amp.tensor { 1, 2, 2, 3 })
+    assert.is_true(math.abs(f1:value() - 7 / 9) < 1e-12)
+  end)
+
+  it('have states that add up', function()
+    local m = amp.metric.ConfusionMatrix { classes = 2 }:update(amp.tensor { 1, 2, 2 }, amp.tensor { 1, 1, 2 })
+    local all = amp.metric.ConfusionMatrix { classes = 2 }:merge(m:state()):merge(m:state())
+    assert.are.same({ { 2, 2 }, { 0, 2 } }, all:value():tolist())
+  end)
+
+  it('find a perfect detector perfect', function()
+    local boxes, labels = amp.tensor { { 0, 0, 5, 5 }, { 5, 5, 9, 9 } }, amp.tensor { 1, 2 }
+    for _, style in ipairs { 'voc07', 'voc', 'coco' } do
+      local m = amp.metric.MeanAveragePrecision { style = style }
+      m:update({ { boxes = boxes, scores = amp.tensor { 0.9, 0.8 }, labels = labels } }, { { boxes = boxes, labels = labels } })
+      assert.is_true(math.abs(m:value() - 1) < 1e-9)
+    end
+  end)
+end)

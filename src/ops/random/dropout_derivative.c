@@ -1,0 +1,13 @@
+/*
+** ops/random/dropout_derivative.c: the derivative of dropout: the mask's, which the kernel left as its second result.
+*/
+#include "autograd/derivative.h"
+
+int amp__bwd_dropout(amp_bwd *bwd)
+{
+  const args_dropout *args = AMP_ARGS(bwd, dropout);
+  amp_tensor *g = GRAD(bwd);
+  if (!args->training || args->p == 0) return INPUT_GRAD(bwd, 0, amp__op_to_input(bwd, 0, g));
+  if (args->p == 1) return INPUT_GRAD(bwd, 0, amp__op_zeros_like(bwd, 0));
+  return INPUT_GRAD(bwd, 0, amp__op_to_input(bwd, 0, OP2(mul, OP_NUMBER(mul, g, 1 / (1 - args->p)), OUTPUT(bwd, 1))));
+}
