@@ -56,5 +56,6 @@ static const char *const elsewhere[] = {
   "ctc_backward",
   "linear_act",
   "batch_norm_act",
+  "float8_product", /* its values have 8 bits: spec/precision/float8_region_spec.lua */
 };
 #endif
