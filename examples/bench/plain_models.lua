@@ -1,22 +1,10 @@
--- ResNet-50 and GPT-2 as a beginner writes them: without forward_relu, forward_add and scope. Parameters are named and
--- drawn as those of examples/models, so that a seed gives both the same weights.
+-- ResNet-50 and GPT-2 as a beginner writes their `forward`: without forward_relu, forward_add and scope. All else is
+-- that of examples/models, so a seed gives both the same weights.
 local amp = require 'amp'
-local nn, F = amp.nn, amp.nn.functional
+local F = amp.nn.functional
+local JoinedResNet, JoinedGPT2 = require 'examples.models.resnet', require 'examples.models.gpt2'
 
-local Bottleneck = nn.Module:extend 'Bottleneck'
-
-function Bottleneck:init(from, width, stride)
-  local to = width * 4
-  self.conv1 = nn.Conv2d(from, width, 1, {bias = false})
-  self.bn1 = nn.BatchNorm2d(width)
-  self.conv2 = nn.Conv2d(width, width, 3, {stride = stride, padding = 1, bias = false})
-  self.bn2 = nn.BatchNorm2d(width)
-  self.conv3 = nn.Conv2d(width, to, 1, {bias = false})
-  self.bn3 = nn.BatchNorm2d(to)
-  if stride ~= 1 or from ~= to then
-    self.downsample = nn.Sequential(nn.Conv2d(from, to, 1, {stride = stride, bias = false}), nn.BatchNorm2d(to))
-  end
-end
+local Bottleneck = JoinedResNet.Block:extend 'Bottleneck'
 
 function Bottleneck:forward(x)
   local y = self.bn1(self.conv1(x)):relu()
@@ -25,25 +13,8 @@ function Bottleneck:forward(x)
   return (y + (self.downsample and self.downsample(x) or x)):relu()
 end
 
-local ResNet = nn.Module:extend 'ResNet'
-
-function ResNet:init(options)
-  local o = options or {}
-  local blocks, base = o.blocks or {3, 4, 6, 3}, o.width or 64
-  self.conv1 = nn.Conv2d(3, base, 7, {stride = 2, padding = 3, bias = false})
-  self.bn1 = nn.BatchNorm2d(base)
-  self.pool = nn.MaxPool2d(3, {stride = 2, padding = 1})
-  local from = base
-  for i, n in ipairs(blocks) do
-    local width, list = base * 2 ^ (i - 1), {}
-    for k = 1, n do
-      list[k] = Bottleneck(from, width, k == 1 and i > 1 and 2 or 1)
-      from = width * 4
-    end
-    self['layer' .. i] = nn.Sequential(list)
-  end
-  self.fc = nn.Linear(from, o.classes or 1000)
-end
+local ResNet = JoinedResNet:extend 'ResNet'
+ResNet.Block = Bottleneck
 
 function ResNet:forward(x)
   x = self.pool(self.bn1(self.conv1(x)):relu())
@@ -51,16 +22,7 @@ function ResNet:forward(x)
   return self.fc(x:mean {3, 4})
 end
 
-local Block = nn.Module:extend 'Block'
-
-function Block:init(size, heads)
-  self.heads = heads
-  self.ln_1 = nn.LayerNorm(size)
-  self.qkv = nn.Linear(size, 3 * size)
-  self.proj = nn.Linear(size, size)
-  self.ln_2 = nn.LayerNorm(size)
-  self.mlp = nn.Sequential(nn.Linear(size, 4 * size), nn.GELU {approximate = 'tanh'}, nn.Linear(4 * size, size))
-end
+local Block = JoinedGPT2.Block:extend 'Block'
 
 function Block:forward(x)
   local n, t, size = x:size(1), x:size(2), x:size(3)
@@ -71,24 +33,8 @@ function Block:forward(x)
   return x + self.mlp(self.ln_2(x))
 end
 
-local GPT2 = nn.Module:extend 'GPT2'
-
-function GPT2:init(options)
-  local o = options or {}
-  local size, layers, heads = o.size or 768, o.layers or 12, o.heads or 12
-  self.wte = nn.Embedding(o.vocabulary or 50257, size)
-  self.wpe = nn.Embedding(o.context or 1024, size)
-  local blocks = {}
-  for i = 1, layers do blocks[i] = Block(size, heads) end
-  self.h = nn.ModuleList(blocks)
-  self.ln_f = nn.LayerNorm(size)
-  amp.no_grad(function()
-    for name, p in self:named_parameters() do
-      if name:find 'bias$' then p:fill_(0)
-      elseif not name:find 'ln_' then p:normal_(0, name:find 'proj%.weight$' and 0.02 / (2 * layers) ^ 0.5 or 0.02) end
-    end
-  end)
-end
+local GPT2 = JoinedGPT2:extend 'GPT2'
+GPT2.Block = Block
 
 function GPT2:forward(tokens, targets)
   local places = amp.arange(1, tokens:size(2) + 1, {dtype = 'int64', device = tokens.device})

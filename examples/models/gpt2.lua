@@ -1,6 +1,6 @@
 --- GPT-2 (Radford et al., 2019): token and position embeddings, blocks of attention and MLP with layer norms before,
 -- output weights tied to the token embedding. `net(tokens)` gives logits for N x T tokens (from 1);
--- `net(tokens, targets)` the mean cross entropy.
+-- `net(tokens, targets)` the mean cross entropy. A subclass may have another `Block`.
 local amp = require 'amp'
 local nn, F = amp.nn, amp.nn.functional
 
@@ -33,6 +33,7 @@ end
 function Block:forward(...) return amp.scope(layer, self, ...) end
 
 local GPT2 = nn.Module:extend 'GPT2'
+GPT2.Block = Block
 
 function GPT2:init(options)
   local o = options or {}
@@ -40,7 +41,7 @@ function GPT2:init(options)
   self.wte = nn.Embedding(o.vocabulary or 50257, size)
   self.wpe = nn.Embedding(o.context or 1024, size)
   local blocks = {}
-  for i = 1, layers do blocks[i] = Block(size, heads) end
+  for i = 1, layers do blocks[i] = self.Block(size, heads) end
   self.h = nn.ModuleList(blocks)
   self.ln_f = nn.LayerNorm(size)
   amp.no_grad(function()

@@ -1,5 +1,6 @@
 --- ResNet-50 (He et al., 2016; the stride in the 3x3 convolution), parameters named as torchvision's.
 -- `local resnet50 = require 'examples.models.resnet'`; `net = resnet50{classes = 1000}`; input N x 3 x H x W.
+-- A subclass may have another `Block`.
 local amp = require 'amp'
 local nn = amp.nn
 
@@ -28,6 +29,7 @@ end
 function Bottleneck:forward(x) return amp.scope(bottleneck, self, x) end
 
 local ResNet = nn.Module:extend 'ResNet'
+ResNet.Block = Bottleneck
 
 function ResNet:init(options)
   local o = options or {}
@@ -39,7 +41,7 @@ function ResNet:init(options)
   for i, n in ipairs(blocks) do
     local width, list = base * 2 ^ (i - 1), {}
     for k = 1, n do
-      list[k] = Bottleneck(from, width, k == 1 and i > 1 and 2 or 1)
+      list[k] = self.Block(from, width, k == 1 and i > 1 and 2 or 1)
       from = width * 4
     end
     self['layer' .. i] = nn.Sequential(list)

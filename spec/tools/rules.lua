@@ -40,8 +40,8 @@ function rules.length(path, text, say)
   end
 end
 
--- fork() takes the locks of base/locks.h and no other: a mutex outside that table would stay taken in the child. (Engines of
--- collectives take theirs in no child: they ask whose process it is.)
+-- fork() takes the locks of base/locks.h and no other: a mutex outside that table would stay taken in the child. Plug-ins are
+-- left out: MPI's asks whose process it is before it takes its own, a CUDA context (and NCCL with it) is of no use in a child.
 function rules.mutex(path, text, say)
   if not path:find '^src/.*%.c$' or path:find '^src/cuda/' or path:find '^src/cpu/onednn/' or path:find '^src/distributed/%l+/'
      or path == 'src/base/fork.c' then return end

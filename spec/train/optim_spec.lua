@@ -2,86 +2,13 @@
 local amp = require 'amp'
 local optim, F = amp.optim, amp.nn.functional
 local H = require 'spec.lib.helper'
-
-local function leaf(f, dtype)
-  local t = H.tensor(f, dtype)
-  t.requires_grad = true
-  return t
-end
-local function param(values, dtype)
-  local t = H.make(values, { #values }, dtype)
-  t.requires_grad = true
-  return t
-end
-local function label(c)
-  local parts = {}
-  for k, v in pairs(c.opts) do parts[#parts + 1] = k .. '=' .. (type(v) == 'table' and table.concat(v, '/') or tostring(v)) end
-  table.sort(parts)
-  return c.kind .. ' ' .. table.concat(parts, ' ')
-end
+local steps = require 'spec.lib.optim_steps'
+local leaf, param, label = steps.leaf, steps.param, steps.label
 
 describe('every option set follows PyTorch', function()
-  for _, c in ipairs(H.fixture 'optim.txt') do
-    it(label(c), function()
-      for _, way in ipairs { 'float32', 'float64', '16-bit gradients', 'scaler', 'reloaded' } do
-        local dtype = way == 'float64' and 'float64' or 'float32'
-        local ps = { leaf(c.start[1], dtype), leaf(c.start[2], dtype) }
-        local opt = optim[c.kind](ps, c.opts)
-        local scaler = way == 'scaler' and amp.GradScaler { init_scale = 4, growth_interval = 2 }
-        for k, step in ipairs(c.steps) do
-          for i, p in ipairs(ps) do
-            local g = step.grads[i]
-            if not g then
-              p.grad = nil
-            elseif way == '16-bit gradients' then -- exact in 16 bits, so the result is the same
-              local seed = H.tensor(g, 'bfloat16')
-              amp.autocast({ dtype = 'bfloat16' }, function() return p:bfloat16() end):backward(seed)
-            elseif scaler then
-              scaler:scale((p * H.tensor(g, dtype)):sum()):backward()
-            else
-              p.grad = H.tensor(g, dtype)
-            end
-          end
-          if scaler then
-            scaler:step(opt)
-            scaler:update()
-          else
-            opt:step()
-          end
-          opt:clear_grad()
-          for i, p in ipairs(ps) do
-            local tol = dtype == 'float64' and { rtol = 1e-9, atol = 1e-10 } or { rtol = 1e-5, atol = 2e-6 }
-            local wrong = H.difference(p, step.params[i].v, step.params[i].s, tol)
-            if wrong then error(('%s, step %d, parameter %d: %s'):format(way, k, i, wrong), 0) end
-          end
-          if way == 'reloaded' and k == 4 then
-            local state = amp.load((function()
-              local path = H.tmp 'optimizer'
-              amp.save(path, opt:state_dict())
-              return path
-            end)())
-            local fresh = {}
-            for i, p in ipairs(ps) do fresh[i] = H.make(H.values(p), H.shape(p)) fresh[i].requires_grad = true end
-            ps = fresh
-            opt = optim[c.kind](ps, { lr = 0.777 })
-            opt:load_state_dict(state)
-          end
-        end
-        local state = opt:state_dict().state
-        for i, want in ipairs(c.state) do
-          for name, v in pairs(want) do
-            if name == 'step' then assert.equal(v, state[i].step, way)
-            else
-              local tol = dtype == 'float64' and { rtol = 1e-9, atol = 1e-10 } or { rtol = 1e-5, atol = 2e-6 }
-              local wrong = H.difference(state[i][name], v.v, v.s, tol)
-              if wrong then error(('%s, %s of parameter %d: %s'):format(way, name, i, wrong), 0) end
-            end
-          end
-          for name in pairs(state[i]) do assert.is_true(name == 'step' or want[name] ~= nil, name) end
-        end
-      end
-    end)
-  end
+  steps.follows('optim.txt', function(_, dtype)
+    return dtype == 'float64' and { rtol = 1e-9, atol = 1e-10 } or { rtol = 1e-5, atol = 2e-6 }
+  end)
   for _, c in ipairs(H.fixture 'train.txt') do
     it('training a network: ' .. label(c), function()
       for _, dtype in ipairs { 'float64', 'float32' } do
