@@ -202,7 +202,30 @@ static void test_memory(amp_state *S)
 #define GRAPH(values, nodes, outputs) \
   "{\"version\":1,\"values\":[" values "],\"nodes\":[" nodes "],\"outputs\":[" outputs "]}"
 #define NODE(op, inputs, more) "{\"name\":\"a\",\"op\":\"" op "\",\"inputs\":[" inputs "],\"outputs\":[]" more "}"
+#define REGION(word) "{\"version\":1,\"region\":" word ",\"values\":[],\"nodes\":[],\"outputs\":[]}"
 #define SHAPE_AND_VALUE "\"shape\":[2],\"value\":1"
+
+/* A graph whose function asked for the region it was in runs there alone. */
+static void test_region(amp_state *S)
+{
+  static const char *const regions[] = { "cpu bfloat16, cuda off", "cpu off, cuda float16", "cpu off, cuda off" };
+  for (int i = 0; i < 3; i++) {
+    char text[256];
+    snprintf(text, sizeof text,
+             "{\"version\":1,\"region\":\"%s\",\"values\":[{\"name\":\"a\",\"kind\":\"number\",\"value\":1.5}],"
+             "\"nodes\":[],\"outputs\":[\"a\"]}",
+             regions[i]);
+    write_file(text, "", 0);
+    amp_graph *g = amp_graph_load(S, path, AMP_CPU);
+    amp_ref out = { NULL };
+    CHECK(g != NULL);
+    int rc = amp_graph_run(g, NULL, 0, &out, 1);
+    if (i < 2) CHECK(rc == AMP_E_UNSUPPORTED && out.t == NULL && strstr(S->err.message, "region") != NULL);
+    if (i == 2) CHECK(rc == 0 && out.t != NULL);
+    amp_release(&out);
+    amp_graph_free(g);
+  }
+}
 
 static void test_hostile(amp_state *S)
 {
@@ -217,6 +240,11 @@ static void test_hostile(amp_state *S)
     GRAPH("{\"name\":\"a\",\"kind\":\"number\",\"value\":\"nano\"}", "", ""),
     "{\"version\":9223372036854775808,\"values\":[],\"nodes\":[],\"outputs\":[]}",
     "{\"version\":1,\"values\":[],\"nodes\":[],\"outputs\":[]",
+    REGION("1"),
+    REGION("\"cpu off\""),
+    REGION("\"cpu float32, cuda off\""),
+    REGION("\"cpu off, cuda offal\""),
+    REGION("\"cuda off, cpu off\""),
     "",
   };
   for (size_t i = 0; i < sizeof graphs / sizeof *graphs; i++) {
@@ -294,6 +322,7 @@ int main(void)
   test_run(S);
   test_memory(S);
   test_threads(S);
+  test_region(S);
   test_hostile(S);
   unlink(path);
   amp_state_free(S);

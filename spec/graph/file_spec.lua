@@ -363,6 +363,9 @@ describe('a damaged graph', function()
     {'with an unknown field', "unknown field 'hidden'", function(g) g.nodes[1].hidden = 1 end},
     {'with an in-place node without operand', 'in place', function(g) g.nodes[1].inplace = true end},
     {'with a region of no dtype', 'no dtype', function(g) g.nodes[1].regions = {cpu = {enabled = true, dtype = 'half', cache = true, verbose = false}} end},
+    {'that asked for a region that is none', 'is none', function(g) g.region = 'cpu float32, cuda off' end},
+    {'that asked for a region in no words', 'is none', function(g) g.region = 1 end},
+    {'that is in training mode by a number', 'neither true nor false', function(g) g.training = 1 end},
     {'with a device that is none', 'no device', function(g) g.values[1].device = 'tpu' end},
     {'with a free dimension that is not there', 'free dimension', function(g) g.values[1].free = json.decode '[3]' end},
     {'with a size of a node that is not there', 'not there', function(g)

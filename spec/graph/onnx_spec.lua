@@ -105,6 +105,86 @@ describe('amp.io.onnx.load', function()
     return written(m)
   end
 
+  -- What NonMaxSuppression gives, box by box.
+  local function suppressed(boxes, scores, o)
+    local rows = {}
+    local function area(b) return (b[3] - b[1]) * (b[4] - b[2]) end
+    local function overlap(a, b)
+      local h, w = math.min(a[3], b[3]) - math.max(a[1], b[1]), math.min(a[4], b[4]) - math.max(a[2], b[2])
+      if h <= 0 or w <= 0 then return 0 end
+      return h * w / (area(a) + area(b) - h * w)
+    end
+    for b, classes in ipairs(scores) do
+      for c, list in ipairs(classes) do
+        local order, kept = {}, {}
+        for k, s in ipairs(list) do
+          if s > o.least then order[#order + 1] = k end
+        end
+        table.sort(order, function(i, k) return list[i] > list[k] end)
+        for _, k in ipairs(order) do
+          local stays = #kept < o.most
+          for _, other in ipairs(kept) do stays = stays and overlap(boxes[b][k], boxes[b][other]) <= o.iou end
+          if stays then
+            kept[#kept + 1] = k
+            rows[#rows + 1] = {b - 1, c - 1, k - 1}
+          end
+        end
+      end
+    end
+    return rows
+  end
+
+  -- A model of it whose bounds are constants.
+  local function suppressor(o, center)
+    local function constant(name, v, kind)
+      local list = amp.tensor({v}, {dtype = kind})
+      return {name = name, dims = {1}, data_type = kind == 'int64' and 7 or 1, [kind == 'int64' and 'int64_data' or 'float_data'] = list:tolist()}
+    end
+    return model({{op_type = 'NonMaxSuppression', name = 'nms', input = {'boxes', 'scores', 'most', 'iou', 'least'}, output = {'y'},
+      attribute = center and {{name = 'center_point_box', type = 2, i = 1}} or {}}}, 17, {input = {info('boxes', 'b', 'n', 4), info('scores', 'b', 'c', 'n')},
+      initializer = {constant('most', o.most, 'int64'), constant('iou', o.iou, 'float32'), constant('least', o.least, 'float32')},
+      output = {{name = 'y', type = {tensor_type = {elem_type = 7}}}}})
+  end
+
+  it('takes sizes of several names apart where it can, and as equal where it must', function()
+    local y = {{name = 'y', type = {tensor_type = {elem_type = 1}}}}
+    local either = {input = {info('x', 'a', 'b'), info('z', 'c', 'd')}, output = y}
+    local chained = {input = {info('x', 'a', 'b'), info('z', 'b', 'c')}, output = y}
+    local g = amp.io.onnx.load(model({{op_type = 'MatMul', input = {'x', 'z'}, output = {'y'}}}, 17, chained))
+    assert.equal('5x7', tostring(g(amp.ones(5, 3), amp.ones(3, 7)):size()))
+    g = amp.io.onnx.load(model({{op_type = 'Concat', input = {'x', 'z'}, output = {'y'}, attribute = {{name = 'axis', type = 2, i = 1}}}}, 17, either))
+    assert.equal('5x10', tostring(g(amp.ones(5, 3), amp.ones(5, 7)):size()))
+    assert.error_matches(function() g(amp.ones(5, 3), amp.ones(4, 7)) end, 'do not match')
+  end)
+
+  it('suppresses boxes: corners in any order, centres, any number of images, classes and boxes', function()
+    local six = {{0, 0, 1, 1}, {0, 0.1, 1, 1.1}, {0, -0.1, 1, 0.9}, {0, 10, 1, 11}, {0, 10.1, 1, 11.1}, {0, 100, 1, 101}}
+    local g = amp.io.onnx.load(suppressor {most = 3, iou = 0.5, least = 0})
+    local scores = amp.tensor {{{0.9, 0.75, 0.6, 0.95, 0.5, 0.3}}}
+    assert.same({{0, 0, 3}, {0, 0, 0}, {0, 0, 5}}, g(amp.tensor {six}, scores):tolist())
+    local turned = {}
+    for i, b in ipairs(six) do turned[i] = i % 2 == 0 and {b[3], b[4], b[1], b[2]} or {b[3], b[2], b[1], b[4]} end
+    assert.same({{0, 0, 3}, {0, 0, 0}, {0, 0, 5}}, g(amp.tensor {turned}, scores):tolist())
+    local centres = {}
+    for i, b in ipairs(six) do centres[i] = {(b[2] + b[4]) / 2, (b[1] + b[3]) / 2, b[4] - b[2], b[3] - b[1]} end
+    local h = amp.io.onnx.load(suppressor({most = 3, iou = 0.5, least = 0.4}, true))
+    assert.same({{0, 0, 3}, {0, 0, 0}}, h(amp.tensor {centres}, scores):tolist())
+    amp.manual_seed(4)
+    for _, o in ipairs {{most = 4, iou = 0.3, least = 0.2}, {most = 100, iou = 0.6, least = -1}, {most = 0, iou = 0.5, least = 0}} do
+      local any = amp.io.onnx.load(suppressor(o))
+      for _, size in ipairs {{1, 1, 1}, {2, 3, 9}, {3, 1, 20}, {1, 2, 0}, {0, 2, 3}} do
+        local corner = amp.rand(size[1], size[3], 2)
+        local boxes, s = amp.cat({corner, corner + amp.rand(size[1], size[3], 2)}, 3), amp.rand(unpack(size))
+        local y = any(boxes, s)
+        local rows = size[1] * size[3] > 0 and suppressed(boxes:tolist(), s:tolist(), o) or {}
+        assert.equal('int64', y.dtype)
+        assert.equal(#rows .. 'x3', tostring(y:size()))
+        if #rows > 0 then assert.same(rows, y:tolist()) end
+      end
+    end
+    assert.error_matches(function() amp.io.onnx.load(suppressor({most = 1, iou = 0 / 0, least = 0})) end, 'NonMaxSuppression')
+  end)
+
   it('names node, op and attribute of what it can\'t do', function()
     model {{op_type = 'Blink', name = 'first', input = {'x'}, output = {'y'}}}
     assert.error_matches(function() amp.io.onnx.load(path) end, "node 'first' %(Blink%)")

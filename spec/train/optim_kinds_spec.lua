@@ -19,7 +19,9 @@ local function tolerance(c, dtype)
 end
 
 describe('every option set follows PyTorch', function()
-  steps.follows('optim_more.txt', tolerance)
+  for _, c in ipairs(H.fixture 'optim_more.txt') do
+    it(steps.label(c), function() steps.follows(c, tolerance) end)
+  end
 end)
 
 describe('a new kind of optimizer', function()

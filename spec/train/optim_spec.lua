@@ -6,9 +6,12 @@ local steps = require 'spec.lib.optim_steps'
 local leaf, param, label = steps.leaf, steps.param, steps.label
 
 describe('every option set follows PyTorch', function()
-  steps.follows('optim.txt', function(_, dtype)
+  local function tolerance(_, dtype)
     return dtype == 'float64' and { rtol = 1e-9, atol = 1e-10 } or { rtol = 1e-5, atol = 2e-6 }
-  end)
+  end
+  for _, c in ipairs(H.fixture 'optim.txt') do
+    it(label(c), function() steps.follows(c, tolerance) end)
+  end
   for _, c in ipairs(H.fixture 'train.txt') do
     it('training a network: ' .. label(c), function()
       for _, dtype in ipairs { 'float64', 'float32' } do

@@ -19,6 +19,7 @@
 #include "dispatch/dispatch.h"
 
 enum { GRAPH_MAX = 1 << 24 /* values or nodes */, GRAPH_SIZES = 16 /* free sizes */ };
+enum { GRAPH_OFF = 255 /* no region */ };
 enum {
   CHAIN_MOST = 24 /* nodes of a chain */,
   CHAIN_OPERANDS = 3 /* of each */,
@@ -89,6 +90,8 @@ struct amp_graph {
   amp_graph *before, *after;      /* among those whose products keep weights (graph/product.c) */
   bool listed, lean;              /* lean: products keep none */
   char *text;                     /* of the file that it came from, NULL: from none */
+  bool asked;                     /* its function, which is not known any more, asked for the region it was in: */
+  uint8_t region[2];              /* by device type, a dtype or GRAPH_OFF */
   struct amp_trace *trace;        /* that records it, NULL: it is recorded */
 };
 

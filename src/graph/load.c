@@ -412,6 +412,34 @@ static int read_outputs(loader *l, uint32_t list)
   return rc;
 }
 
+/* A word of a region: a dtype of 16 bits, or off; -1: neither. */
+static int region_word(const char *text, size_t length)
+{
+  if (length == 3 && strncmp(text, "off", 3) == 0) return GRAPH_OFF;
+  for (int t = 0; t < AMP_DTYPE_COUNT; t++)
+    if (amp__is_half(t) && strlen(amp_dtype_name(t)) == length && strncmp(text, amp_dtype_name(t), length) == 0)
+      return t;
+  return -1;
+}
+
+/* The region that the graph's function asked for, as amp wrote it: "cpu off, cuda float16". */
+static int read_region(loader *l, uint32_t item)
+{
+  if (item == 0) return 0;
+  const char *text = json_text(&l->json, item), *comma = text ? strchr(text, ',') : NULL;
+  int cpu = -1, cuda = -1;
+  if (comma && strncmp(text, "cpu ", 4) == 0 && strncmp(comma, ", cuda ", 7) == 0) {
+    cpu = region_word(text + 4, (size_t)(comma - text - 4));
+    cuda = region_word(comma + 7, strlen(comma + 7));
+  }
+  if (cpu < 0 || cuda < 0)
+    return amp__fail(AMP_E_VALUE, "the region that its function asked for is none: '%.60s'", text ? text : "?");
+  l->graph->asked = true;
+  l->graph->region[AMP_CPU] = (uint8_t)cpu;
+  l->graph->region[AMP_CUDA] = (uint8_t)cuda;
+  return 0;
+}
+
 static int read_graph(loader *l)
 {
   static const char *const keys[G_COUNT] = { "version",   "amp",     "values", "nodes",  "sizes",    "outputs",
@@ -430,6 +458,9 @@ static int read_graph(loader *l)
   if (rc == 0 && l->graph->nfree > GRAPH_SIZES) rc = amp__fail(AMP_E_VALUE, "it has %d free sizes", l->graph->nfree);
   if (rc == 0) rc = each(l, at[G_NODES], "nodes", true, read_node);
   if (rc == 0) rc = each(l, at[G_SIZES], "sizes", false, load_size);
+  if (rc == 0) rc = read_region(l, at[G_REGION]);
+  bool training;
+  if (rc == 0) rc = load_flag(&l->json, at[G_TRAINING], "training", &training);
   return rc < 0 ? rc : read_outputs(l, at[G_OUTPUTS]);
 }
 

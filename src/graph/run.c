@@ -390,12 +390,28 @@ void amp_graph_drop(amp_graph_paused *paused)
   free(paused);
 }
 
+/* A graph whose function asked for its region, and is not known any more, is that of one region. */
+static int check_region(const amp_graph *g)
+{
+  for (int d = 0; d < 2; d++) {
+    bool on = amp__S->autocast_on && amp__S->autocast[d].enabled;
+    int now = on ? amp__S->autocast[d].dtype : GRAPH_OFF;
+    if (now == g->region[d]) continue;
+    return amp__fail(AMP_E_UNSUPPORTED,
+                     "the function of this graph asked for the region it was in: on %s it was %s, and this one is %s",
+                     amp_device_name(d), g->region[d] == GRAPH_OFF ? "off" : amp_dtype_name(g->region[d]),
+                     on ? amp_dtype_name(now) : "off");
+  }
+  return 0;
+}
+
 static int begin_run(graph_run *run, const amp_ref *inputs, int n)
 {
   const amp_graph *g = run->graph;
   if (g->float8 && amp__S->autocast_depth == 0) amp__S->priv->region_epoch = amp__new_epoch();
   for (int i = 0; i < g->nvalue; i++) run->value[i] = g->values[i].info.tensor;
-  int rc = take_inputs(run, inputs, n);
+  int rc = amp_unlikely(g->asked) ? check_region(g) : 0;
+  if (rc == 0) rc = take_inputs(run, inputs, n);
   if (rc == 0 && amp_unlikely(amp__tracing())) rc = tell_names(g);
   if (rc == 0 && g->folds) rc = graph_folds_take(run);
   if (rc == 0 && g->nsize) rc = set_numbers(run, &run->next);

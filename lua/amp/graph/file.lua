@@ -425,12 +425,8 @@ local function read_rest(g, handle)
   g.inputs, g.outputs = plan_of(rest.arguments, n), plan_of(rest.results, m)
   g.names, g.places = texts(rest.names, g.inputs.n), texts(rest.places, n)
   for i = 1, n do g.places[i] = g.places[i] or ffi.string(C.amp_graph_value_at(handle, C.amp_graph_input(handle, i - 1)).name) end
-  if rest.training ~= nil and type(rest.training) ~= 'boolean' then broken 'training is neither true nor false' end
   g.training = rest.training == true
-  if rest.region ~= nil then
-    if type(rest.region) ~= 'string' then broken 'the region that its function asked for is no text' end
-    g.again = require('amp.graph.again').lost(rest.region)
-  end
+  if rest.region ~= nil then g.again = require('amp.graph.again').lost(rest.region) end -- C has checked both
   for _, node in ipairs(rest.nodes) do -- C has checked them
     if CASTS[node.op] then g.lowered = {} end
   end

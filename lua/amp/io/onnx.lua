@@ -106,6 +106,7 @@ end
 -- Operands that are asked for as numbers while a model is read; weights are none of these.
 local settings = {Resize = {[2] = true, [3] = true, [4] = true}, Upsample = {[2] = true}, Pad = {[2] = true, [3] = true}, Clip = {[2] = true, [3] = true},
   Range = {true, true, true}, OneHot = {[2] = true, [3] = true}, Dropout = {[2] = true, [3] = true}, Slice = {[2] = true, [3] = true, [4] = true},
+  NonMaxSuppression = {[3] = true, [4] = true, [5] = true},
   QuantizeLinear = {[2] = true}, DequantizeLinear = {[2] = true}, QLinearConv = {[2] = true, [5] = true, [7] = true},
   QLinearMatMul = {[2] = true, [5] = true, [7] = true}}
 local statistics = {BatchNormalization = {[4] = true, [5] = true}}
@@ -427,14 +428,17 @@ local function free_dims(model)
   return any and free or nil
 end
 
--- Inputs of the file's sizes, free ones as given for the first dimension and for others.
-local function examples(model, batch, other, whole)
-  local args, named = {n = #model.inputs}, {}
+-- Inputs of the file's sizes, free ones as given for the first dimension and for others; apart: each name's is another one.
+local function examples(model, batch, other, whole, apart)
+  local args, named, more = {n = #model.inputs}, {}, {[true] = 0, [false] = 0}
   for i, input in ipairs(model.inputs) do
     local shape, total = {}, 1
     for d, s in ipairs(input.sizes) do
       if type(s) == 'string' then
-        named[s] = named[s] or (d == 1 and batch or other)
+        if not named[s] then
+          named[s] = (d == 1 and batch or other) + more[d == 1]
+          if apart then more[d == 1] = more[d == 1] + 1 end
+        end
         s = named[s]
       end
       shape[d] = s or (d == 1 and batch or other)
@@ -446,8 +450,20 @@ local function examples(model, batch, other, whole)
   return args
 end
 
--- Sizes of free first dimensions and of others, and what stands in inputs of whole numbers: 0 is an index, 1 a divisor, too.
-local attempts = {{2, 4, 0}, {2, 4, 1}, {2, 2, 0}, {3, 16, 0}, {2, 64, 0}, {2, 224, 0}, {1, 1, 0}}
+-- Sizes of free first dimensions and of others, what stands in inputs of whole numbers (0 is an index, 1 a divisor, too), and whether
+-- sizes of several names are several: what is equal at first may be taken to be so for ever.
+local attempts = {{2, 4, 0, true}, {2, 4, 0}, {2, 4, 1}, {2, 2, 0}, {3, 16, 0}, {2, 64, 0}, {2, 224, 0}, {1, 1, 0}}
+
+-- Has the file several names of free first dimensions, or of others?
+local function several(model)
+  local first, other = {}, {}
+  for _, input in ipairs(model.inputs) do
+    for d, s in ipairs(input.sizes) do
+      if type(s) == 'string' then (d == 1 and first or other)[s] = true end
+    end
+  end
+  return #util.keys(first) > 1 or #util.keys(other) > 1
+end
 
 local function fix_sizes(free) return ("; if it is for some sizes only, fix them: {shapes = {['%s'] = {...}}}"):format(memory.show(next(free))) end
 
@@ -456,13 +472,15 @@ local function record(model)
   for i, input in ipairs(model.inputs) do names[i] = input.name end
   local fn, free = runner(model), free_dims(model)
   model.has_free = free ~= nil
-  for _, try in ipairs(free and attempts or {{1, 1, 0}, {1, 1, 1}}) do
-    local args = examples(model, try[1], try[2], try[3])
+  local list, from = free and attempts or {{1, 1, 0}, {1, 1, 1}}, free and not several(model) and 2 or 1
+  for k = from, #list do
+    local try = list[k]
+    local args = examples(model, unpack(try, 1, 4))
     local ok, r = pcall(trace.record, OP, fn, args, names)
     if ok then return r, fn, args, names, free, try end
-    first = first or r
     if free and err.is(r) and not r.message:find('{shapes', 1, true) then r.message = r.message .. fix_sizes(free) end
-    if not err.is(r) or r.code == 'unsupported' or r.code == 'memory' or r.code == 'interrupted' then error(r, 0) end
+    if not err.is(r) or r.code == 'memory' or r.code == 'interrupted' or r.code == 'unsupported' and not try[4] then error(r, 0) end
+    if not try[4] then first = first or r end
   end
   error(first, 0)
 end

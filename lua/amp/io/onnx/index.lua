@@ -280,6 +280,44 @@ function M.LpNormalization(n)
   return get 'div'(x, get 'where'(get 'eq'(norm, 0), 1, norm))
 end
 
+-- -- Boxes -------------------------------------------------------------------------------------------------
+
+-- Corners, the lower ones first: of any two opposite ones (y before x, which changes no overlap), or of centres and sizes.
+local function corners(n, boxes)
+  local part = {}
+  for k = 1, 4 do part[k] = get 'narrow'(boxes, 3, k, 1) end
+  if n:attr('center_point_box', 0) == 1 then
+    for k = 1, 2 do
+      local half = get 'div'(part[k + 2], 2)
+      part[k], part[k + 2] = get 'sub'(part[k], half), get 'add'(part[k], half)
+    end
+    return get 'cat'(part, 3)
+  end
+  return get 'cat'({get 'minimum'(part[1], part[3]), get 'minimum'(part[2], part[4]), get 'maximum'(part[1], part[3]),
+    get 'maximum'(part[2], part[4])}, 3)
+end
+
+-- boxes B x N x 4, scores B x C x N: rows {batch, class, box}, the best of each class first.
+function M.NonMaxSuppression(n)
+  local boxes, scores = n:tensor(1), n:tensor(2)
+  if boxes:dim() ~= 3 or boxes:size(3) ~= 4 or scores:dim() ~= 3 or scores:size(1) ~= boxes:size(1) or scores:size(3) ~= boxes:size(2) then
+    n:fail('takes boxes B x N x 4 and scores B x C x N, got %s and %s', tostring(boxes:size()), tostring(scores:size()))
+  end
+  local most = n:has(3) and n:scalar(3, 'max_output_boxes_per_class') or 0
+  local threshold, least = n:has(4) and n:scalar(4, 'iou_threshold') or 0, n:has(5) and n:scalar(5, 'score_threshold')
+  local batch, count, classes = boxes:size(1), boxes:size(2), scores:size(2)
+  local sorted, order = get 'sort'(scores, 3, true, true)
+  local by_class = get 'expand'(get 'unsqueeze'(corners(n, boxes), 2), {-1, classes, -1, -1})
+  by_class = get 'gather'(by_class, 3, get 'expand'(get 'unsqueeze'(order, 4), {-1, -1, -1, 4}))
+  local groups = get 'mul'(order, 0)
+  if least then groups = get 'masked_fill'(groups, get 'le'(sorted, least), -1) end
+  local stays = get 'box_suppress'(get 'reshape'(by_class, {batch * classes, count, 4}), get 'reshape'(groups, {batch * classes, count}), threshold)
+  stays = get 'reshape'(stays, {batch, classes, count})
+  stays = get 'logical_and'(stays, get 'le'(get 'cumsum'(cast(stays, 'int64'), 3), most))
+  local rows = get 'narrow'(get 'nonzero'(stays), 2, 1, 2)
+  return get 'sub'(get 'cat'({rows, get 'unsqueeze'(get 'masked_select'(order, stays), 2)}, 2), 1)
+end
+
 function M.Unique(n) n:fail 'gives sizes that depend on values; it is not supported' end
 
 return M
