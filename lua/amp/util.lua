@@ -33,13 +33,17 @@ M.edits = edits
 -- @usage util.closest('sie', { 'dim', 'size' })  --> 'size'
 function M.closest(name, candidates)
   local best, best_d
+  local function nearer(c) -- of two equally near ones
+    local a, b = edits(name, c), edits(name, best)
+    return a < b or a == b and c < best
+  end
   local limit = math.max(#name < 4 and 1 or 1.2, math.floor(#name / 2.5)) -- 1.2: one letter for another
   local lower = name:lower()
   for i = 1, #candidates do
     local c = candidates[i]
     if math.abs(#c - #name) <= limit then
       local d = edits(lower, c:lower())
-      if d <= limit and (best == nil or d < best_d or d == best_d and c < best) then best, best_d = c, d end
+      if d <= limit and (best == nil or d < best_d or d == best_d and nearer(c)) then best, best_d = c, d end
     end
   end
   return best

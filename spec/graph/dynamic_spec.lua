@@ -38,6 +38,17 @@ describe('a free size', function()
     follows(function(a) return amp.rand(a.shape):mul(0) + a * (1 / a:numel()) end, {x}, {1}, others)
   end)
 
+  it('may have a most, as a context has', function()
+    local function ids(n, length) return amp.randint(1, 12, {n, length}, {dtype = 'int64'}) end
+    local config = {vocab_size = 11, hidden_size = 8, num_hidden_layers = 1, num_attention_heads = 2, intermediate_size = 12, max_position_embeddings = 7}
+    for _, kind in ipairs {'BERT', 'Llama'} do
+      local net = amp.text.models[kind](config):eval()
+      follows(function(x) return (net(x)) end, {ids(2, 5)}, {1, 2}, {{ids(3, 7)}, {ids(1, 1)}, {ids(2, 4)}})
+    end
+    local table_of = randn(5, 3)
+    follows(function(x) return x + table_of:narrow(1, 1, x:size(1)) * x:size(1) end, {randn(4, 3)}, {1}, {{randn(1, 3)}, {randn(5, 3)}, {randn(0, 3)}})
+  end)
+
   it('may be none', function()
     follows(function(a) return a:reshape(a:size(1) * 4) * 2, amp.ones_like(a) end, {randn(3, 4)}, {1}, {{randn(0, 4)}, {randn(2, 4)}})
     follows(function(a) return a * 2 end, {amp.zeros(0, 3)}, {1}, {{randn(2, 3)}})

@@ -8,6 +8,12 @@ local function randn(...) return amp.randn(...) end
 local function labels(n, classes) return amp.randint(1, classes + 1, {n}, {dtype = 'int64'}) end
 local function signs(...) return amp.randn(...):sign() end
 
+local tiny = {vocab_size = 11, hidden_size = 8, num_hidden_layers = 2, num_attention_heads = 2, intermediate_size = 12, max_position_embeddings = 9}
+local function ids(n) return amp.randint(1, 12, {n, 5}, {dtype = 'int64'}) end
+local Placed = nn.Module:extend 'Placed' -- rotary positions that are a tensor
+function Placed:init() self.rope = nn.RotaryEmbedding(4) end
+function Placed:forward(x, p) return self.rope(x, {positions = p}) end
+
 local function has(name) return pcall(function() return nn[name] end) end
 
 -- name = {make, inputs of a batch of n, batch's dimension (1), least batch in training}
@@ -96,6 +102,13 @@ local cases = {
   Fold = has 'Fold' and {function() return nn.Fold({4, 4}, 2) end, function(n) return randn(n, 8, 9) end},
   Unfold = has 'Unfold' and {function() return nn.Unfold(2) end, function(n) return randn(n, 2, 4, 4) end},
   ZeroPad2d = has 'ZeroPad2d' and {function() return nn.ZeroPad2d(1) end, function(n) return randn(n, 2, 4, 4) end},
+  RotaryEmbedding = {function() return nn.RotaryEmbedding(4) end, function(n) return randn(n, 2, 5, 4) end},
+  ['RotaryEmbedding at positions'] = {function() return Placed() end,
+    function(n) return randn(n, 2, 5, 4), amp.randint(1, 30, {n, 5}, {dtype = 'int64'}) end},
+  SwiGLU = {function() return nn.SwiGLU(4, 6) end, function(n) return randn(n, 4) end},
+  ['BERT of amp.text'] = {function() return amp.text.models.BERT(tiny) end, ids},
+  ['Llama of amp.text'] = {function() return amp.text.models.Llama(tiny) end, ids},
+  ['GPT2 of amp.text'] = {function() return amp.text.models.GPT2 {vocab_size = 11, n_embd = 8, n_layer = 2, n_head = 2, n_positions = 9} end, ids},
   ['a small network'] = {function()
     return nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Dropout(0.2), nn.Linear(36, 5))
   end, function(n) return randn(n, 1, 8, 8) end},

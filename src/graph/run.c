@@ -17,14 +17,24 @@ enum { SMALL = 256 }; /* values that lie on the stack */
 
 /* -- Inputs ---------------------------------------------------------------------- */
 
+/* 'cpu', or 'cuda:2' */
+static const char *device_text(int device, int index, char *room, size_t size)
+{
+  snprintf(room, size, device == AMP_CPU ? "%s" : "%s:%d", amp_device_name(device), index + 1);
+  return room;
+}
+
 static int check_input(const amp_graph_value *v, const amp_tensor *t)
 {
   if (t->dtype != v->dtype)
     return amp__fail(AMP_E_DTYPE, "input '%s' is %s, got %s", v->name, amp_dtype_name(v->dtype),
                      amp_dtype_name(t->dtype));
-  if (t->device != v->device || t->device_index != v->device_index)
-    return amp__fail(AMP_E_DEVICE, "input '%s' is on %s:%d, got one on %s:%d", v->name, amp_device_name(v->device),
-                     v->device_index + 1, amp_device_name(t->device), t->device_index + 1);
+  if (t->device != v->device || t->device_index != v->device_index) {
+    char wanted[24], got[24];
+    return amp__fail(AMP_E_DEVICE, "input '%s' is on %s, got one on %s; move the graph or the input, with :to(device)",
+                     v->name, device_text(v->device, v->device_index, wanted, sizeof wanted),
+                     device_text(t->device, t->device_index, got, sizeof got));
+  }
   if (t->ndim != v->ndim)
     return amp__fail(AMP_E_SHAPE, "input '%s' has %d dimensions (%s), got %d (%s)", v->name, v->ndim,
                      amp__shape_str(v->ndim, v->size), t->ndim, amp__shape_str(t->ndim, t->size));

@@ -214,11 +214,13 @@ end
 
 -- -- Sizes to try ------------------------------------------------------------------------------------
 
--- Sizes of each class: small ones of their own, near the example's, multiples of the example's.
+-- Sizes of each class: small ones of their own, near the example's, multiples of the example's, and for what takes no larger ones
+-- (a context of few tokens) such up to the example's.
 local ranges = {
   function(_, draw) return 2 + draw end,
   function(base, draw) return math.max(base, 1) + 1 + draw end,
   function(base, draw) return math.max(base, 1) * (2 + draw) end,
+  function(base, draw) return 1 + draw % math.max(base, 4) end,
 }
 
 -- Lists of sizes that differ from class to class and from list to list.

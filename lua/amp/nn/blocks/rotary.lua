@@ -8,6 +8,7 @@ local options = require 'amp.options'
 local util = require 'amp.util'
 local Module = require 'amp.nn.module'
 local raise = require('amp.error').throw
+local core = require 'amp.ffi'
 local lasting = require('amp.core.scope').lasting -- tables outlive the scope that first needs them
 
 local RotaryEmbedding = Module:extend('nn.RotaryEmbedding')
@@ -83,9 +84,13 @@ local function frequencies(self, length)
   return list
 end
 
+local function recording() return core.C.amp_graph_recording(core.S) ~= 0 end
+
 -- cos and sin of positions 0 .. length - 1, each length x dim in float32, on a device. Longer ones serve all shorter ones, but
--- where the base depends on the length.
+-- where the base depends on the length. A graph that is recorded has them for all positions, whatever ran before.
 local function tables(self, length, device)
+  local noted = recording()
+  if noted then length = math.max(length, self.max_positions) end
   local s = self.scaling
   local dynamic = s and (s.kind == 'dynamic' or s.kind == 'ntk') and length > self.max_positions
   local key = dynamic and device .. ' of ' .. length or device
@@ -103,12 +108,12 @@ local function tables(self, length, device)
     angle = amp.cat({angle, angle}, 2)
     return {length = n, cos = angle:cos(), sin = angle:sin()}
   end)
-  if dynamic then
+  if dynamic and not noted then
     for k in pairs(self.tables) do
       if k:find(' of ', 1, true) then self.tables[k] = nil end
     end
   end
-  self.tables[key] = have
+  if not noted then self.tables[key] = have end
   return have
 end
 
@@ -159,8 +164,8 @@ function RotaryEmbedding:forward(x, k, given)
   local p, cos, sin = o.positions
   if p then
     if not amp.is_tensor(p) then raise(op, 'positions are an int tensor, got %s', util.show(p)) end
-    if p:numel() == 0 then return x, k end
-    cos, sin = self:cos_sin(p:max():item(), {positions = p, device = x.device, dtype = x.dtype})
+    if p:numel() == 0 and not recording() then return x, k end
+    cos, sin = self:cos_sin(recording() and self.max_positions or p:max():item(), {positions = p, device = x.device, dtype = x.dtype})
     if p:dim() == 2 and x:dim() > 3 then cos, sin = cos:unsqueeze(2), sin:unsqueeze(2) end
   else
     options.integer(op, 'offset', o.offset, 0)

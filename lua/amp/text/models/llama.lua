@@ -5,6 +5,7 @@ local amp = require 'amp'
 local config = require 'amp.text.models.config'
 local Decoder = require 'amp.text.models.decoder'
 local err = require 'amp.error'
+local ids_of = require 'amp.text.models.ids'
 local nn = amp.nn
 local initializers = require 'amp.nn.initializers'
 
@@ -133,7 +134,7 @@ function Llama:embed(ids, context)
   local x = self.model.embed_tokens(ids)
   local p = context.positions
   if p then
-    local most = context.reach or (p.device == 'cpu' and p:max():item()) or self.config_positions
+    local most = context.reach or (p.device == 'cpu' and ids_of.readable() and p:max():item()) or self.config_positions
     context.cos, context.sin = self.rope:cos_sin(most, { positions = p, dtype = x.dtype, device = x.device })
     context.cos, context.sin = context.cos:unsqueeze(2), context.sin:unsqueeze(2)
   else
