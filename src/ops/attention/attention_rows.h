@@ -471,11 +471,10 @@ static void NAME(back_block)(NAME(backward) * work, const real *lse, int64_t i, 
     real *x = work->weights + r * work->pitch, *e = work->dweights + r * work->pitch, top = lse[i + r];
     int64_t seen = top == (real)-INFINITY ? 0 : NAME(seen)(job, i + r, j, cols);
     if (job->mask) NAME(mask)(job, work->mask_at, i + r, j, x, seen, work->buf);
-    if (job->dropping && seen > 0)
-      NAME(back_dropped)
-      (x, e, top, work->sum[i + r], attention_words(job, &work->draw, work->batch, i + r, j, seen), job->least,
-       (real)job->kept_scale, seen);
-    else NAME(back_row)(x, e, top, work->sum[i + r], seen);
+    if (job->dropping && seen > 0) {
+      const uint32_t *words = attention_words(job, &work->draw, work->batch, i + r, j, seen);
+      NAME(back_dropped)(x, e, top, work->sum[i + r], words, job->least, (real)job->kept_scale, seen);
+    } else NAME(back_row)(x, e, top, work->sum[i + r], seen);
     for (int64_t c = seen; c < cols; c++) x[c] = e[c] = 0;
   }
   NAME(add_turned)(work, queries, cols, work->weights, work->grad + i * vsize, vsize, work->dvalues);
