@@ -13,7 +13,7 @@
 
 /* 56 rows (whole register kernels) against 256 keys: read by the products where they lie, without packing */
 enum { BLOCK_ROWS = 56, BLOCK_KEYS = 256 };
-_Static_assert(BLOCK_KEYS <= AMP_RNG_BLOCK, "a row of a block lies in two blocks of random words");
+_Static_assert((int)BLOCK_KEYS <= (int)AMP_RNG_BLOCK, "a row of a block lies in two blocks of random words");
 
 static int setup(attention *job, amp_tensor *const *inputs)
 {
