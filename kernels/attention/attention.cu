@@ -15,6 +15,7 @@
 
 namespace {
 
+static_assert(AMP_DROP_SIDE == 16, "a thread's weights 2 p and 2 p + 1 have a counter together");
 enum { TILE = 32, THREADS = 256, PER = TILE * TILE / THREADS };
 enum { DQ, DK, DV };
 
@@ -22,8 +23,9 @@ typedef struct job {
   amp_arg q, k, v, mask, out, g, y; /* y: the gradient that a launch makes */
   void *lse, *delta;                /* [batch][length] of the computing type */
   int64_t batch, length, keys, size, vsize;
-  double scale;
+  double scale, scale_kept; /* scale_kept: of weights that dropout keeps */
   int32_t causal;
+  amp_drop drop;
 } job;
 
 /* Where batch b of a starts */
@@ -101,6 +103,29 @@ template <class T> __device__ __forceinline__ T masked(const job &task, int64_t 
   return s + amp_load<T>(task.mask.p, task.mask.dtype, at);
 }
 
+/* Bit p: dropout keeps weight p of a thread's. row: of the block's queries (QUERIES) or keys, other: the first of the
+** others */
+template <bool QUERIES>
+__device__ __forceinline__ uint32_t kept(const amp_drop &drop, const amp_drop_way &way, int64_t row, int64_t other)
+{
+  uint32_t bits = 0;
+  if (!drop.on) return ~0u;
+#pragma unroll
+  for (int p = 0; p < PER; p += 2) {
+    const int column = (int)other + (int)(threadIdx.x & 7) + 8 * p, i = QUERIES ? (int)row : column,
+              j = QUERIES ? column : (int)row;
+    uint32_t w[4];
+    amp_drop_words(w, drop, way, i, j, (unsigned)((i & 7) * 4 + (j >> 1 & 3)));
+#pragma unroll
+    for (int n = 0; n < 2; n++) {
+      const int at = QUERIES ? n : j >> 3 & 1;
+      const uint32_t even = at ? w[2] : w[0], odd = at ? w[3] : w[1];
+      bits |= (uint32_t)amp_drop_keeps(drop, j & 1 ? odd : even, QUERIES ? (i & 8) != 0 : n) << (p + n);
+    }
+  }
+  return bits;
+}
+
 /* -- Forward: grid (tiles of queries of all batches) x (columns / W) ------------------------- */
 
 template <class T, int W> __global__ void __launch_bounds__(THREADS, 2) attend(const job task)
@@ -112,6 +137,7 @@ template <class T, int W> __global__ void __launch_bounds__(THREADS, 2) attend(c
                 mat = start_of(task.mask, batch);
   const int row = threadIdx.x >> 3, column = threadIdx.x & 7;
   const int64_t limit = task.causal && first_row + TILE < task.keys ? first_row + TILE : task.keys;
+  const amp_drop_way way = amp_drop_begin(task.drop, (uint64_t)batch);
   T largest = -(T)INFINITY, total = 0, acc[W / 8];
 #pragma unroll
   for (int p = 0; p < W / 8; p++) acc[p] = 0;
@@ -128,10 +154,11 @@ template <class T, int W> __global__ void __launch_bounds__(THREADS, 2) attend(c
     top = of_row<amp_most>(top);
     T base = top == -(T)INFINITY ? (T)0 : top, f = largest == top ? (T)1 : exp(largest - base), sum = 0;
     largest = top;
+    const uint32_t keep = kept<true>(task.drop, way, first_row + row, first_key);
 #pragma unroll
     for (int p = 0; p < PER; p++) {
       T e = exp(s[p] - base);
-      weights[row][column + 8 * p] = e;
+      weights[row][column + 8 * p] = keep >> p & 1 ? e : (T)0;
       sum += e;
     }
     total = total * f + of_row<amp_sum>(sum);
@@ -145,7 +172,7 @@ template <class T, int W> __global__ void __launch_bounds__(THREADS, 2) attend(c
   if (first_row + row >= task.length) return;
   const int64_t at = start_of(task.out, batch) + (first_row + row) * task.out.stride[task.out.ndim - 2],
                 cs = task.out.stride[task.out.ndim - 1];
-  const T inv = total == 0 ? (T)0 : 1 / total;
+  const T inv = total == 0 ? (T)0 : (T)task.scale_kept / total;
 #pragma unroll
   for (int p = 0; p < W / 8; p++) {
     int64_t col = first_column + column + 8 * p;
@@ -185,6 +212,7 @@ template <class T, int W, int WHAT> __global__ void __launch_bounds__(THREADS, 2
   const int64_t qat = start_of(task.q, batch), kat = start_of(task.k, batch), vat = start_of(task.v, batch),
                 gat = start_of(task.g, batch), mat = start_of(task.mask, batch);
   const int row = threadIdx.x >> 3, column = threadIdx.x & 7;
+  const amp_drop_way way = amp_drop_begin(task.drop, (uint64_t)batch);
   const int64_t from = !queries && task.causal ? first_row / TILE * TILE : 0,
                 to = queries && task.causal && first_row + TILE < others ? first_row + TILE : others;
   T acc[W / 8];
@@ -202,6 +230,7 @@ template <class T, int W, int WHAT> __global__ void __launch_bounds__(THREADS, 2
       if (WHAT == DK)
         dots(d, x, y, task.v, vat, first_row, task.keys, (T)1, task.g, gat, first_other, task.length, task.vsize);
     }
+    const uint32_t keep = kept<WHAT == DQ>(task.drop, way, first_row + row, first_other);
 #pragma unroll
     for (int p = 0; p < PER; p++) {
       int64_t i = queries ? first_row + row : first_other + column + 8 * p,
@@ -211,7 +240,10 @@ template <class T, int W, int WHAT> __global__ void __launch_bounds__(THREADS, 2
         T lse = ((const T *)task.lse)[batch * task.length + i];
         if (lse != -(T)INFINITY) {
           e = exp(masked(task, mat, i, j, s[p]) - lse);
-          if (WHAT != DV) e *= d[p] - ((const T *)task.delta)[batch * task.length + i];
+          const bool drops = !(keep >> p & 1);
+          if (WHAT != DV)
+            e *= (drops ? (T)0 : d[p] * (T)task.scale_kept) - ((const T *)task.delta)[batch * task.length + i];
+          else e = drops ? (T)0 : e * (T)task.scale_kept;
         }
       }
       w[row][column + 8 * p] = e;
@@ -233,9 +265,20 @@ template <class T, int W, int WHAT> __global__ void __launch_bounds__(THREADS, 2
   }
 }
 
+/* A thread an element */
+__global__ void draw_kept(uint8_t *to, int64_t n, int64_t length, int64_t keys, const amp_drop drop)
+{
+  AMP_FOR(e, n)
+  {
+    const int64_t row = e / keys, batch = row / length;
+    to[e] = amp_drop_keeps_at(drop, amp_drop_begin(drop, (uint64_t)batch), (int)(row - batch * length),
+                              (int)(e - row * keys));
+  }
+}
+
 /* -- Calls ------------------------------------------------------------------------------------------ */
 
-static job begin(amp_tensor *const *in, const amp_tensor *mask, bool causal, double scale)
+static job begin(amp_tensor *const *in, const amp_tensor *mask, bool causal, double scale, double p)
 {
   job task;
   memset((void *)&task, 0, sizeof task);
@@ -253,6 +296,8 @@ static job begin(amp_tensor *const *in, const amp_tensor *mask, bool causal, dou
   for (int d = 0; d < n - 2; d++) task.batch *= q->size[d];
   task.scale = scale;
   task.causal = causal;
+  task.drop.on = p > 0;
+  task.scale_kept = p < 1 ? 1 / (1 - p) : 0;
   return task;
 }
 static int type_of(const amp_tensor *t) { return t->dtype == AMP_FLOAT64 ? AMP_FLOAT64 : AMP_FLOAT32; }
@@ -288,9 +333,10 @@ int amp__cuda_attention(amp_call *c)
 {
   const args_attention *args = AMP_ARGS(c, attention);
   amp_tensor *out = c->out[0], *lse = c->out[1], *l;
-  int type = type_of(c->in[0]), width, rc = amp_flash_forward(c);
+  job task = begin(c->in, c->nin > 3 ? c->in[3] : NULL, args->is_causal != 0, args->scale, args->dropout_p);
+  if (task.drop.on) task.drop = amp_drop_new(args->dropout_p, c->out[2], task.batch, task.length, task.keys);
+  int type = type_of(c->in[0]), width, rc = amp_flash_forward(c, &task.drop);
   if (rc <= 0) return rc;
-  job task = begin(c->in, c->nin > 3 ? c->in[3] : NULL, args->is_causal != 0, args->scale);
   dim3 grid;
   if (task.batch == 0 || task.length == 0) return 0;
   width = type == AMP_FLOAT32 && task.vsize > 64 ? 128 : 64;
@@ -304,14 +350,15 @@ int amp__cuda_attention(amp_call *c)
   return amp_give(lse, l, 0);
 }
 
-/* grad query key value out lse attn_mask? */
+/* grad query key value out lse attn_mask? draw? */
 int amp__cuda_attention_backward(amp_call *c)
 {
   const args_attention_backward *args = AMP_ARGS(c, attention_backward);
   amp_tensor *lse = NULL, *s = NULL;
-  int type = type_of(c->in[1]), rc = amp_flash_backward(c);
+  job task = begin(c->in + 1, c->nin > 6 ? c->in[6] : NULL, args->is_causal != 0, args->scale, args->dropout_p);
+  if (task.drop.on) task.drop = amp_drop_again(args->dropout_p, c->in[7], task.length, task.keys);
+  int type = type_of(c->in[1]), rc = amp_flash_backward(c, &task.drop);
   if (rc <= 0) return rc;
-  job task = begin(c->in + 1, c->nin > 6 ? c->in[6] : NULL, args->is_causal != 0, args->scale);
   if (task.batch == 0 || task.length == 0) { /* no query: no gradient for keys either */
     if ((rc = amp__cuda_fill_value(c->out[1], 0)) < 0) return rc;
     return amp__cuda_fill_value(c->out[2], 0);
@@ -335,5 +382,20 @@ int amp__cuda_attention_backward(amp_call *c)
   amp__free(lse);
   amp__free(s);
   return rc;
+}
+
+/* query key draw */
+int amp__cuda_attention_kept(amp_call *c)
+{
+  const double p = AMP_ARGS(c, attention_kept)->dropout_p;
+  const amp_tensor *q = c->in[0];
+  amp_tensor *out = c->out[0], *y;
+  const int64_t length = q->size[q->ndim - 2], keys = c->in[1]->size[q->ndim - 2];
+  if (out->numel == 0) return 0;
+  if (p == 0 || p == 1) return amp__cuda_fill_value(out, p == 0);
+  if (!(y = amp_take(out, AMP_BOOL))) return AMP_E_MEMORY;
+  AMP_LAUNCH(draw_kept, amp_grid(y->numel, 256), 256, 0, AMP_DATA(uint8_t, y), y->numel, length, keys,
+             amp_drop_again(p, c->in[2], length, keys));
+  return amp_give(out, y, 0);
 }
 }

@@ -6,12 +6,13 @@
 ** A tile's rows have D columns (32, 64, 96, 128; those beyond the head's size are 0)
 ** at a pitch of D + 8. Blocks are 4 warps. Scores are in units of log2: score * scale
 ** / ln 2, so a weight is one exp2. ANY: with a mask, or a scale not above 0 (D is 64
-** or 128 then).
+** or 128 then). DROP: with dropout, and what ANY allows.
 */
 #ifndef AMP_ATTENTION_CUH
 #define AMP_ATTENTION_CUH
 #include "common/mma.cuh"
 #include "common/rows.cuh"
+#include "attention/dropout.cuh"
 
 enum { AMP_FLASH_THREADS = 128, AMP_FLASH_PAD = 128 }; /* lse and delta of a head: a multiple of PAD */
 enum { AMP_FLASH_LEAD = AMP_MAX_DIM - 2 };
@@ -29,23 +30,28 @@ typedef struct amp_flash {
   bool causal, bf16;
   int mask_dtype;
   int64_t mask_column;
-  float scale, c;      /* c = scale / ln 2 */
-  float *lse;          /* forward's result, [batch][length] */
+  float scale, c; /* c = scale / ln 2 */
+  float *lse;     /* forward's result, [batch][length] */
+  amp_drop drop;
   float *lse2, *delta; /* [batch][padded]: lse / ln 2, +inf where no weight is; (sum of g out) * scale */
 } amp_flash;
 
 /* 1: not for these kernels, else a code */
-int amp_flash_forward(amp_call *c);
-int amp_flash_backward(amp_call *c);
+int amp_flash_forward(amp_call *c, const amp_drop *drop);
+int amp_flash_backward(amp_call *c, const amp_drop *drop);
 int amp_flash_launch(const amp_flash *k);
 int amp_flash_launch_keys(const amp_flash *k);
 int amp_flash_launch_queries(const amp_flash *k);
 
-/* The instance for a job: amp_flash_by(k, [&](auto d, auto bf, auto any) { kernel<decltype(d)::value, ...> }) */
+/* The instance for a job: amp_flash_by(k, [&](auto d, auto bf, auto any, auto drop) { kernel<decltype(d)::value, ...>
+ * }) */
 template <int V> struct amp_constant {
   enum : int { value = V };
 };
-static inline bool amp_flash_any(const amp_flash &job) { return job.side[AMP_F_MASK].p != NULL || !(job.scale > 0); }
+static inline bool amp_flash_any(const amp_flash &job)
+{
+  return job.side[AMP_F_MASK].p != NULL || !(job.scale > 0) || job.drop.on;
+}
 static inline int amp_flash_width(const amp_flash &job)
 {
   if (amp_flash_any(job)) return job.size > 64 ? 128 : 64;
@@ -53,14 +59,16 @@ static inline int amp_flash_width(const amp_flash &job)
 }
 template <class F> static int amp_flash_by(const amp_flash &job, F f)
 {
-  auto by = [&](auto d, auto any) { return job.bf16 ? f(d, amp_constant<1>(), any) : f(d, amp_constant<0>(), any); };
+  const amp_constant<0> no;
+  const amp_constant<1> yes;
+  auto by = [&](auto d, auto any, auto drop) { return job.bf16 ? f(d, yes, any, drop) : f(d, no, any, drop); };
   const int width = amp_flash_width(job);
-  if (amp_flash_any(job))
-    return width > 64 ? by(amp_constant<128>(), amp_constant<1>()) : by(amp_constant<64>(), amp_constant<1>());
-  return width > 96   ? by(amp_constant<128>(), amp_constant<0>())
-         : width > 64 ? by(amp_constant<96>(), amp_constant<0>())
-         : width > 32 ? by(amp_constant<64>(), amp_constant<0>())
-                      : by(amp_constant<32>(), amp_constant<0>());
+  if (job.drop.on) return width > 64 ? by(amp_constant<128>(), yes, yes) : by(amp_constant<64>(), yes, yes);
+  if (amp_flash_any(job)) return width > 64 ? by(amp_constant<128>(), yes, no) : by(amp_constant<64>(), yes, no);
+  return width > 96   ? by(amp_constant<128>(), no, no)
+         : width > 64 ? by(amp_constant<96>(), no, no)
+         : width > 32 ? by(amp_constant<64>(), no, no)
+                      : by(amp_constant<32>(), no, no);
 }
 /* Launches with more than 48 KiB of dynamic shared memory must say so first. */
 template <class K> static int amp_flash_shared(K kernel, size_t n)

@@ -178,25 +178,39 @@ __device__ __forceinline__ void move_maxima(attend_rows<D> &rows, const float (&
   }
 }
 
-/* p = exp2(s - top), in 16 bits, as the second product takes it */
-template <int D, bool BF, int KEYS>
+/* p = exp2(s - top), in 16 bits, as the second product takes it; 0 where dropout does not keep it, which its row's sum
+** does not see. row, column: of the warp's first score */
+template <int D, bool BF, bool DROP, int KEYS>
 __device__ __forceinline__ void make_weights(unsigned (&p)[2][KEYS / 16][4], attend_rows<D> &rows,
-                                             const float (&s)[2][KEYS / 8][4], float unit)
+                                             const float (&s)[2][KEYS / 8][4], float unit, const amp_drop &drop,
+                                             const amp_drop_way &way, int row, int column)
 {
 #pragma unroll
   for (int m = 0; m < 2; m++) {
+    float base[2], total[2] = { 0, 0 };
 #pragma unroll
-    for (int h = 0; h < 2; h++) {
-      const float base = rows.top[m][h] == -INFINITY ? 0.f : rows.top[m][h] * unit;
-      float total = 0;
+    for (int h = 0; h < 2; h++) base[h] = rows.top[m][h] == -INFINITY ? 0.f : rows.top[m][h] * unit;
 #pragma unroll
-      for (int n = 0; n < KEYS / 8; n++) {
-        float x = amp_exp2(s[m][n][2 * h] * unit - base), y = amp_exp2(s[m][n][2 * h + 1] * unit - base);
-        total += x + y;
-        p[m][n / 2][(n & 1) * 2 + h] = amp_pack<BF>(x, y);
+    for (int j = 0; j < KEYS / 16; j++) {
+      uint32_t words[4];
+      if constexpr (DROP) amp_drop_words(words, drop, way, row + m * 16, column + j * 16, threadIdx.x & 31);
+#pragma unroll
+      for (int n = 0; n < 2; n++) {
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+          float x = amp_exp2(s[m][2 * j + n][2 * h] * unit - base[h]),
+                y = amp_exp2(s[m][2 * j + n][2 * h + 1] * unit - base[h]);
+          total[h] += x + y;
+          if constexpr (DROP) {
+            x = amp_drop_keeps(drop, words[2 * n], h) ? x : 0.f;
+            y = amp_drop_keeps(drop, words[2 * n + 1], h) ? y : 0.f;
+          }
+          p[m][j][n * 2 + h] = amp_pack<BF>(x, y);
+        }
       }
-      rows.sum[m][h] += total;
     }
+    rows.sum[m][0] += total[0];
+    rows.sum[m][1] += total[1];
   }
 }
 
@@ -219,10 +233,11 @@ __device__ __forceinline__ void add_values(attend_rows<D> &rows, const unsigned 
   }
 }
 
-/* Leaves each row's log of summed exponentials, and in rows.sum what its result is to be multiplied with */
+/* Leaves each row's log of summed exponentials, and in rows.sum what its result is to be multiplied with; kept: the
+** factor of weights that dropout kept */
 template <int D>
 __device__ __forceinline__ void end_rows(attend_rows<D> &rows, const amp_flash &job, unsigned batch, int row,
-                                         float unit)
+                                         float unit, float kept)
 {
   const int lane = threadIdx.x & 31;
 #pragma unroll
@@ -233,7 +248,7 @@ __device__ __forceinline__ void end_rows(attend_rows<D> &rows, const amp_flash &
       const int i = row + m * 16 + h * 8 + (lane >> 2);
       l += __shfl_xor_sync(0xffffffffu, l, 1);
       l += __shfl_xor_sync(0xffffffffu, l, 2);
-      rows.sum[m][h] = l == 0 ? 0.f : 1 / l;
+      rows.sum[m][h] = l == 0 ? 0.f : kept / l;
       if ((lane & 3) == 0 && i < job.length)
         job.lse[(int64_t)batch * job.length + i] = l == 0 ? -INFINITY : rows.top[m][h] * unit * 0.693147181f + logf(l);
     }
@@ -243,7 +258,7 @@ __device__ __forceinline__ void end_rows(attend_rows<D> &rows, const amp_flash &
 
 /* Shared memory: two stages of a tile of keys and one of values, and the queries, which lie in the second stage where
 ** all of them stay in registers; at last the result, where the queries were */
-template <int D, bool BF, bool ANY>
+template <int D, bool BF, bool ANY, bool DROP>
 __global__ void __launch_bounds__(AMP_FLASH_THREADS, 2) attend_mma(const __grid_constant__ amp_flash job)
 {
 #if AMP_MMA
@@ -276,6 +291,8 @@ __global__ void __launch_bounds__(AMP_FLASH_THREADS, 2) attend_mma(const __grid_
   hold_queries<D, ANY>(q, own);
   attend_rows<D> rows;
   begin_rows<D>(rows);
+  amp_drop_way way = { 0, 0 };
+  if constexpr (DROP) way = amp_drop_begin(job.drop, batch);
 
   for (int j0 = 0, stage = 0; j0 < limit; j0 += KEYS, stage ^= 1) {
     amp_copy_wait<0>();
@@ -289,11 +306,11 @@ __global__ void __launch_bounds__(AMP_FLASH_THREADS, 2) attend_mma(const __grid_
     if (j0 + KEYS > job.keys || (job.causal && j0 + KEYS - 1 > row)) drop_absent<KEYS>(s, job, row, j0);
     move_maxima<D, KEYS>(rows, s, unit);
     unsigned p[2][KEYS / 16][4];
-    make_weights<D, BF, KEYS>(p, rows, s, unit);
+    make_weights<D, BF, DROP, KEYS>(p, rows, s, unit, job.drop, way, row, j0);
     add_values<D, BF, KEYS>(rows, p, tile + P::TILE + amp_lane_a(lane, PITCH));
   }
 
-  end_rows<D>(rows, job, batch, row, unit);
+  end_rows<D>(rows, job, batch, row, unit, DROP ? job.drop.scale : 1.f);
   if constexpr (P::ALL) {
     amp_copy_wait<0>();
     __syncthreads(); /* what lies where the result goes has been read */
@@ -309,9 +326,9 @@ __global__ void __launch_bounds__(AMP_FLASH_THREADS, 2) attend_mma(const __grid_
 
 int amp_flash_launch(const amp_flash *job)
 {
-  return amp_flash_by(*job, [&](auto d, auto bf, auto any) {
+  return amp_flash_by(*job, [&](auto d, auto bf, auto any, auto drop) {
     enum { D = decltype(d)::value };
-    AMP_FLASH_LAUNCH((attend_mma<D, decltype(bf)::value != 0, decltype(any)::value != 0>),
+    AMP_FLASH_LAUNCH((attend_mma<D, decltype(bf)::value != 0, decltype(any)::value != 0, decltype(drop)::value != 0>),
                      (int64_t)job->tiles * job->batch, plan<D>::SHARED, *job);
     return 0;
   });

@@ -5,8 +5,8 @@
 ** Taken are float16 and bfloat16 on cards from 8.0 on, values as wide as keys, a
 ** multiple of 8 up to 128. An operand whose rows do not start at multiples of 16
 ** bytes, or whose columns are apart, is copied (memory is little of what attention
-** costs); results that lie so are made in C order and copied. Without a mask cuDNN
-** may do it instead, where it was faster.
+** costs); results that lie so are made in C order and copied. Without a mask and dropout
+** cuDNN may do it instead, where it was faster.
 */
 #include "attention/attention.cuh"
 #include "../src/cuda/cudnn_attention.h"
@@ -80,10 +80,11 @@ bool taken(const amp_tensor *q, const amp_tensor *k, const amp_tensor *v, const 
   return amp__cuda_here()->shared >= 74 << 10 && amp_mma_here();
 }
 
-amp_flash job_of(amp_tensor *const *in, const amp_tensor *mask, bool causal, double scale)
+amp_flash job_of(amp_tensor *const *in, const amp_tensor *mask, bool causal, double scale, const amp_drop *drop)
 {
   amp_flash job;
   memset((void *)&job, 0, sizeof job);
+  job.drop = *drop;
   const amp_tensor *q = in[0];
   int n = q->ndim;
   job.nlead = n - 2;
@@ -142,7 +143,7 @@ int backward(void *p)
 
 } // namespace
 
-int amp_flash_forward(amp_call *c)
+int amp_flash_forward(amp_call *c, const amp_drop *drop)
 {
   amp_tensor *in[3] = { NULL }, *out = NULL, *lse = NULL;
   amp_tensor *mask = c->nin > 3 ? c->in[3] : NULL;
@@ -153,12 +154,12 @@ int amp_flash_forward(amp_call *c)
   if (!(out = result(c->out[0])) || !(lse = amp_take(c->out[1], AMP_FLOAT32))) goto end;
   {
     const args_attention *args = AMP_ARGS(c, attention);
-    amp_flash job = job_of(in, mask, args->is_causal != 0, args->scale);
+    amp_flash job = job_of(in, mask, args->is_causal != 0, args->scale, drop);
     put(&job, AMP_F_OUT, out);
     job.lse = (float *)amp__data(lse);
     job.tiles = job.padded / 128;
     amp_attend a = { in[0], in[1], in[2], out, lse, NULL, NULL, NULL, NULL, job.causal, job.scale, forward, &job };
-    rc = mask ? 1 : amp__cuda_dnn_attention(&a);
+    rc = mask || drop->on ? 1 : amp__cuda_dnn_attention(&a);
     if (rc == 1) rc = forward(&job);
   }
 end:
@@ -168,8 +169,8 @@ end:
   return rc;
 }
 
-/* grad query key value out lse attn_mask? */
-int amp_flash_backward(amp_call *c)
+/* grad query key value out lse attn_mask? draw? */
+int amp_flash_backward(amp_call *c, const amp_drop *drop)
 {
   amp_tensor *in[5] = { NULL }, *y[3] = { NULL }, *lse = NULL, *scratch = NULL;
   amp_tensor *mask = c->nin > 6 ? c->in[6] : NULL;
@@ -182,7 +183,7 @@ int amp_flash_backward(amp_call *c)
   if (!(lse = amp__cuda_dense(c->in[5], AMP_FLOAT32))) goto end;
   {
     const args_attention_backward *args = AMP_ARGS(c, attention_backward);
-    backward_job j = { job_of(in + 1, mask, args->is_causal != 0, args->scale), (const float *)amp__data(lse) };
+    backward_job j = { job_of(in + 1, mask, args->is_causal != 0, args->scale, drop), (const float *)amp__data(lse) };
     amp_flash &job = j.k;
     size_t rows = (size_t)job.batch * (size_t)job.padded;
     if (!(scratch = amp__cuda_scratch(rows * 2 * sizeof(float)))) goto end;
@@ -192,7 +193,7 @@ int amp_flash_backward(amp_call *c)
     job.lse2 = (float *)amp__data(scratch);
     job.delta = job.lse2 + rows;
     amp_attend a = { in[1], in[2], in[3], in[4], lse, in[0], y[0], y[1], y[2], job.causal, job.scale, backward, &j };
-    rc = mask ? 1 : amp__cuda_dnn_attention(&a);
+    rc = mask || drop->on ? 1 : amp__cuda_dnn_attention(&a);
     if (rc == 1) rc = backward(&j);
   }
 end:

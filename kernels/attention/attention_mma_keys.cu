@@ -146,6 +146,32 @@ __device__ __forceinline__ void mask_scores(float (&s)[MT][N][4], const amp_flas
   });
 }
 
+/* u is 0 for weights that dropout did not keep; bit e of kept[m][n]: it kept weight e of the fragment. row, column: of
+** the first of the scores */
+template <int MT, int N>
+__device__ __forceinline__ void drop_slopes(unsigned (&kept)[MT][N], float (&u)[MT][N][4], const amp_drop &drop,
+                                            const amp_drop_way &way, int row, int column)
+{
+#pragma unroll
+  for (int m = 0; m < MT; m++) {
+#pragma unroll
+    for (int j = 0; j < N / 2; j++) {
+      uint32_t words[4];
+      amp_drop_turned(words, drop, way, column + j * 16, row + m * 16);
+#pragma unroll
+      for (int n = 0; n < 2; n++) {
+        kept[m][2 * j + n] = 0;
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+          const bool keeps = amp_drop_keeps(drop, words[e], n);
+          kept[m][2 * j + n] |= (unsigned)keeps << e;
+          if (!keeps) u[m][2 * j + n][e] = 0;
+        }
+      }
+    }
+  }
+}
+
 /* s becomes p and u ds; lse, delta: of this lane's first query */
 template <int MT, int N, bool ANY>
 __device__ __forceinline__ void make_slopes(float (&s)[MT][N][4], float (&u)[MT][N][4], const float *lse,
@@ -163,6 +189,18 @@ __device__ __forceinline__ void make_slopes(float (&s)[MT][N][4], float (&u)[MT]
         if (ANY && (e & 1 ? l.y : l.x) == INFINITY) u[m][n][e] = 0; /* a row without a key */
       }
     }
+  }
+}
+
+/* p as values are weighted with it */
+template <int MT, int N>
+__device__ __forceinline__ void drop_weights(float (&p)[MT][N][4], const unsigned (&kept)[MT][N])
+{
+#pragma unroll
+  for (int m = 0; m < MT; m++) {
+#pragma unroll
+    for (int e = 0; e < N * 4; e++)
+      if (!(kept[m][e / 4] >> (e & 3) & 1)) p[m][e / 4][e & 3] = 0;
   }
 }
 
@@ -219,9 +257,9 @@ __device__ __forceinline__ void add_gradients(key_rows<D, ANY> &rows, const floa
 
 /* Adds to both gradients what a tile of queries from i0 on gives, N fragments of 8 at a time. tile: the stage; numbers:
 ** lse and delta of this lane's first query; row: the warp's first key */
-template <int D, bool BF, bool ANY>
-__device__ __forceinline__ void meet_tile(key_rows<D, ANY> &rows, const amp_flash &job, int64_t mask, amp_at tile,
-                                          const float *numbers, int row, int i0)
+template <int D, bool BF, bool ANY, bool DROP>
+__device__ __forceinline__ void meet_tile(key_rows<D, ANY> &rows, const amp_flash &job, const amp_drop_way &way,
+                                          int64_t mask, amp_at tile, const float *numbers, int row, int i0)
 {
   typedef plan<D, ANY> P;
   enum { PITCH = P::PITCH, MT = P::MT, N = 2 * P::PARTS };
@@ -234,7 +272,11 @@ __device__ __forceinline__ void meet_tile(key_rows<D, ANY> &rows, const amp_flas
     float s[MT][N][4], u[MT][N][4];
     make_scores<D, BF, ANY, N>(s, u, rows, queries + i * PITCH, grads + i * PITCH);
     if constexpr (ANY) mask_scores<BF, MT, N>(s, job, mask, row, i0 + i);
-    make_slopes<MT, N, ANY>(s, u, numbers + i, numbers + P::QUERIES + i, ANY ? 1.f : job.c, job.scale);
+    unsigned kept[MT][N];
+    if constexpr (DROP) drop_slopes<MT, N>(kept, u, job.drop, way, row, i0 + i);
+    make_slopes<MT, N, ANY>(s, u, numbers + i, numbers + P::QUERIES + i, ANY ? 1.f : job.c,
+                            DROP ? job.scale * job.drop.scale : job.scale);
+    if constexpr (DROP) drop_weights<MT, N>(s, kept);
     if (i0 + i + N * 8 > job.length || (job.causal && i0 + i < row + 16 * MT - 1))
       drop_absent<MT, N>(s, u, job, row, i0 + i);
     add_gradients<D, BF, ANY, N>(rows, s, u, queries_turned + i * PITCH, grads_turned + i * PITCH);
@@ -244,7 +286,7 @@ __device__ __forceinline__ void meet_tile(key_rows<D, ANY> &rows, const amp_flas
 
 /* Shared memory: the block's keys and values, two stages of a tile of queries, one of gradients, and lse and delta of
 ** each query; at last both gradients, where keys and values were */
-template <int D, bool BF, bool ANY>
+template <int D, bool BF, bool ANY, bool DROP>
 __global__ void __launch_bounds__(AMP_FLASH_THREADS, 2) gradient_keys(const __grid_constant__ amp_flash job)
 {
 #if AMP_MMA
@@ -269,6 +311,8 @@ __global__ void __launch_bounds__(AMP_FLASH_THREADS, 2) gradient_keys(const __gr
   if (from < job.length) load_queries<D>(job, shared, query_way, grad_way, numbers);
   amp_copy_commit();
 
+  amp_drop_way way = { 0, 0 };
+  if constexpr (DROP) way = amp_drop_begin(job.drop, batch);
   key_rows<D, ANY> rows;
   rows.keys = keys + warp * 16 * MT * PITCH + amp_lane_a(lane, PITCH);
   rows.values = rows.keys + P::KEYS * PITCH;
@@ -284,19 +328,23 @@ __global__ void __launch_bounds__(AMP_FLASH_THREADS, 2) gradient_keys(const __gr
       amp_copy_commit();
     }
     if (row >= job.keys || (job.causal && i0 + P::QUERIES <= row)) continue;
-    meet_tile<D, BF, ANY>(rows, job, at[AMP_F_MASK], shared + (stage ? P::STAGE : 0),
-                          (const float *)(stages + (stage ? P::STAGE : 0) + 2 * P::TILE) + (lane & 3) * 2, row, i0);
+    meet_tile<D, BF, ANY, DROP>(rows, job, way, at[AMP_F_MASK], shared + (stage ? P::STAGE : 0),
+                                (const float *)(stages + (stage ? P::STAGE : 0) + 2 * P::TILE) + (lane & 3) * 2, row,
+                                i0);
   }
 
   amp_copy_wait<0>();
   amp_flash_starts(job, batch, at); /* anew: in registers they would take room all the while */
-  float one[MT][2];
+  float one[MT][2], kept[MT][2];    /* kept: the factor of weights that dropout kept */
 #pragma unroll
-  for (int m = 0; m < MT; m++) one[m][0] = one[m][1] = 1;
+  for (int m = 0; m < MT; m++) {
+    one[m][0] = one[m][1] = 1;
+    kept[m][0] = kept[m][1] = DROP ? job.drop.scale : 1.f;
+  }
   unsigned char *mine = memory + warp * 16 * MT * PITCH; /* of the keys' tile only this warp's rows */
   amp_tile_store<D, MT, BF>(mine, rows.dk, one, (uint16_t *)job.side[AMP_F_DK].p + at[AMP_F_DK], job.side[AMP_F_DK].row,
                             row, job.keys, job.size);
-  amp_tile_store<D, MT, BF>(mine + P::KEYS * PITCH, rows.dv, one, (uint16_t *)job.side[AMP_F_DV].p + at[AMP_F_DV],
+  amp_tile_store<D, MT, BF>(mine + P::KEYS * PITCH, rows.dv, kept, (uint16_t *)job.side[AMP_F_DV].p + at[AMP_F_DV],
                             job.side[AMP_F_DV].row, row, job.keys, job.size);
 #endif
 }
@@ -305,12 +353,13 @@ __global__ void __launch_bounds__(AMP_FLASH_THREADS, 2) gradient_keys(const __gr
 
 int amp_flash_launch_keys(const amp_flash *given)
 {
-  return amp_flash_by(*given, [&](auto d, auto bf, auto any) {
+  return amp_flash_by(*given, [&](auto d, auto bf, auto any, auto drop) {
     enum { D = decltype(d)::value };
     amp_flash job = *given;
     job.tiles = (given->keys + plan<D>::KEYS - 1) / plan<D>::KEYS;
-    AMP_FLASH_LAUNCH((gradient_keys<D, decltype(bf)::value != 0, decltype(any)::value != 0>),
-                     (int64_t)job.tiles * given->batch, plan<D>::SHARED, job);
+    AMP_FLASH_LAUNCH(
+        (gradient_keys<D, decltype(bf)::value != 0, decltype(any)::value != 0, decltype(drop)::value != 0>),
+        (int64_t)job.tiles * given->batch, plan<D>::SHARED, job);
     return 0;
   });
 }

@@ -108,13 +108,22 @@ __device__ __forceinline__ void mask_scores(float (&s)[MT][2][4], const amp_flas
   });
 }
 
-/* d becomes ds = exp2(s - lse) (d scale - delta) */
-template <int D, bool ANY>
+/* d becomes ds = exp2(s - lse) (d scale - delta), where d is 0 for weights that dropout did not keep; row, column: of
+** the first of the scores */
+template <int D, bool ANY, bool DROP>
 __device__ __forceinline__ void make_slopes(float (&d)[plan<D>::MT][2][4], const float (&s)[plan<D>::MT][2][4],
-                                            const query_rows<D> &rows, float unit, float scale)
+                                            const query_rows<D> &rows, float unit, float scale, const amp_drop &drop,
+                                            const amp_drop_way &way, int row, int column)
 {
 #pragma unroll
   for (int m = 0; m < plan<D>::MT; m++) {
+    if constexpr (DROP) {
+      uint32_t words[4];
+      amp_drop_words(words, drop, way, row + m * 16, column, threadIdx.x & 31);
+#pragma unroll
+      for (int e = 0; e < 8; e++)
+        if (!amp_drop_keeps(drop, words[(e & 1) + (e >> 2) * 2], e >> 1 & 1)) d[m][e >> 2][e & 3] = 0;
+    }
 #pragma unroll
     for (int e = 0; e < 8; e++) {
       const int h = e >> 1 & 1;
@@ -168,9 +177,9 @@ __device__ __forceinline__ void add_gradient(query_rows<D> &rows, const float (&
 
 /* Adds to dq what a tile of keys from j0 on gives, 16 keys at a time. tile: the stage; reach: keys that the warp
 ** meets */
-template <int D, bool BF, bool ANY>
-__device__ __forceinline__ void meet_tile(query_rows<D> &rows, const amp_flash &job, int64_t mask, amp_at tile, int row,
-                                          int j0, int reach)
+template <int D, bool BF, bool ANY, bool DROP>
+__device__ __forceinline__ void meet_tile(query_rows<D> &rows, const amp_flash &job, const amp_drop_way &way,
+                                          int64_t mask, amp_at tile, int row, int j0, int reach)
 {
   typedef plan<D> P;
   enum { PITCH = P::PITCH };
@@ -183,7 +192,8 @@ __device__ __forceinline__ void meet_tile(query_rows<D> &rows, const amp_flash &
     float s[P::MT][2][4], d[P::MT][2][4];
     make_scores<D, BF>(s, d, rows, keys + j * 16 * PITCH, values + j * 16 * PITCH);
     if constexpr (ANY) mask_scores<BF, P::MT>(s, job, mask, row, j0 + j * 16);
-    make_slopes<D, ANY>(d, s, rows, ANY ? 1.f : job.c, job.scale);
+    make_slopes<D, ANY, DROP>(d, s, rows, ANY ? 1.f : job.c, DROP ? job.scale * job.drop.scale : job.scale, job.drop,
+                              way, row, j0 + j * 16);
     if (edge) drop_absent<P::MT>(d, job, row, j0 + j * 16);
     add_gradient<D, BF>(rows, d, turned + j * 16 * PITCH);
   }
@@ -192,7 +202,7 @@ __device__ __forceinline__ void meet_tile(query_rows<D> &rows, const amp_flash &
 
 /* Shared memory: the block's rows of q and g, two stages of a tile of keys and one of values; at last dq, where q
 ** was */
-template <int D, bool BF, bool ANY>
+template <int D, bool BF, bool ANY, bool DROP>
 __global__ void __launch_bounds__(AMP_FLASH_THREADS, 2) gradient_queries(const __grid_constant__ amp_flash job)
 {
 #if AMP_MMA
@@ -220,6 +230,8 @@ __global__ void __launch_bounds__(AMP_FLASH_THREADS, 2) gradient_queries(const _
   amp_copy_commit();
   load_keys<D>(job, to, key_way, value_way);
 
+  amp_drop_way way = { 0, 0 };
+  if constexpr (DROP) way = amp_drop_begin(job.drop, batch);
   query_rows<D> rows;
   const amp_at own = queries + warp * 16 * MT * PITCH + amp_lane_a(lane, PITCH);
   begin_rows<D>(rows, job, batch, row);
@@ -239,7 +251,7 @@ __global__ void __launch_bounds__(AMP_FLASH_THREADS, 2) gradient_queries(const _
     __syncthreads(); /* the tile is there, and the one before has been read by all */
     if (j0 + P::KEYS < limit) load_keys<D>(job, to + (stage ? 0 : P::STAGE), key_way, value_way);
     if (j0 >= reach) continue;
-    meet_tile<D, BF, ANY>(rows, job, at[AMP_F_MASK], shared + (stage ? P::STAGE : 0), row, j0, reach);
+    meet_tile<D, BF, ANY, DROP>(rows, job, way, at[AMP_F_MASK], shared + (stage ? P::STAGE : 0), row, j0, reach);
   }
 
   amp_copy_wait<0>();
@@ -258,12 +270,13 @@ __global__ void __launch_bounds__(AMP_FLASH_THREADS, 2) gradient_queries(const _
 
 int amp_flash_launch_queries(const amp_flash *given)
 {
-  return amp_flash_by(*given, [&](auto d, auto bf, auto any) {
+  return amp_flash_by(*given, [&](auto d, auto bf, auto any, auto drop) {
     enum { D = decltype(d)::value };
     amp_flash job = *given;
     job.tiles = (given->length + plan<D>::QUERIES - 1) / plan<D>::QUERIES;
-    AMP_FLASH_LAUNCH((gradient_queries<D, decltype(bf)::value != 0, decltype(any)::value != 0>),
-                     (int64_t)job.tiles * given->batch, plan<D>::SHARED, job);
+    AMP_FLASH_LAUNCH(
+        (gradient_queries<D, decltype(bf)::value != 0, decltype(any)::value != 0, decltype(drop)::value != 0>),
+        (int64_t)job.tiles * given->batch, plan<D>::SHARED, job);
     return 0;
   });
 }

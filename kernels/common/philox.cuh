@@ -8,12 +8,11 @@
 #define AMP_PHILOX_CUH
 #include "common/kernel.cuh"
 
-__device__ __forceinline__ uint4 amp_philox(const amp_rng &r, uint64_t i)
+template <int ROUNDS> __device__ __forceinline__ uint4 amp_philox_of(uint64_t seed, uint64_t n)
 {
-  uint64_t n = r.counter + i + (r.cell ? r.cell[1] : 0), seed = r.cell ? r.cell[0] : r.seed;
   uint32_t a = (uint32_t)n, b = (uint32_t)(n >> 32), c = 0, d = 0, k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
 #pragma unroll
-  for (int round = 0; round < 10; round++) {
+  for (int round = 0; round < ROUNDS; round++) {
     uint32_t pl = a * 0xD2511F53u, ph = __umulhi(a, 0xD2511F53u), ql = c * 0xCD9E8D57u, qh = __umulhi(c, 0xCD9E8D57u);
     a = qh ^ b ^ k0;
     b = ql;
@@ -23,6 +22,10 @@ __device__ __forceinline__ uint4 amp_philox(const amp_rng &r, uint64_t i)
     k1 += 0xBB67AE85u;
   }
   return make_uint4(a, b, c, d);
+}
+__device__ __forceinline__ uint4 amp_philox(const amp_rng &r, uint64_t i)
+{
+  return amp_philox_of<10>(r.cell ? r.cell[0] : r.seed, r.counter + i + (r.cell ? r.cell[1] : 0));
 }
 /* [0, 1) with 24 and 53 bits */
 __device__ __forceinline__ float amp_uniform(uint32_t w) { return (float)(w >> 8) * 0x1p-24f; }

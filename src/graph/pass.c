@@ -20,6 +20,7 @@ bool pass_draws(const amp_graph_node *n)
   if (d->info.flags & AMP_F_RANDOM) return training;
   switch (n->op) {
   case AMP_OP_scaled_dot_product_attention: return AMP_ARGS(n, scaled_dot_product_attention)->dropout_p > 0;
+  case AMP_OP_attention: return AMP_ARGS(n, attention)->dropout_p > 0;
   case AMP_OP_multi_head_attention: return training && AMP_ARGS(n, multi_head_attention)->dropout_p > 0;
   case AMP_OP_rnn: return training && AMP_ARGS(n, rnn)->dropout > 0;
   case AMP_OP_lstm: return training && AMP_ARGS(n, lstm)->dropout > 0;

@@ -2,6 +2,7 @@
 local assert = require 'luassert'
 local amp = require 'amp'
 local H = require 'spec.lib.helper'
+local ops = require 'spec.ops.op_call'
 
 local closed, wrong = {}, {}
 
@@ -26,6 +27,22 @@ function closed.scaled_dot_product_attention()
     out:backward(amp.ones(2, 2, { dtype = dt }))
     H.close(m.grad, { 0, 0, 0, 0 })
   end
+end
+
+function closed.attention_kept()
+  -- every weight for itself, the same from the same beginning; more in spec/ops/nn_attention_dropout_spec.lua
+  local q, k = amp.zeros(2, 30, 3), amp.zeros(2, 40, 3)
+  local function kept(seed, place, p)
+    return ops.call('attention_kept', { q, k, amp.tensor({ seed, place }, { dtype = 'int64' }) }, { dropout_p = p })[1]
+  end
+  assert.equal('bool 2x30x40', kept(1, 0, 0.25).dtype .. ' ' .. tostring(kept(1, 0, 0.25):size()))
+  assert.is_true(math.abs(kept(1, 0, 0.25):float():mean():item() - 0.75) < 0.05)
+  H.same(kept(1, 0, 0.25), kept(1, 0, 0.25))
+  assert.is_false(amp.equal(kept(1, 0, 0.25), kept(2, 0, 0.25)))
+  assert.is_false(amp.equal(kept(1, 0, 0.25), kept(1, 100000, 0.25)))
+  assert.equal(0, kept(1, 0, 1):float():sum():item())
+  H.fails(function() ops.call('attention_kept', { q, k, amp.zeros(2) }, { dropout_p = 0.5 }) end, 'draw', 'int64')
+  H.fails(function() kept(1, 0, 1.5) end, 'dropout_p', '1.5')
 end
 
 function closed.multi_head_attention()

@@ -13,6 +13,7 @@
 
 /* 56 rows (whole register kernels) against 256 keys: read by the products where they lie, without packing */
 enum { BLOCK_ROWS = 56, BLOCK_KEYS = 256 };
+_Static_assert((int)BLOCK_KEYS <= (int)AMP_RNG_BLOCK, "a row of a block lies in two blocks of random words");
 
 static int setup(attention *job, amp_tensor *const *inputs)
 {
@@ -33,6 +34,18 @@ static int setup(attention *job, amp_tensor *const *inputs)
   if (job->block_keys == 0) job->block_keys = 1;
   job->chunks = 1;
   return job->batch > 0 && job->length > 0;
+}
+
+/* draw: where the random numbers of dropout with probability p begin */
+static void drop(attention *job, double p, const amp_tensor *draw)
+{
+  const uint64_t *from = AMP_DATA(const uint64_t, draw);
+  double least = p * 0x1p32; /* may round up to 2^32 just below 1 */
+  job->dropping = true;
+  job->seed = from[0];
+  job->counter = from[1];
+  job->least = least > 4294967295.0 ? 4294967295u : (uint32_t)least;
+  job->kept_scale = p < 1 ? 1 / (1 - p) : 0;
 }
 
 static void no_pack(const void *ctx, int64_t k0, int64_t kc, int64_t i0, int64_t ni, int width, void *dst)
@@ -105,9 +118,17 @@ int amp__cpu_attention(amp_call *call)
   attention job = { .mask = amp__input_or_null(call, 3),
                     .causal = args->is_causal != 0,
                     .scale = args->scale,
+                    .kept_scale = 1,
                     .out = call->out[0],
                     .lse = call->out[1] };
-  if (!setup(&job, call->in)) return 0;
+  bool any = setup(&job, call->in) != 0;
+  if (args->dropout_p > 0) {
+    uint64_t *draw = AMP_DATA(uint64_t, call->out[2]);
+    draw[0] = amp__S->seed;
+    draw[1] = amp__rng_take((job.batch * job.length * job.keys + AMP_RNG_BLOCK - 1) / AMP_RNG_BLOCK);
+    drop(&job, args->dropout_p, call->out[2]);
+  }
+  if (!any) return 0;
   plan_products(&job);
   double flop = work(&job);
   int threads = flop < 2e6 ? 1 : amp__threads((int64_t)(flop / 32));
@@ -132,7 +153,7 @@ static void backward_body(void *ctx, int64_t begin, int64_t end, int thread)
   }
 }
 
-/* grad query key value out lse attn_mask? */
+/* grad query key value out lse attn_mask? draw? */
 int amp__cpu_attention_backward(amp_call *call)
 {
   const args_attention_backward *args = AMP_ARGS(call, attention_backward);
@@ -142,6 +163,7 @@ int amp__cpu_attention_backward(amp_call *call)
                     .mask = amp__input_or_null(call, 6),
                     .causal = args->is_causal != 0,
                     .scale = args->scale,
+                    .kept_scale = 1,
                     .dquery = call->out[0],
                     .dkey = call->out[1],
                     .dvalue = call->out[2] };
@@ -151,11 +173,41 @@ int amp__cpu_attention_backward(amp_call *call)
     if (amp__fill_value(call->out[1], 0) < 0) return AMP_E_INTERNAL;
     return amp__fill_value(call->out[2], 0);
   }
+  if (args->dropout_p > 0) drop(&job, args->dropout_p, call->in[7]);
   plan_products(&job);
   if ((lse = amp__dense(call->in[5], job.type)) == NULL) return AMP_E_MEMORY;
   job.lse = lse;
   size_t n = job.type == AMP_FLOAT64 ? amp__attention_backward_size_f64(&job) : amp__attention_backward_size_f32(&job);
   status = run(&job, n, 2.5 * work(&job), job.batch, backward_body);
   amp__free(lse);
+  return status;
+}
+
+/* -- What dropout kept ----------------------------------------------------------------- */
+
+/* query key draw */
+int amp__cpu_attention_kept(amp_call *call)
+{
+  amp_tensor *const in[3] = { call->in[0], call->in[1], call->in[1] }, *out = call->out[0], *y;
+  double p = AMP_ARGS(call, attention_kept)->dropout_p;
+  attention job = { .mask = NULL };
+  if (!setup(&job, in) || job.keys == 0) return 0;
+  if (p == 0 || p == 1) return amp__fill_value(out, p == 0);
+  y = out->flags & AMP_T_CONTIGUOUS ? out : amp__tensor_make(AMP_BOOL, AMP_CPU, 0, out->ndim, out->size);
+  if (y == NULL) return AMP_E_MEMORY;
+  drop(&job, p, call->in[2]);
+  uint8_t *to = AMP_DATA(uint8_t, y);
+  attention_draw draw;
+  draw.block = -1;
+  draw.second = false;
+  for (int64_t r = 0; r < job.batch * job.length; r++, to += job.keys)
+    for (int64_t j = 0; j < job.keys; j += AMP_RNG_BLOCK) {
+      int64_t count = job.keys - j < AMP_RNG_BLOCK ? job.keys - j : AMP_RNG_BLOCK;
+      const uint32_t *words = attention_words(&job, &draw, r / job.length, r % job.length, j, count);
+      for (int64_t c = 0; c < count; c++) to[j + c] = words[c] >= job.least;
+    }
+  if (y == out) return 0;
+  int status = amp__copy_to(out, y);
+  amp__free(y);
   return status;
 }

@@ -10,6 +10,7 @@
 #define AMP_CPU_ATTENTION_H
 #include "cpu/gemm.h"
 #include "cpu/kernel_help.h"
+#include "cpu/philox.h"
 
 typedef struct attention {
   const amp_tensor *query, *key, *value, *mask, *out, *lse; /* mask may be NULL */
@@ -19,7 +20,10 @@ typedef struct attention {
   int64_t block_rows, block_keys;                           /* a block of scores */
   int64_t chunks; /* parts of a batch's rows that go to threads of their own */
   double scale;
-  bool causal;
+  bool causal, dropping; /* dropping: weights are dropped, by random numbers */
+  double kept_scale;     /* of those that are not: 1 / (1 - p), or 0 */
+  uint64_t seed, counter;
+  uint32_t least;          /* words below it drop their weights */
   size_t gemm_bytes, each; /* scratch: of a product, of a thread */
   char *scratch;
 } attention;
@@ -33,6 +37,34 @@ static inline int64_t attention_at(const amp_tensor *tensor, int64_t batch)
     batch /= tensor->size[dim];
   }
   return off;
+}
+
+/* Two blocks of random words that follow each other, the second where it was needed */
+typedef struct attention_draw {
+  int64_t block; /* the first one's number, or -1 */
+  bool second;
+  uint32_t words[2 * AMP_RNG_BLOCK] __attribute__((aligned(64)));
+} attention_draw;
+
+/* The random words for row i of a batch and `count` keys (at most a block) from j on: those that dropout would take for
+** a matrix of all weights */
+static inline const uint32_t *attention_words(const attention *job, attention_draw *draw, int64_t batch, int64_t i,
+                                              int64_t j, int64_t count)
+{
+  int64_t from = (batch * job->length + i) * job->keys + j, block = from / AMP_RNG_BLOCK;
+  uint64_t counter = job->counter + (uint64_t)block * (AMP_RNG_BLOCK / 4);
+  uint32_t *next = draw->words + AMP_RNG_BLOCK;
+  if (draw->block != block) {
+    if (draw->second && draw->block == block - 1) memcpy(draw->words, next, sizeof *next * AMP_RNG_BLOCK);
+    else amp__philox_block(draw->words, job->seed, counter);
+    draw->block = block;
+    draw->second = false;
+  }
+  if (!draw->second && (from + count - 1) / AMP_RNG_BLOCK > block) {
+    amp__philox_block(next, job->seed, counter + AMP_RNG_BLOCK / 4);
+    draw->second = true;
+  }
+  return draw->words + from % AMP_RNG_BLOCK;
 }
 
 /* Elements (of the computing type) of the scratch of one thread */

@@ -2,8 +2,8 @@
 ** ops/attention/attention_composite.c: scaled_dot_product_attention and its scores in recorded
 ** ops. The composite checks what the user gave, makes leading dimensions equal by
 ** views (grouped heads become a dimension of their own, which keys and values
-** repeat without a copy), and runs the fused row; with dropout, or where a mask
-** wants a gradient, the matrix of scores is made. multi_head_attention is in
+** repeat without a copy), and runs the fused row; where a mask wants a gradient, the
+** matrix of scores is made. multi_head_attention is in
 ** ops/attention/multi_head_composite.c.
 */
 #include <math.h>
@@ -189,16 +189,17 @@ static amp_tensor *spread_mask(amp_tensor *mask, int count, const int64_t *lead,
   return amp__op_expand(mask, count + 2, size);
 }
 
-/* The fused row, or the matrix of scores where there is dropout or the mask wants a gradient */
+/* The fused row, or the matrix of scores where the mask wants a gradient */
 static amp_tensor *attend(amp_tensor *q, amp_tensor *k, amp_tensor *v, amp_tensor *mask, bool causal, double scale,
                           double dropout)
 {
   bool wanted = mask && mask->dtype != AMP_BOOL && amp__S->grad_mode && amp__tracked(mask);
-  if (dropout > 0 || wanted) return with_scores(q, k, v, mask, causal, scale, dropout);
+  if (wanted) return with_scores(q, k, v, mask, causal, scale, dropout);
   amp_tensor *inputs[4] = { q, k, v, mask };
   amp_attrs attrs = amp__attrs();
   amp__attrs_int(&attrs, causal);
   amp__attrs_float(&attrs, scale);
+  amp__attrs_float(&attrs, dropout);
   return amp__op(AMP_OP_attention, &attrs, 4, inputs);
 }
 

@@ -10,6 +10,9 @@
 **     l += sum p, acc += p v                 dq += ds k
 **   out = acc / l, lse = m + log l
 **
+** With dropout p is 0 for dropped weights where it weighs values (acc, dv), which l does not see, and 1 / (1 - p) of
+** the others' is in the last factor; dp is 0 there too.
+**
 ** Queries are scaled when they are read, keys and values packed for the
 ** products once a batch (forward) or once a block (backward). Rows without a key
 ** give 0. A score of NaN, or of +inf, makes its row NaN.
@@ -58,6 +61,26 @@ AMP_CLONES_OF(real) static void NAME(back_row)(real *x, real *d, real lse, real 
     real p = NAME(exp)(x[i] - lse);
     x[i] = p;
     d[i] = p * (d[i] - sum);
+  }
+}
+
+/* Weights whose words are too small become 0 */
+AMP_CLONES_OF(real) static void NAME(drop)(real *x, const uint32_t *words, uint32_t least, int64_t count)
+{
+  AMP_IVDEP
+  for (int64_t i = 0; i < count; i++) x[i] = words[i] >= least ? x[i] : 0;
+}
+
+/* back_row with dropout: d counts where a weight was kept, scaled, and x is what the values were weighted with */
+AMP_CLONES_OF(real)
+static void NAME(back_dropped)(real *x, real *d, real lse, real sum, const uint32_t *words, uint32_t least, real scale,
+                               int64_t count)
+{
+  AMP_IVDEP
+  for (int64_t i = 0; i < count; i++) {
+    real p = NAME(exp)(x[i] - lse), e = d[i] * scale;
+    x[i] = words[i] >= least ? p * scale : 0;
+    d[i] = p * ((words[i] >= least ? e : 0) - sum);
   }
 }
 
@@ -287,6 +310,9 @@ void amp__attention_forward_(const attention *job, int64_t batch, int64_t lo, in
   NAME(forward) work = { .few = hi - lo <= FEW };
   NAME(forward_scratch)(&work, job, batch, blocks, scratch);
   real *lse = AMP_DATA(real, job->lse) + batch * job->length;
+  attention_draw draw;
+  draw.block = -1;
+  draw.second = false;
   if (!work.few) NAME(pack_all)(&work, blocks);
   for (int64_t i = lo; i < hi; i += job->block_rows) {
     int64_t queries = hi - i < job->block_rows ? hi - i : job->block_rows,
@@ -307,13 +333,15 @@ void amp__attention_forward_(const attention *job, int64_t batch, int64_t lo, in
         int64_t seen = NAME(seen)(job, i + r, j, count);
         if (job->mask) NAME(mask)(job, work.mask_at, i + r, j, x, seen, work.buf);
         real factor = NAME(online)(x, seen, count, &work.top[r], &work.total[r]);
+        if (job->dropping && seen > 0)
+          NAME(drop)(x, attention_words(job, &draw, batch, i + r, j, seen), job->least, seen);
         if (j > 0 && factor != 1) NAME(scale)(work.sums + r * vsize, work.sums + r * vsize, factor, vsize);
       }
       NAME(weigh)(&work, queries, j, count, whole);
     }
     for (int64_t r = 0; r < queries; r++) {
       real *y = work.sums + r * vsize, total = work.total[r];
-      NAME(scale)(y, y, total == 0 ? 0 : 1 / total, vsize);
+      NAME(scale)(y, y, total == 0 ? 0 : (real)job->kept_scale / total, vsize);
       NAME(write)(job->out, work.out_at, i + r, y, vsize);
       lse[i + r] = total == 0 ? (real)-INFINITY : work.top[r] + NAME(log)(total);
     }
@@ -342,7 +370,8 @@ typedef struct NAME(backward) {
   real *rows, *dkeys, *dvalues, *buf; /* a block of keys or values, its gradients, a row of the mask */
   real *keys_turned, *values_turned;  /* packed: k^T, v^T */
   real *keys;                         /* packed: k */
-  int64_t pitch, mask_at;
+  int64_t pitch, mask_at, batch;
+  attention_draw draw;
 } NAME(backward);
 
 static void NAME(backward_scratch)(NAME(backward) * work, const attention *job, int64_t batch, void *scratch)
@@ -350,6 +379,9 @@ static void NAME(backward_scratch)(NAME(backward) * work, const attention *job, 
   int64_t query_block = job->block_rows, key_block = job->block_keys, size = job->size, vsize = job->value_size,
           wide = size > vsize ? size : vsize;
   work->job = job;
+  work->batch = batch;
+  work->draw.block = -1;
+  work->draw.second = false;
   work->pitch = NAME(pitch)(key_block);
   work->gemm = scratch;
   work->queries = (real *)(work->gemm + job->gemm_bytes);
@@ -427,7 +459,7 @@ static void NAME(add_turned)(const NAME(backward) * work, int64_t queries, int64
 }
 
 /* A block of query rows from row i on against the `count` keys from key j on: their part of dq, dk and dv */
-static void NAME(back_block)(const NAME(backward) * work, const real *lse, int64_t i, int64_t queries, int64_t j,
+static void NAME(back_block)(NAME(backward) * work, const real *lse, int64_t i, int64_t queries, int64_t j,
                              int64_t count)
 {
   const attention *job = work->job;
@@ -439,7 +471,10 @@ static void NAME(back_block)(const NAME(backward) * work, const real *lse, int64
     real *x = work->weights + r * work->pitch, *e = work->dweights + r * work->pitch, top = lse[i + r];
     int64_t seen = top == (real)-INFINITY ? 0 : NAME(seen)(job, i + r, j, cols);
     if (job->mask) NAME(mask)(job, work->mask_at, i + r, j, x, seen, work->buf);
-    NAME(back_row)(x, e, top, work->sum[i + r], seen);
+    if (job->dropping && seen > 0) {
+      const uint32_t *words = attention_words(job, &work->draw, work->batch, i + r, j, seen);
+      NAME(back_dropped)(x, e, top, work->sum[i + r], words, job->least, (real)job->kept_scale, seen);
+    } else NAME(back_row)(x, e, top, work->sum[i + r], seen);
     for (int64_t c = seen; c < cols; c++) x[c] = e[c] = 0;
   }
   NAME(add_turned)(work, queries, cols, work->weights, work->grad + i * vsize, vsize, work->dvalues);

@@ -59,6 +59,20 @@ static int operands(amp_call *call, int i, const amp_tensor *mask)
   return amp__want_shape(mask, "attn_mask", count, size);
 }
 
+static int want_p(double p)
+{
+  return p >= 0 && p <= 1 ? 0 : amp__fail(AMP_E_VALUE, "dropout_p %g must lie in 0..1", p);
+}
+
+/* The seed, and the place of the first random number: bits of two unsigned integers */
+static int want_draw(const amp_tensor *draw)
+{
+  const int64_t two = 2;
+  int status = amp__want_shape(draw, "draw", 1, &two);
+  if (status < 0 || (draw->dtype == AMP_INT64 && draw->stride[0] == 1)) return status;
+  return amp__fail(AMP_E_DTYPE, "draw is %s, expected two int64 beside each other", amp__tensor_str(draw));
+}
+
 int amp__infer_attention(amp_call *call)
 {
   const amp_tensor *q = call->in[0], *v = call->in[2];
@@ -70,7 +84,9 @@ int amp__infer_attention(amp_call *call)
   amp__out(call, 0, q->dtype, n, size);
   in_order_of(call, 0, q);
   amp__out(call, 1, amp__acc_dtype(q->dtype), n - 1, size);
-  return 0;
+  const int64_t two = 2;
+  if (AMP_ARGS(call, attention)->dropout_p > 0) amp__out(call, 2, AMP_INT64, 1, &two);
+  return want_p(AMP_ARGS(call, attention)->dropout_p);
 }
 
 /* Are query, key and value every third element of one dense tensor, in this order? Then so are their gradients, which
@@ -103,7 +119,7 @@ static void pack(amp_call *call)
   }
 }
 
-/* grad query key value out lse attn_mask? */
+/* grad query key value out lse attn_mask? draw? */
 int amp__infer_attention_backward(amp_call *call)
 {
   const amp_tensor *q = call->in[1];
@@ -121,12 +137,32 @@ int amp__infer_attention_backward(amp_call *call)
   if ((status = amp__want_shape(call->in[5], "lse", count - 1, size)) < 0) return status;
   if (!amp__is_float(call->in[5]->dtype))
     return amp__fail(AMP_E_DTYPE, "lse is %s, expected a float dtype", amp_dtype_name(call->in[5]->dtype));
+  double p = AMP_ARGS(call, attention_backward)->dropout_p;
+  if ((status = want_p(p)) < 0) return status;
+  if (p > 0 && !call->in[7]) return amp__fail(AMP_E_ARGUMENT, "draw is missing: dropout_p is %g", p);
+  if (call->in[7] && (status = want_draw(call->in[7])) < 0) return status;
   for (int i = 0; i < 3; i++) {
     const amp_tensor *tensor = call->in[1 + i];
     amp__out(call, i, tensor->dtype, tensor->ndim, tensor->size);
     in_order_of(call, i, tensor);
   }
   pack(call);
+  return 0;
+}
+
+/* query key draw */
+int amp__infer_attention_kept(amp_call *call)
+{
+  const amp_tensor *q = call->in[0], *k = call->in[1];
+  int64_t size[AMP_MAX_DIM];
+  int status = 0, n = q->ndim;
+  if (n < 2) return amp__fail(AMP_E_SHAPE, "query has shape %s, expected at least 2 dimensions", SHAPE_OF(q));
+  if ((status = want_batch(k, "key", q)) < 0 || (status = want_draw(call->in[2])) < 0
+      || (status = want_p(AMP_ARGS(call, attention_kept)->dropout_p)) < 0)
+    return status;
+  memcpy(size, q->size, sizeof size);
+  size[n - 1] = k->size[n - 2];
+  amp__out(call, 0, AMP_BOOL, n, size);
   return 0;
 }
 

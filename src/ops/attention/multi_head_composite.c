@@ -159,14 +159,33 @@ static amp_tensor *linear(amp_tensor *input, amp_tensor *w, amp_tensor *b)
   return amp__op(AMP_OP_linear, NULL, 3, inputs);
 }
 
+/* The parts of what one product gave, as slices: their gradients, which attention makes beside each other, are that
+** product's without a copy. */
+static int unpack(attention_heads *heads, amp_tensor *all)
+{
+  amp_tensor *out[AMP_MAX_OUT];
+  int64_t size[4] = { 0 };
+  if (!all) return amp__err();
+  int last = all->ndim - 1;
+  memcpy(size, all->size, sizeof *size * (size_t)last);
+  size[last] = 3;
+  size[last + 1] = heads->size;
+  if (!(all = amp__op_view(all, last + 2, size))) return amp__err();
+  amp_attrs attrs = amp__attrs();
+  amp__attrs_int(&attrs, last + 1); /* dimensions count from 1 */
+  int status = amp__op_results(AMP_OP_unbind, &attrs, 1, &all, out);
+  for (int i = 0; i < 3 && status == 0; i++) heads->data[i] = out[i];
+  return status;
+}
+
 /* The three projections; of one tensor in one product */
 static int project(amp_call *call, attention_heads *heads)
 {
   int64_t e = heads->size;
-  amp_tensor *bias = heads->part[IN_B], *all = NULL;
+  amp_tensor *bias = heads->part[IN_B];
   if (heads->part[IN_W] && call->in[0] == call->in[1] && call->in[1] == call->in[2]) {
-    all = linear(call->in[0], heads->part[IN_W], bias);
-    for (int i = 0; i < 3; i++) heads->data[i] = amp__op_narrow(all, -1, i * e, e);
+    int status = unpack(heads, linear(call->in[0], heads->part[IN_W], bias));
+    if (status < 0) return status;
   } else
     for (int i = 0; i < 3; i++)
       heads->data[i] = linear(call->in[i],

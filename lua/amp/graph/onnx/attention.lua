@@ -65,6 +65,7 @@ function X.scaled_dot_product_attention(e, n)
 end
 
 function X.attention(e, n)
+  if n:attr 'dropout_p' ~= 0 then n:fail 'has dropout; call net:eval() before the graph is traced' end
   if n:result(2) then n:fail 'keeps what its gradient needs; export the graph before it is optimized' end
   return attend(e, n, n:attr 'scale')
 end
