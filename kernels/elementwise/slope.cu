@@ -42,7 +42,7 @@ template <int WORD, class T> __device__ __forceinline__ T term_slope(T g, T a, T
 /* A group's formulas of NIN values: of(a) makes one element, all(x, y) as many as a thread holds. SET: functions or
 ** terms, which gives the formula of a word as at<WORD>(values). */
 template <int GROUP, class SET> struct chosen {
-  enum { flat = GROUP == LONG ? 0 : 2 };
+  static constexpr int flat = GROUP == LONG ? 0 : 2;
   int word;
   SET set;
   template <class T> __device__ __forceinline__ T of(const T *a) const
