@@ -61,6 +61,16 @@ AMP_FN amp_mish(T x)
   T e = exp(x > 40 ? (T)40 : x), n = e * (e + 2);
   return x > (sizeof(T) == 8 ? 40 : 20) ? x : x * (n / (n + 2));
 }
+/* t + x s (1 - t^2) with t = tanh(softplus(x)) = n / (n + 2), n = e (e + 2), e = exp(x), and the sigmoid s = e / (1 +
+ * e)
+ */
+AMP_FN amp_mish_grad(T x)
+{
+  if (x > (sizeof(T) == 8 ? 40 : 20)) return 1;
+  T c = x < (sizeof(T) == 8 ? -800 : -104) ? (T)(sizeof(T) == 8 ? -800 : -104) : x, e = exp(c), n = e * (e + 2);
+  T t = n / (n + 2);
+  return t + c * (e / (1 + e)) * (1 - t) * (1 + t);
+}
 
 /* Recurrence to x >= 10, then the asymptotic series; reflection below zero (Abramowitz and Stegun 6.3). */
 static __device__ inline double amp_digamma(double x)

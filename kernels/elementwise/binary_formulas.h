@@ -44,6 +44,9 @@ ROW(logaddexp, SHARED, amp_logaddexp(a, b))
 ROW(xlogy, SHARED, b != b ? b : a == 0 ? (T)0 : a * log(b))
 ROW(copysign, SHARED, copysign(a, b))
 
+ROW(rectify, FAST, a > 0 ? a : b * a)
+ROW(gate, FAST, a * amp_sigmoid(b))
+
 ROW(relu_backward, FAST, b <= 0 ? (T)0 : a)
 ROW(sigmoid_backward, FAST, a * b * (1 - b))
 ROW(tanh_backward, FAST, a * (1 - b * b))

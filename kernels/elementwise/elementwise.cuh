@@ -2,7 +2,8 @@
 ** elementwise.cuh: the engine under all elementwise kernels.
 **
 ** A family gives a functor over NIN values of a compute type T that makes an R
-** (F::flat 0: its code is too long to be there eight times, it has no wide kernel);
+** (F::flat 0: its code is too long to be there eight times, it has no wide kernel;
+** 2: it chooses among formulas at run time, once for eight elements, by f.all);
 ** amp_ew_run finds out how the operands lie and launches one of two kernels:
 **
 **   wide   floats of 16 and 32 bits and bytes, 8 elements at once and 16-byte accesses:
@@ -20,7 +21,7 @@
 
 enum { AMP_EW_MOST = 5, AMP_EW_VECTOR = 8 };
 enum { AMP_EW_DENSE, AMP_EW_ONE, AMP_EW_VALUE };
-#define AMP_EW_TURN(NIN) ((NIN) <= 2 ? 2 : 1) /* vectors of a thread at once */
+#define AMP_EW_TURN(F, NIN) ((NIN) <= 2 && F::flat == 1 ? 2 : 1) /* vectors of a thread at once */
 
 typedef struct amp_ew {
   int64_t n;
@@ -116,7 +117,7 @@ __device__ __forceinline__ void amp_ew_put(char *p, int dtype, int64_t i, const 
 template <class T, class R, int NIN, class F>
 __global__ void __launch_bounds__(256) amp_ew_wide(const amp_ew e, const F f)
 {
-  enum { N = AMP_EW_VECTOR, U = AMP_EW_TURN(NIN) };
+  enum { N = AMP_EW_VECTOR, U = AMP_EW_TURN(F, NIN) };
   T value[NIN > 0 ? NIN : 1] = {};
 #pragma unroll
   for (int k = 0; k < NIN; k++)
@@ -153,12 +154,15 @@ __global__ void __launch_bounds__(256) amp_ew_wide(const amp_ew e, const F f)
           for (int q = 0; q < N; q++) x[k][q] = one;
         }
       }
+      if constexpr (F::flat == 2) f.all(x, y);
+      else {
 #pragma unroll
-      for (int q = 0; q < N; q++) {
-        T a[NIN > 0 ? NIN : 1];
+        for (int q = 0; q < N; q++) {
+          T a[NIN > 0 ? NIN : 1];
 #pragma unroll
-        for (int k = 0; k < NIN; k++) a[k] = x[k][q];
-        y[q] = f.of(a);
+          for (int k = 0; k < NIN; k++) a[k] = x[k][q];
+          y[q] = f.of(a);
+        }
       }
       amp_ew_put(e.op[0].p, e.op[0].dtype, at[u][0], y);
     }
@@ -315,8 +319,8 @@ template <class T, class R, int NIN, class F> static int amp_ew_run(amp_tensor *
   bool wide = amp_ew_layout(&e, out, in, NIN, can);
   if constexpr (can) {
     if (wide) {
-      AMP_LAUNCH((amp_ew_wide<T, R, NIN, F>), amp_grid(e.n, 256 * AMP_EW_VECTOR * AMP_EW_TURN(NIN), 1 << 12), 256, 0, e,
-                 f);
+      AMP_LAUNCH((amp_ew_wide<T, R, NIN, F>), amp_grid(e.n, 256 * AMP_EW_VECTOR * AMP_EW_TURN(F, NIN), 1 << 12), 256, 0,
+                 e, f);
       return 0;
     }
   }

@@ -9,6 +9,7 @@
 ** An element is read once (4 bytes in float32); accumulators stay in registers and meet as in reduce.cuh. Memory's
 ** speed bounds all but log-sum-exp in double.
 */
+#include "elementwise/elementwise.cuh"
 #include "reduce/reduce.cuh"
 
 namespace {
@@ -197,6 +198,21 @@ static int arg(amp_call *c, const int64_t &dim, bool largest)
   return rc;
 }
 
+/* x (, mean's halves), g; the mean in two numbers of float32 */
+struct centred {
+  enum { flat = 1 };
+  __device__ __forceinline__ double of(const double *a) const { return (a[0] - a[1]) * a[2]; }
+  __device__ __forceinline__ float of(const float *a) const { return ((a[0] - a[1]) - a[2]) * a[3]; }
+};
+struct upper_half {
+  enum { flat = 0 };
+  __device__ __forceinline__ double of(const double *a) const { return (double)(float)a[0]; }
+};
+struct lower_half {
+  enum { flat = 0 };
+  __device__ __forceinline__ double of(const double *a) const { return a[0] - (double)(float)a[0]; }
+};
+
 } // namespace
 
 extern "C" {
@@ -232,48 +248,38 @@ int amp__cuda_std(amp_call *c)
 /* g (x - mean): the mean in double, then elements in the computing type about its two halves */
 int amp__cuda_var_backward(amp_call *c) /* grad input; dim */
 {
-  amp_tensor *g = c->in[0], *x = c->in[1], *mean = NULL, *high = NULL, *low = NULL, *d = NULL, *e = NULL, *y = NULL,
-             *pair[2];
+  amp_tensor *g = c->in[0], *x = c->in[1], *mean = NULL, *high = NULL, *low = NULL, *in[4];
   uint32_t mask = amp_red_mask(AMP_ARGS(c, var_backward)->dim) & ((1u << x->ndim) - 1);
   int64_t size[AMP_MAX_DIM];
-  int rc = AMP_E_MEMORY, type = x->dtype == AMP_FLOAT64 ? AMP_FLOAT64 : AMP_FLOAT32;
+  int rc = AMP_E_MEMORY;
+  const bool wide = x->dtype == AMP_FLOAT64;
   amp_red plan;
   for (int i = 0; i < x->ndim; i++) size[i] = mask >> i & 1 ? 1 : x->size[i];
-  if (!(mean = amp__cuda_make(AMP_FLOAT64, x->ndim, size))) return rc;
+  if (!(mean = amp__cuda_make(AMP_FLOAT64, x->ndim, size))) goto out;
   amp_red_plan_mask(&plan, x, mean, mask);
-  if (type == AMP_FLOAT64) {
+  if (wide) {
     moments<double> f = { 0, CENTRE };
-    rc = amp_red_run(&plan, f);
+    if ((rc = amp_red_run(&plan, f)) == 0) {
+      in[0] = x, in[1] = mean, in[2] = g;
+      rc = amp_ew_run<double, double, 3>(c->out[0], in, centred());
+    }
+    goto out;
   } else {
     moments<float> f = { 0, CENTRE };
-    rc = amp_red_run(&plan, f);
+    if ((rc = amp_red_run(&plan, f)) < 0) goto out;
   }
-  if (rc < 0) goto out;
   rc = AMP_E_MEMORY;
-  if (!(high = amp__cuda_dense(mean, type))) goto out;
-  pair[0] = x;
-  pair[1] = high;
-  if (!(d = amp__cuda_op(AMP_OP_sub, pair, 2, NULL))) goto out;
-  if (type == AMP_FLOAT32) {
-    pair[0] = mean;
-    pair[1] = high;
-    if (!(e = amp__cuda_op(AMP_OP_sub, pair, 2, NULL)) || !(low = amp__cuda_dense(e, type))) goto out;
-    amp__free(e);
-    pair[0] = d;
-    pair[1] = low;
-    if (!(e = amp__cuda_op(AMP_OP_sub, pair, 2, NULL))) goto out;
-  }
-  pair[0] = e ? e : d;
-  pair[1] = g;
-  if (!(y = amp__cuda_op(AMP_OP_mul, pair, 2, NULL))) goto out;
-  rc = amp__cuda_copy_to(c->out[0], y);
+  if (!(high = amp__cuda_make(AMP_FLOAT32, x->ndim, size)) || !(low = amp__cuda_make(AMP_FLOAT32, x->ndim, size)))
+    goto out;
+  if ((rc = amp_ew_run<double, double, 1>(high, &mean, upper_half())) < 0
+      || (rc = amp_ew_run<double, double, 1>(low, &mean, lower_half())) < 0)
+    goto out;
+  in[0] = x, in[1] = high, in[2] = low, in[3] = g;
+  rc = amp_ew_run<float, float, 4>(c->out[0], in, centred());
 out:
   amp__free(mean);
   amp__free(high);
   amp__free(low);
-  amp__free(d);
-  amp__free(e);
-  amp__free(y);
   return rc;
 }
 

@@ -259,7 +259,8 @@ template <class F> static int run(lines *task, const F &f)
   int64_t sms = amp__cuda_here()->sms, want = sms * 4;
   if (task->length * task->lines == 0) return 0;
   if (task->length <= 8
-      || (task->step != 1 && task->lines >= 32 && (task->length <= 4096 || task->lines >= sms * BLOCK))) {
+      || (task->step != 1 && task->step != -1 && task->lines >= 32
+          && (task->length <= 4096 || task->lines >= sms * BLOCK))) {
     AMP_LAUNCH((scan_columns<F>), amp_grid(task->lines, BLOCK), BLOCK, 0, *task, f);
     return 0;
   }
@@ -283,7 +284,7 @@ template <class F> static int run(lines *task, const F &f)
 }
 
 /* Sums and products in double (int64 for integers), rounded as they are stored */
-static int sums(amp_call *c, int64_t dim, int product)
+static int sums(amp_call *c, int64_t dim, int product, bool back)
 {
   amp_tensor *t = c->in[0], *o = c->out[0];
   bool whole = !amp__is_float(o->dtype);
@@ -292,6 +293,12 @@ static int sums(amp_call *c, int64_t dim, int product)
     if ((t = amp__cuda_dense(t, AMP_INT64)) == NULL) return AMP_E_MEMORY;
   } else amp__retain(t);
   lines_of(&task, t, o, NULL, (int)dim);
+  if (back && task.length > 0) { /* the same from the other end */
+    task.in += (task.length - 1) * task.step * amp__dtype_size[task.dtype];
+    task.out += (task.length - 1) * task.out_step * amp__dtype_size[task.out_dtype];
+    task.step = -task.step;
+    task.out_step = -task.out_step;
+  }
   int rc;
   if (whole) {
     running<int64_t> f = { product };
@@ -325,8 +332,9 @@ static int extremes(amp_call *c, int64_t dim, int largest)
 
 extern "C" {
 
-int amp__cuda_cumsum(amp_call *c) { return sums(c, AMP_ARGS(c, cumsum)->dim, 0); }
-int amp__cuda_cumprod(amp_call *c) { return sums(c, AMP_ARGS(c, cumprod)->dim, 1); }
+int amp__cuda_cumsum(amp_call *c) { return sums(c, AMP_ARGS(c, cumsum)->dim, 0, false); }
+int amp__cuda_cumsum_back(amp_call *c) { return sums(c, AMP_ARGS(c, cumsum_back)->dim, 0, true); }
+int amp__cuda_cumprod(amp_call *c) { return sums(c, AMP_ARGS(c, cumprod)->dim, 1, false); }
 int amp__cuda_cummax(amp_call *c) { return extremes(c, AMP_ARGS(c, cummax)->dim, 1); }
 int amp__cuda_cummin(amp_call *c) { return extremes(c, AMP_ARGS(c, cummin)->dim, 0); }
 

@@ -167,6 +167,9 @@ CASE(norm_backward_dense, "n@2x3 n@2x3 p@2x3", O(norm_backward, T(x[0], x[1], x[
 CASE(silu_backward, "n@2x3 n@2x3", OP2(silu_backward, x[0], x[1]))
 CASE(sigmoid_backward, "n@2x3 u@2x3", OP2(sigmoid_backward, x[0], x[1]))
 CASE(tanh_backward, "n@2x3 u@2x3", OP2(tanh_backward, x[0], x[1]))
+CASE(tanhshrink, "n@2x3", OP1(tanhshrink, x[0]))
+CASE(rectify, "n@2x3 n@2x1", sq(OP2(rectify, x[0], x[1])))
+CASE(gate, "n@2x3 n@3", OP2(gate, x[0], x[1]))
 
 /* -- Reductions ------------------------------------------------------------------------ */
 CASE(sum, "n@2x3", sq(O(sum, T(x[0]), NULL, 0, NONE)))
@@ -201,6 +204,7 @@ CASE(norm_min, "d@2x4", sq(O(norm, T(x[0]), -INFINITY, "2", 0, NONE)))
 CASE(norm0, "n@2x4", sq(O(norm, T(x[0]), 0.0, "2", 0, NONE)))
 CASE(logsumexp, "n@2x4", O(logsumexp, T(x[0]), NULL, 0))
 CASE(logsumexp_dim, "n@2x4", O(logsumexp, T(x[0]), "2", 1))
+CASE(cumsum_back, "n@2x3", sq(amp__op_dim(AMP_OP_cumsum_back, 1, 1, &x[0])))
 CASE(cumsum, "n@2x4", sq(O(cumsum, T(x[0]), 2, NONE)))
 CASE(flip, "n@2x3x2", sq(O(flip, T(x[0]), "1x3")))
 

@@ -18,6 +18,28 @@ amp_tensor *amp__op_to_input(amp_bwd *bwd, int i, amp_tensor *g)
   return g;
 }
 
+amp_tensor *amp__slope(int function, amp_tensor *grad, amp_tensor *point, double p, double q, double r)
+{
+  amp_tensor *inputs[2] = { grad, point };
+  amp_attrs attrs = amp__attrs();
+  if (!grad || !point) return NULL;
+  amp__attrs_int(&attrs, function);
+  amp__attrs_float(&attrs, p);
+  amp__attrs_float(&attrs, q);
+  amp__attrs_float(&attrs, r);
+  return amp__op(AMP_OP_slope, &attrs, 2, inputs);
+}
+
+amp_tensor *amp__pair_slope(int term, amp_tensor *grad, amp_tensor *input, amp_tensor *other, double by)
+{
+  amp_tensor *inputs[3] = { grad, input, other };
+  amp_attrs attrs = amp__attrs();
+  if (!grad || !input || !other) return NULL;
+  amp__attrs_int(&attrs, term);
+  amp__attrs_float(&attrs, by);
+  return amp__op(AMP_OP_pair_slope, &attrs, 3, inputs);
+}
+
 amp_tensor *amp__op_zeros_like_in(amp_bwd *bwd, int i, int dtype)
 {
   const amp_shape *shape = SHAPE(bwd, i);
@@ -25,6 +47,18 @@ amp_tensor *amp__op_zeros_like_in(amp_bwd *bwd, int i, int dtype)
 }
 
 amp_tensor *amp__op_zeros_like(amp_bwd *bwd, int i) { return amp__op_zeros_like_in(bwd, i, SHAPE(bwd, i)->dtype); }
+
+amp_tensor *amp__op_into_zeros(amp_bwd *bwd, int op, int dim, amp_tensor *index, amp_tensor *grad)
+{
+  if (!index || !grad) return NULL;
+  amp_tensor *inputs[3] = { amp__op_zeros_like_in(bwd, 0, grad->dtype), index, grad };
+  if (!inputs[0]) return NULL;
+  amp_attrs attrs = amp__attrs();
+  amp__attrs_copy(&attrs, amp__ops[op].defaults, amp__ops[op].info.nslot);
+  attrs.v[0].i = dim + 1;
+  if (bwd->create_graph) return amp__op(op, &attrs, 3, inputs);
+  return amp__dispatch(op, AMP_INPLACE, inputs, 3, NULL, attrs.v) < 0 ? NULL : inputs[0];
+}
 
 bool amp__need(amp_bwd *bwd, int i) { return i < bwd->nin && (bwd->node->edge[i].node || bwd->node->edge[i].leaf); }
 bool amp__has(amp_bwd *bwd, int i) { return i < bwd->nin && SHAPE(bwd, i)->dtype != 0xff; }

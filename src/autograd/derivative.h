@@ -34,6 +34,20 @@ int amp__input_grad(amp_bwd *bwd, int i, amp_tensor *g);
     if (!(t)) return amp__err(); \
   } while (0)
 
+/* Derivatives of functions in one pass (rows slope and pair_slope), which are not recorded: where a graph of the
+** derivative is wanted (create_graph) it is made of other ops. function: FUNCTION_..., term: TERM_... */
+amp_tensor *amp__slope(int function, amp_tensor *grad, amp_tensor *point, double p, double q, double r);
+amp_tensor *amp__pair_slope(int term, amp_tensor *grad, amp_tensor *input, amp_tensor *other, double by);
+/* A derivative of one input: `recorded` where a graph of it is wanted, else `fused` */
+#define SLOPE(name, fused, recorded)                                                         \
+  int amp__bwd_##name(amp_bwd *b)                                                            \
+  {                                                                                          \
+    return INPUT_GRAD(b, 0, amp__op_to_input(b, 0, b->create_graph ? (recorded) : (fused))); \
+  }
+/* op (index_add, scatter, ...), along a dimension from 0, of zeros of input 0's shape, an index and its gradient: into
+** those zeros themselves, where no graph of it is wanted */
+amp_tensor *amp__op_into_zeros(amp_bwd *bwd, int op, int dim, amp_tensor *index, amp_tensor *grad);
+
 amp_tensor *amp__op_zeros_like(amp_bwd *bwd, int i);               /* like input i */
 amp_tensor *amp__op_zeros_like_in(amp_bwd *bwd, int i, int dtype); /* the same in another dtype */
 

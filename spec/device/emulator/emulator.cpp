@@ -315,6 +315,8 @@ cudaError_t cudaMemcpyPeerAsync(void *dst, int, const void *src, int, size_t n, 
 }
 cudaError_t cudaMemsetAsync(void *dst, int v, size_t n, cudaStream_t s)
 {
+  static const bool traced = getenv("AMP_EMULATOR_TRACE") != nullptr;
+  if (traced) fprintf(stderr, "memset\n");
   return perform(s, [=] {
     if (n) memset(dst, v, n);
   });

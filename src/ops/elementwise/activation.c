@@ -90,6 +90,7 @@ FLOAT2(hardswish, 3,
         : a >= 3 ? a
                  : a * (a + 3) / 6))
 FLOAT2(softsign, 3, a / (1.f + fabsf(a)), a / (1 + fabs(a)))
+FLOAT2(tanhshrink, 10, a - amp__tanhf(a), a - tanh(a))
 FLOAT2(frac, 2, a - truncf(a), a - trunc(a))
 
 /* NaN and infinities replaced; absent: 0 and the dtype's largest */

@@ -141,7 +141,7 @@ static void pow_f(int64_t n, void *const *operand, unsigned scalar, const void *
   }
 }
 static const amp_loop_fn mod_loops[3] = { mod_f, mod_d, mod_i };
-static const amp_loop_fn pow_loops[3] = { pow_f, pow_d, pow_i };
+const amp_loop_fn amp__pow_loops[3] = { pow_f, pow_d, pow_i };
 
 /* exponents that need no pow: by the exponent's class of value */
 BIN3(pow1, a, a, a)
@@ -228,7 +228,7 @@ int amp__cpu_pow(amp_call *call)
     if (y == -1.0 && cls != AMP_C_I64) return run2(call, inv, cls, 2, NULL);
     if (y == 0.5 && cls != AMP_C_I64) return run2(call, root, cls, 2, NULL);
   }
-  return run2_as(call, pow_loops, cls, 12, 4, NULL);
+  return run2_as(call, amp__pow_loops, cls, 12, 4, NULL);
 }
 
 /* -- Comparison and logic ------------------------------------------------------------ */
@@ -378,4 +378,23 @@ int amp__cpu_gelu_backward(amp_call *call)
   static const amp_loop_fn exact[3] = { gelu_bwd_f, gelu_bwd_d, NULL },
                            tanh_[3] = { gelu_tanh_bwd_f, gelu_tanh_bwd_d, NULL };
   return run2_dense(call, args->approximate == APPROXIMATE_TANH ? tanh_ : exact, class_of2(call), 12);
+}
+
+/* -- prelu and glu ---------------------------------------------------------------------- */
+
+BINF(rectify_f, (a > 0.f ? a : b * a))
+BIND(rectify_d, (a > 0 ? a : b * a))
+int amp__cpu_rectify(amp_call *call)
+{
+  static const amp_loop_fn loops[3] = { rectify_f, rectify_d, NULL };
+  return run2(call, loops, class_of2(call), 1, NULL);
+}
+
+BINF_DENSE(gate_f, a *amp__sigmoidf(b))
+static double sigmoid(double x) { return x < 0 ? exp(x) / (1.0 + exp(x)) : 1.0 / (1.0 + exp(-x)); }
+BIN_PLAIN(gate_d, double, a *sigmoid(b))
+int amp__cpu_gate(amp_call *call)
+{
+  static const amp_loop_fn loops[3] = { gate_f, gate_d, NULL };
+  return run2_dense(call, loops, class_of2(call), 8);
 }

@@ -98,4 +98,7 @@ static inline int class_of2(amp_call *call)
 /* fmod of floats, results first, dense (ops/elementwise/binary.c) */
 void amp__fmod_loop(int64_t n, void *const *operand);
 
+/* Loops of float32 and float64 that slopes are made of (ops/elementwise/pair_slope.c): dense, results first */
+extern const amp_loop_fn amp__pow_loops[3], amp__floor_divide_loops[3];
+
 #endif

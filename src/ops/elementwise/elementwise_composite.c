@@ -34,18 +34,6 @@ int amp__comp_clamp_max(amp_call *call)
 }
 int amp__comp_relu6(amp_call *call) { return amp__result(call, 0, limited(call->in[0], 0, 6, true, true)); }
 
-/* float32 for 16 bits: where more than one op follows, results are rounded once */
-static amp_tensor *wide(amp_tensor *input)
-{
-  return input && amp__is_half(input->dtype) ? amp__op_cast(input, AMP_FLOAT32) : input;
-}
-
-int amp__comp_tanhshrink(amp_call *call)
-{
-  amp_tensor *input = wide(call->in[0]);
-  return amp__result(call, 0, amp__op_cast(OP2(sub, input, OP1(tanh, input)), call->in[0]->dtype));
-}
-
 int amp__comp_positive(amp_call *call) { return amp__result(call, 0, OP1(alias, call->in[0])); }
 
 int amp__comp_glu(amp_call *call)
@@ -61,9 +49,7 @@ int amp__comp_glu(amp_call *call)
     return amp__fail(AMP_E_SHAPE, "dimension %d has size %lld, which can't be halved", dim + 1,
                      (long long)input->size[dim]);
   int64_t half = input->size[dim] / 2;
-  amp_tensor *result
-      = OP2(mul, wide(amp__op_narrow(input, dim, 0, half)), OP1(sigmoid, wide(amp__op_narrow(input, dim, half, half))));
-  return amp__result(call, 0, amp__op_cast(result, input->dtype));
+  return amp__result(call, 0, OP2(gate, amp__op_narrow(input, dim, 0, half), amp__op_narrow(input, dim, half, half)));
 }
 
 int amp__comp_prelu(amp_call *call)
@@ -80,7 +66,7 @@ int amp__comp_prelu(amp_call *call)
   for (int dim = 0; dim < input->ndim; dim++) size[dim] = dim == 1 && weight->numel != 1 ? channels : 1;
   if (input->ndim > 0) weight = amp__op_view(weight, input->ndim, size);
   else weight = amp__op_view(weight, 0, size);
-  return amp__result(call, 0, amp__op_where(OP_NUMBER(gt, input, 0), input, OP2(mul, weight, input)));
+  return amp__result(call, 0, OP2(rectify, input, weight));
 }
 
 int amp__comp_isclose(amp_call *call)

@@ -1,13 +1,16 @@
 /*
 ** ops/elementwise/math_derivative.c: derivatives of element-wise functions, in the order of
 ** amp_ops.def. One line each: g times f'(x), written with the saved input or
-** the saved result, whichever the function's row keeps. Fused derivatives
+** the saved result, whichever the function's row keeps: as one kernel (slope), and in
+** recorded ops for when a graph of it is wanted. Fused derivatives
 ** (relu_backward, gelu_backward, ...) are rows too and stand at the end.
 */
+#include <math.h>
 #include "autograd/derivative.h"
 
 #define X INPUT(b, 0)
 #define Y OUTPUT(b, 0)
+#define S(function, point, p, q, r) amp__slope(FUNCTION_##function, GRAD(b), point, p, q, r)
 #define LN2 0.69314718055994530942
 #define LN10 2.30258509299404568402
 #define TWO_BY_SQRT_PI 1.12837916709551257390
@@ -19,47 +22,30 @@ static amp_tensor *sq(amp_tensor *tensor) { return OP2(mul, tensor, tensor); }
 static amp_tensor *one_minus(amp_tensor *tensor) { return NUMBER_OP(sub, 1, tensor); }
 
 BWD(neg, OP1(neg, GRAD(b)))
-BWD(abs, mul(GRAD(b), OP1(sign, X)))
+SLOPE(abs, S(ABS, X, 0, 0, 0), mul(GRAD(b), OP1(sign, X)))
 BWD(sign, amp__op_zeros_like(b, 0))
 BWD(floor, amp__op_zeros_like(b, 0))
 BWD(ceil, amp__op_zeros_like(b, 0))
 BWD(round, amp__op_zeros_like(b, 0))
 BWD(trunc, amp__op_zeros_like(b, 0))
 BWD(exp, mul(GRAD(b), Y))
-BWD(exp2, mul(GRAD(b), OP_NUMBER(mul, Y, LN2)))
-BWD(expm1, mul(GRAD(b), OP1(exp, X))) /* the result + 1 is 0 from -17 on */
+SLOPE(exp2, S(LINE, Y, 0, LN2, 0), mul(GRAD(b), OP_NUMBER(mul, Y, LN2)))
+SLOPE(expm1, S(EXP, X, 1, 0, 0), mul(GRAD(b), OP1(exp, X))) /* the result + 1 is 0 from -17 on */
 BWD(log, OP2(div, GRAD(b), X))
-BWD(log2, OP2(div, GRAD(b), OP_NUMBER(mul, X, LN2)))
-BWD(log10, OP2(div, GRAD(b), OP_NUMBER(mul, X, LN10)))
-BWD(log1p, OP2(div, GRAD(b), OP_NUMBER(add, X, 1)))
-BWD(sqrt, OP2(div, GRAD(b), OP_NUMBER(mul, Y, 2)))
+SLOPE(log2, S(OVER, X, LN2, 1, 0), OP2(div, GRAD(b), OP_NUMBER(mul, X, LN2)))
+SLOPE(log10, S(OVER, X, LN10, 1, 0), OP2(div, GRAD(b), OP_NUMBER(mul, X, LN10)))
+SLOPE(log1p, S(OVER, X, 1, 1, 1), OP2(div, GRAD(b), OP_NUMBER(add, X, 1)))
+SLOPE(sqrt, S(OVER, Y, 2, 1, 0), OP2(div, GRAD(b), OP_NUMBER(mul, Y, 2)))
 
-int amp__bwd_rsqrt(amp_bwd *b)
-{
-  amp_tensor *y = Y;
-  return INPUT_GRAD(b, 0, amp__op_to_input(b, 0, mul(mul(GRAD(b), OP_NUMBER(mul, y, -0.5)), sq(y))));
-}
-
-int amp__bwd_reciprocal(amp_bwd *b)
-{
-  amp_tensor *y = Y;
-  return INPUT_GRAD(b, 0, amp__op_to_input(b, 0, OP1(neg, mul(mul(GRAD(b), y), y))));
-}
-
-BWD(square, mul(GRAD(b), OP_NUMBER(mul, X, 2)))
-BWD(sin, mul(GRAD(b), OP1(cos, X)))
-BWD(cos, OP1(neg, mul(GRAD(b), OP1(sin, X))))
+SLOPE(rsqrt, S(RSQRT, Y, 0, 0, 0), mul(mul(GRAD(b), OP_NUMBER(mul, Y, -0.5)), sq(Y)))
+SLOPE(reciprocal, S(RECIPROCAL, Y, 0, 0, 0), OP1(neg, mul(mul(GRAD(b), Y), Y)))
+SLOPE(square, S(LINE, X, 0, 2, 0), mul(GRAD(b), OP_NUMBER(mul, X, 2)))
+SLOPE(sin, S(SIN, X, 1, 0, 0), mul(GRAD(b), OP1(cos, X)))
+SLOPE(cos, S(COS, X, -1, 0, 0), OP1(neg, mul(GRAD(b), OP1(sin, X))))
 BWD(tanh, OP2(tanh_backward, GRAD(b), Y))
 BWD(sigmoid, OP2(sigmoid_backward, GRAD(b), Y))
-BWD(log_sigmoid, mul(GRAD(b), OP1(sigmoid, OP1(neg, X))))
-
-int amp__bwd_erf(amp_bwd *b)
-{
-  amp_tensor *x = X;
-  return INPUT_GRAD(b, 0,
-                    amp__op_to_input(b, 0, mul(GRAD(b), OP_NUMBER(mul, OP1(exp, OP1(neg, sq(x))), TWO_BY_SQRT_PI))));
-}
-
+SLOPE(log_sigmoid, S(SOFTPLUS, X, -1, INFINITY, 0), mul(GRAD(b), OP1(sigmoid, OP1(neg, X))))
+SLOPE(erf, S(BELL, X, TWO_BY_SQRT_PI, -1, 0), mul(GRAD(b), OP_NUMBER(mul, OP1(exp, OP1(neg, sq(X))), TWO_BY_SQRT_PI)))
 BWD(relu, OP2(relu_backward, GRAD(b), Y))
 
 static amp_tensor *gelu_backward(amp_tensor *grad, amp_tensor *input, int64_t approximate)
@@ -77,6 +63,7 @@ int amp__bwd_softplus(amp_bwd *b)
 {
   const args_softplus *args = AMP_ARGS(b, softplus);
   double beta = args->beta, threshold = args->threshold;
+  if (!b->create_graph) return INPUT_GRAD(b, 0, amp__op_to_input(b, 0, S(SOFTPLUS, X, beta, threshold, 0)));
   amp_tensor *z = OP_NUMBER(mul, X, beta), *grad = GRAD(b);
   return INPUT_GRAD(
       b, 0, amp__op_to_input(b, 0, amp__op_where(OP_NUMBER(gt, z, threshold), grad, mul(grad, OP1(sigmoid, z)))));

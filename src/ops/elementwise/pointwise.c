@@ -143,11 +143,11 @@ static void floor_divide_f(int64_t n, void *const *operand, unsigned scalar, con
 }
 BIN_PLAIN(floor_divide_d, double, floordiv(a, b))
 BIN_PLAIN(floor_divide_i, int64_t, floordivi(a, b))
+const amp_loop_fn amp__floor_divide_loops[3] = { floor_divide_f, floor_divide_d, floor_divide_i };
 int amp__cpu_floor_divide(amp_call *call)
 {
-  static const amp_loop_fn loops[3] = { floor_divide_f, floor_divide_d, floor_divide_i };
   int cls = class_of2(call), status = cls == AMP_C_I64 ? no_zero(call, "divided by") : 0;
-  return status < 0 ? status : run2_dense(call, loops, cls, 10);
+  return status < 0 ? status : run2_dense(call, amp__floor_divide_loops, cls, 10);
 }
 
 /* -- Bits --------------------------------------------------------------------------------- */

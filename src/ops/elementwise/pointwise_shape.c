@@ -45,6 +45,14 @@ int amp__infer_broadcast(amp_call *call)
   return amp__pointwise(call, dtype);
 }
 
+/* grad point: the result is the gradient of what the point is, or is computed from. A point without a fraction (a mask)
+** leaves it the gradient's dtype. */
+int amp__infer_slope(amp_call *call)
+{
+  const amp_tensor *point = call->in[1];
+  return amp__pointwise(call, amp__is_float(point->dtype) ? point->dtype : call->in[0]->dtype);
+}
+
 int amp__infer_broadcast_float(amp_call *call)
 {
   int dtype, status = amp__operand_dtype(call, 0, call->nin, &dtype);

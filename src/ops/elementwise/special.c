@@ -89,6 +89,7 @@ AMP_INLINE float atanhf_(float x)
 
 FLOAT2(sinh, 16, sinhf_(a), sinh(a))
 FLOAT2(cosh, 16, coshf_(a), cosh(a))
+const amp_loop_fn amp__sinh_loops[2] = { sinh_f, sinh_d }, amp__cosh_loops[2] = { cosh_f, cosh_d };
 FLOAT2(asinh, 16, asinhf_(a), asinh(a))
 FLOAT2(acosh, 16, acoshf_(a), acosh(a))
 FLOAT2(atanh, 12, atanhf_(a), atanh(a))
@@ -236,6 +237,7 @@ static void lgamma_f(int64_t n, void *const *operand, unsigned scalar, const voi
 UN_PLAIN(lgamma_d, double, lgamma_(a))
 UN_PLAIN(digamma_f, float, (float)digamma((double)a))
 UN_PLAIN(digamma_d, double, digamma(a))
+const amp_loop_fn amp__digamma_loops[2] = { digamma_f, digamma_d };
 UN_PLAIN(gamma_f, float, (float)tgamma((double)a))
 UN_PLAIN(gamma_d, double, tgamma(a))
 #define ORDER (*(const int *)arg)
@@ -248,6 +250,8 @@ static void polygamma_d(int64_t n, void *const *operand, unsigned scalar, const 
 {
   for (int64_t i = 0; i < n; i++) ((double *)operand[0])[i] = polygamma(ORDER, ((const double *)operand[1])[i]);
 }
+
+const amp_loop_fn amp__polygamma_loops[2] = { polygamma_f, polygamma_d };
 
 #define PLAIN2(name, cost)                                      \
   int amp__cpu_##name(amp_call *c)                              \
@@ -265,7 +269,6 @@ PLAIN2(gamma, 60)
 int amp__cpu_polygamma(amp_call *call)
 {
   const args_polygamma *args = AMP_ARGS(call, polygamma);
-  static const amp_loop_fn loops[2] = { polygamma_f, polygamma_d };
   int cls = float_class(call), n = (int)args->n;
-  return run1(call, loops, cls, cls, 400, &n);
+  return run1(call, amp__polygamma_loops, cls, cls, 400, &n);
 }

@@ -6,34 +6,24 @@
 #include "cpu/strided.h"
 #include "cpu/vector_math.h"
 
-#define real float
-#define CLONES AMP_CLONES
-#define NAME(name) name##_f
-#include "ops/elementwise/ternary_body.h"
-#define real double
-#define CLONES AMP_CLONES_WIDE
-#define NAME(name) name##_d
-#include "ops/elementwise/ternary_body.h"
-#define real int64_t
-#define CLONES AMP_CLONES_WIDE
-#define NAME(name) name##_i
-#include "ops/elementwise/ternary_body.h"
-
 /* x, a, b: the operands; v: the number in *arg */
-#define TERN(CLONES, name, T, S, E)                                                    \
-  AMP_INLINE T name##_value(T x, T a, T b, T v) { return E; }                          \
-  static CLONES void name(int64_t n, void *const *p, unsigned scalar, const void *arg) \
-  {                                                                                    \
-    ternary_loop_##S(name##_value, n, p, *(const T *)arg);                             \
+#define TERN(CLONES, name, T, E)                                                               \
+  AMP_INLINE T name##_value(T x, T a, T b, T v) { return E; }                                  \
+  static CLONES void name(int64_t n, void *const *operand, unsigned scalar, const void *arg)   \
+  {                                                                                            \
+    T *out = operand[0];                                                                       \
+    const T *input = operand[1], *left = operand[2], *right = operand[3], v = *(const T *)arg; \
+    AMP_IVDEP                                                                                  \
+    for (int64_t i = 0; i < n; i++) out[i] = name##_value(input[i], left[i], right[i], v);     \
   }
-TERN(AMP_CLONES, addcmul_f, float, f, x + v * (a * b))
-TERN(AMP_CLONES_WIDE, addcmul_d, double, d, x + v * (a * b))
-TERN(AMP_CLONES_WIDE, addcmul_i, int64_t, i, (int64_t)((uint64_t)x + (uint64_t)v * ((uint64_t)a * (uint64_t)b)))
-TERN(AMP_CLONES, addcdiv_f, float, f, x + v * (a / b))
-TERN(AMP_CLONES_WIDE, addcdiv_d, double, d, x + v * (a / b))
+TERN(AMP_CLONES, addcmul_f, float, x + v * (a * b))
+TERN(AMP_CLONES_WIDE, addcmul_d, double, x + v * (a * b))
+TERN(AMP_CLONES_WIDE, addcmul_i, int64_t, (int64_t)((uint64_t)x + (uint64_t)v * ((uint64_t)a * (uint64_t)b)))
+TERN(AMP_CLONES, addcdiv_f, float, x + v * (a / b))
+TERN(AMP_CLONES_WIDE, addcdiv_d, double, x + v * (a / b))
 /* from the nearer end, so that weight 1 gives the other end exactly */
-TERN(AMP_CLONES, lerp_f, float, f, (fabsf(b) < 0.5f ? x + b * (a - x) : a + (b - 1.f) * (a - x)))
-TERN(AMP_CLONES_WIDE, lerp_d, double, d, (fabs(b) < 0.5 ? x + b * (a - x) : a + (b - 1) * (a - x)))
+TERN(AMP_CLONES, lerp_f, float, (fabsf(b) < 0.5f ? x + b * (a - x) : a + (b - 1.f) * (a - x)))
+TERN(AMP_CLONES_WIDE, lerp_d, double, (fabs(b) < 0.5 ? x + b * (a - x) : a + (b - 1) * (a - x)))
 
 static int run3(amp_call *call, const amp_loop_fn *loops, double value)
 {

@@ -38,6 +38,7 @@ static double gelu_tanh(double x)
 }
 
 FLOAT2(exp, 8, amp__expf(a), exp(a))
+const amp_loop_fn amp__exp_loops[2] = { exp_f, exp_d };
 FLOAT2(exp2, 8, amp__exp2f(a), exp2(a))
 FLOAT2(expm1, 8, amp__expm1f(a), expm1(a))
 FLOAT2(log, 8, amp__logf(a), log(a))
@@ -121,18 +122,18 @@ static void cos_f(int64_t n, void *const *operand, unsigned scalar, const void *
   trig(n, operand, cos_core, cosf);
 }
 UN_PLAIN(sin_d, double, sin(a))
+const amp_loop_fn amp__sin_loops[2] = { sin_f, sin_d };
 UN_PLAIN(cos_d, double, cos(a))
+const amp_loop_fn amp__cos_loops[2] = { cos_f, cos_d };
 int amp__cpu_sin(amp_call *call)
 {
-  static const amp_loop_fn loops[2] = { sin_f, sin_d };
   int cls = float_class(call);
-  return run1(call, loops, cls, cls, 12, NULL);
+  return run1(call, amp__sin_loops, cls, cls, 12, NULL);
 }
 int amp__cpu_cos(amp_call *call)
 {
-  static const amp_loop_fn loops[2] = { cos_f, cos_d };
   int cls = float_class(call);
-  return run1(call, loops, cls, cls, 12, NULL);
+  return run1(call, amp__cos_loops, cls, cls, 12, NULL);
 }
 
 /* -- Limits -------------------------------------------------------------------------- */

@@ -9,8 +9,9 @@
 
 int amp__bwd_index_select(amp_bwd *bwd)
 {
-  amp_tensor *inputs[3] = { amp__op_zeros_like(bwd, 0), INPUT(bwd, 1), GRAD(bwd) };
-  return INPUT_GRAD(bwd, 0, amp__op_dim(AMP_OP_index_add, (int)AMP_ARGS(bwd, index_select)->dim, 3, inputs));
+  int dim = (int)AMP_ARGS(bwd, index_select)->dim;
+  return INPUT_GRAD(bwd, 0,
+                    amp__op_to_input(bwd, 0, amp__op_into_zeros(bwd, AMP_OP_index_add, dim, INPUT(bwd, 1), GRAD(bwd))));
 }
 
 int amp__bwd_index_add(amp_bwd *bwd)
@@ -53,8 +54,9 @@ int amp__bwd_index_copy(amp_bwd *bwd)
 
 int amp__bwd_gather(amp_bwd *bwd)
 {
-  amp_tensor *inputs[3] = { amp__op_zeros_like(bwd, 0), INPUT(bwd, 1), GRAD(bwd) };
-  return INPUT_GRAD(bwd, 0, amp__op_dim(AMP_OP_scatter_add, (int)AMP_ARGS(bwd, gather)->dim, 3, inputs));
+  int dim = (int)AMP_ARGS(bwd, gather)->dim;
+  return INPUT_GRAD(
+      bwd, 0, amp__op_to_input(bwd, 0, amp__op_into_zeros(bwd, AMP_OP_scatter_add, dim, INPUT(bwd, 1), GRAD(bwd))));
 }
 
 static amp_tensor *at_index(int dim, amp_tensor *tensor, amp_tensor *index)
@@ -223,7 +225,7 @@ int amp__bwd_scatter_reduce(amp_bwd *bwd)
 
 /* op(first, [second,] the node's indices from `from` on); dims (a D attribute) count from 1 again */
 static amp_tensor *by_indices(amp_bwd *bwd, int op, amp_tensor *first, amp_tensor *second, int from,
-                              const amp_slot *dims, int accumulate)
+                              const amp_slot *dims, int accumulate, bool in_place)
 {
   amp_tensor *inputs[2 + AMP_MAX_DIM];
   int n = 0;
@@ -234,14 +236,19 @@ static amp_tensor *by_indices(amp_bwd *bwd, int op, amp_tensor *first, amp_tenso
   amp__attrs_copy(&attrs, dims, 1 + AMP_MAX_DIM);
   for (int i = 0; i < dims->i; i++) attrs.v[1 + i].i++;
   if (accumulate >= 0) amp__attrs_int(&attrs, accumulate);
-  return first ? amp__op(op, &attrs, n, inputs) : NULL;
+  for (int i = 0; i < n; i++)
+    if (!inputs[i]) return NULL;
+  if (!in_place) return amp__op(op, &attrs, n, inputs);
+  return amp__dispatch(op, AMP_INPLACE, inputs, n, NULL, attrs.v) < 0 ? NULL : first;
 }
 
 int amp__bwd_index(amp_bwd *bwd)
 {
+  amp_tensor *zeros = amp__op_zeros_like_in(bwd, 0, GRAD(bwd)->dtype);
   return INPUT_GRAD(bwd, 0,
-                    by_indices(bwd, AMP_OP_index_put, amp__op_zeros_like(bwd, 0), GRAD(bwd), 1,
-                               AMP_SLOT(AMP_ARGS(bwd, index)->dims), 1));
+                    amp__op_to_input(bwd, 0,
+                                     by_indices(bwd, AMP_OP_index_put, zeros, GRAD(bwd), 1,
+                                                AMP_SLOT(AMP_ARGS(bwd, index)->dims), 1, !bwd->create_graph)));
 }
 
 int amp__bwd_index_put(amp_bwd *bwd)
@@ -254,12 +261,13 @@ int amp__bwd_index_put(amp_bwd *bwd)
     amp_tensor *kept = grad;
     if (!args->accumulate) {
       OR_FAIL(kept = amp__op_full(0, grad->dtype, grad->device, grad->device_index, 0, NULL));
-      kept = by_indices(bwd, AMP_OP_index_put, grad, kept, 2, dims, 0);
+      kept = by_indices(bwd, AMP_OP_index_put, grad, kept, 2, dims, 0, false);
     }
     status = INPUT_GRAD(bwd, 0, amp__op_to_input(bwd, 0, kept));
   }
   if (status == 0 && NEEDS(bwd, 1))
-    status = INPUT_GRAD(bwd, 1, amp__op_to_input(bwd, 1, by_indices(bwd, AMP_OP_index, grad, NULL, 2, dims, -1)));
+    status
+        = INPUT_GRAD(bwd, 1, amp__op_to_input(bwd, 1, by_indices(bwd, AMP_OP_index, grad, NULL, 2, dims, -1, false)));
   return status;
 }
 

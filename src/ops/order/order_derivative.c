@@ -16,8 +16,7 @@ static int chosen(amp_bwd *bwd, int dim, bool kept)
     index = amp__op_kept_dims(index, shape->ndim, shape->size, 1u << dim);
     grad = amp__op_kept_dims(grad, shape->ndim, shape->size, 1u << dim);
   }
-  amp_tensor *inputs[3] = { amp__op_zeros_like_in(bwd, 0, GRAD(bwd)->dtype), index, grad };
-  return INPUT_GRAD(bwd, 0, amp__op_to_input(bwd, 0, amp__op_dim(AMP_OP_scatter, dim, 3, inputs)));
+  return INPUT_GRAD(bwd, 0, amp__op_to_input(bwd, 0, amp__op_into_zeros(bwd, AMP_OP_scatter, dim, index, grad)));
 }
 
 int amp__bwd_sort(amp_bwd *bwd) { return chosen(bwd, (int)AMP_ARGS(bwd, sort)->dim, true); }

@@ -9,5 +9,8 @@ int amp__bwd_dropout(amp_bwd *bwd)
   amp_tensor *g = GRAD(bwd);
   if (!args->training || args->p == 0) return INPUT_GRAD(bwd, 0, amp__op_to_input(bwd, 0, g));
   if (args->p == 1) return INPUT_GRAD(bwd, 0, amp__op_zeros_like(bwd, 0));
-  return INPUT_GRAD(bwd, 0, amp__op_to_input(bwd, 0, OP2(mul, OP_NUMBER(mul, g, 1 / (1 - args->p)), OUTPUT(bwd, 1))));
+  const double scale = 1 / (1 - args->p);
+  if (!bwd->create_graph)
+    return INPUT_GRAD(bwd, 0, amp__op_to_input(bwd, 0, amp__slope(FUNCTION_LINE, g, OUTPUT(bwd, 1), 0, scale, 0)));
+  return INPUT_GRAD(bwd, 0, amp__op_to_input(bwd, 0, OP2(mul, OP_NUMBER(mul, g, scale), OUTPUT(bwd, 1))));
 }

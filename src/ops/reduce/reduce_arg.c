@@ -277,9 +277,9 @@ static void running_part(int64_t begin, int64_t end, void *ctx)
 }
 
 /* Sums and products in double (int64 for integers), rounded as they are stored */
-static int run(amp_call *call, bool product)
+static int run(amp_call *call, bool product, bool back)
 {
-  const args_cumsum *args = AMP_ARGS(call, cumsum);
+  const args_cumsum_back *args = AMP_ARGS(call, cumsum_back); /* the first of all these rows' */
   const amp_tensor *tensor = call->in[0], *o = call->out[0];
   amp_rplan plan;
   int outdim[AMP_MAX_DIM], dim = (int)args->dim, status = amp__check_cast(tensor, o->dtype);
@@ -289,11 +289,18 @@ static int run(amp_call *call, bool product)
   if (tensor->numel == 0) return 0;
   running running = { &plan, tensor->ndim ? o->stride[dim] : 1, product };
   if (tensor->ndim && plan.reduced > 1) plan.reduced_in[0] = tensor->stride[dim];
+  if (back && tensor->ndim) { /* the same from the other end */
+    plan.input += (plan.reduced - 1) * plan.reduced_in[0] * plan.item_size;
+    plan.out += (plan.reduced - 1) * running.out_step * plan.out_item_size;
+    plan.reduced_in[0] = -plan.reduced_in[0];
+    running.out_step = -running.out_step;
+  }
   amp__parallel(amp__threads(tensor->numel * 4), plan.blocks, 1, running_part, &running);
   return 0;
 }
-int amp__cpu_cumsum(amp_call *call) { return run(call, false); }
-int amp__cpu_cumprod(amp_call *call) { return run(call, true); }
+int amp__cpu_cumsum(amp_call *call) { return run(call, false, false); }
+int amp__cpu_cumsum_back(amp_call *call) { return run(call, false, true); }
+int amp__cpu_cumprod(amp_call *call) { return run(call, true, false); }
 
 /* -- Equality ---------------------------------------------------------------------------------- */
 

@@ -136,9 +136,8 @@ static int extremum(amp_bwd *bwd)
   if (!AMP_GIVEN(args->dim)) return share(bwd, (1u << shape->ndim) - 1, true);
   if (shape->ndim == 0) return INPUT_GRAD(bwd, 0, GRAD(bwd));
   int dim = (int)args->dim;
-  amp_tensor *inputs[3]
-      = { amp__op_zeros_like(bwd, 0), kept(bwd, OUTPUT(bwd, 1), 1u << dim), kept(bwd, GRAD(bwd), 1u << dim) };
-  return INPUT_GRAD(bwd, 0, amp__op_dim(AMP_OP_scatter, dim, 3, inputs));
+  amp_tensor *index = kept(bwd, OUTPUT(bwd, 1), 1u << dim), *grad = kept(bwd, GRAD(bwd), 1u << dim);
+  return INPUT_GRAD(bwd, 0, amp__op_to_input(bwd, 0, amp__op_into_zeros(bwd, AMP_OP_scatter, dim, index, grad)));
 }
 
 int amp__bwd_max(amp_bwd *bwd) { return extremum(bwd); }
@@ -168,12 +167,13 @@ static int spread_grad(amp_bwd *bwd, amp_tensor *grad, uint32_t mask)
   amp_tensor *input = INPUT(bwd, 0);
   int dims[AMP_MAX_DIM], count = dims_of(mask, dims);
   OR_FAIL(input && grad);
-  if (amp__is_half(input->dtype)) {
-    input = amp__op_cast(input, AMP_FLOAT32);
+  const bool recorded = bwd->create_graph || input->numel == 0;
+  if (amp__is_half(input->dtype)) { /* the kernel computes in float32 by itself */
+    if (recorded) input = amp__op_cast(input, AMP_FLOAT32);
     grad = amp__op_cast(grad, AMP_FLOAT32);
   }
   OR_FAIL(input && grad);
-  if (bwd->create_graph || input->numel == 0)
+  if (recorded)
     return INPUT_GRAD(bwd, 0, amp__op_to_input(bwd, 0, OP2(mul, grad, deviation(input, count, dims))));
   amp_tensor *inputs[2] = { grad, input };
   int64_t list[AMP_MAX_DIM];
@@ -206,6 +206,10 @@ int amp__bwd_std(amp_bwd *bwd)
     grad = amp__op_cast(grad, AMP_FLOAT32);
   }
   output = kept(bwd, output, mask);
+  if (!bwd->create_graph) {
+    grad = amp__slope(FUNCTION_QUOTIENT, kept(bwd, grad, mask), output, 0, 1 / (left > 0 ? left : 0), 0);
+    return spread_grad(bwd, grad, mask);
+  }
   amp_tensor *none = OP_NUMBER(eq, output, 0);
   grad = OP2(div, amp__op_mask_not(none, kept(bwd, grad, mask)), amp__op_fill_where(none, output, 1));
   return spread_grad(bwd, OP_NUMBER(mul, grad, 1 / (left > 0 ? left : 0)), mask);
@@ -267,15 +271,15 @@ int amp__bwd_logsumexp(amp_bwd *bwd)
 
 /* -- Along a dimension ------------------------------------------------------------- */
 
-int amp__bwd_cumsum(amp_bwd *bwd)
+/* Each other's derivative; the gradient is summed in its own dtype */
+static int along(amp_bwd *bwd, int op, int64_t dim)
 {
-  const args_cumsum *args = AMP_ARGS(bwd, cumsum);
   amp_tensor *grad = GRAD(bwd);
-  if (grad->ndim == 0) return INPUT_GRAD(bwd, 0, amp__op_to_input(bwd, 0, grad));
-  int dim = (int)args->dim;
-  grad = amp__op_flip(grad, dim);
-  return INPUT_GRAD(bwd, 0, amp__op_to_input(bwd, 0, amp__op_flip(amp__op_dim(AMP_OP_cumsum, dim, 1, &grad), dim)));
+  return INPUT_GRAD(bwd, 0, amp__op_to_input(bwd, 0, grad->ndim ? amp__op_dim(op, (int)dim, 1, &grad) : grad));
 }
+
+int amp__bwd_cumsum(amp_bwd *bwd) { return along(bwd, AMP_OP_cumsum_back, AMP_ARGS(bwd, cumsum)->dim); }
+int amp__bwd_cumsum_back(amp_bwd *bwd) { return along(bwd, AMP_OP_cumsum, AMP_ARGS(bwd, cumsum_back)->dim); }
 
 int amp__bwd_flip(amp_bwd *bwd)
 {

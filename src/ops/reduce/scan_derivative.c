@@ -10,8 +10,9 @@ static int best_so_far(amp_bwd *bwd, int64_t dim)
 {
   if (GRAD(bwd)->ndim == 0) return INPUT_GRAD(bwd, 0, amp__op_to_input(bwd, 0, GRAD(bwd)));
   int type = amp__is_half(GRAD(bwd)->dtype) ? AMP_FLOAT32 : GRAD(bwd)->dtype;
-  amp_tensor *inputs[3] = { amp__op_zeros_like_in(bwd, 0, type), OUTPUT(bwd, 1), amp__op_cast(GRAD(bwd), type) };
-  return INPUT_GRAD(bwd, 0, amp__op_to_input(bwd, 0, amp__op_dim(AMP_OP_scatter_add, (int)dim, 3, inputs)));
+  amp_tensor *grad = amp__op_cast(GRAD(bwd), type),
+             *sum = amp__op_into_zeros(bwd, AMP_OP_scatter_add, (int)dim, OUTPUT(bwd, 1), grad);
+  return INPUT_GRAD(bwd, 0, amp__op_to_input(bwd, 0, sum));
 }
 
 int amp__bwd_cummax(amp_bwd *bwd) { return best_so_far(bwd, AMP_ARGS(bwd, cummax)->dim); }
