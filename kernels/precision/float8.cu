@@ -1,13 +1,13 @@
 /*
 ** float8.cu: casts to 8 bits by a scale, and what stands around an 8-bit product on cards without such units.
 **
-** A scale is the format's largest value / the largest |x|. Of a whole matrix that takes a pass of its own, which reads
-** each element once, and one thread that looks into the history; the cast reads once more and writes a byte. By pieces
-** of 128 a block reads its piece once, into registers. Memory's speed bounds all of them.
-** Scales and x times them are taken in double, as on a processor, so that both round alike.
+** The casts here are of matrices as they may lie; those of products' sizes go by float8_cast.cu and float8_pieces.cu.
+*Of
+** a whole matrix the largest |x| takes a pass of its own, which reads each element once, and one block that looks into
+** the history; the cast reads once more and writes a byte. By pieces of 128 a block reads its piece once, into
+*registers.
 */
-#include "common/kernel.cuh"
-#include "ops/matmul/float8.h"
+#include "precision/float8.cuh"
 
 namespace {
 
@@ -28,28 +28,10 @@ __device__ __forceinline__ double at(const matrix &m, int64_t row, int64_t col)
   return amp_load<double>(m.p, m.dtype, row * m.row_stride + col * m.col_stride);
 }
 
-/* A finite |x| as a float, 0 for what is no number: the largest of an element type is one of float32 at most. */
-__device__ __forceinline__ float size_of(double x)
-{
-  const double size = fabs(x);
-  return !(size <= 1.7976931348623157e308) ? 0.f : size > 3.4028234663852886e38 ? 3.402823466e38f : (float)size;
-}
-__device__ __forceinline__ double scale_of(float largest, double most)
-{
-  return largest > 0.f ? most / (double)largest : 1.0;
-}
-__device__ __forceinline__ double most_of(int format) { return format == AMP_FLOAT8_E5M2 ? 57344.0 : 448.0; }
-
-__device__ __forceinline__ uint8_t cast(double x, double scale, int format)
-{
-  const float v = fabs(x) <= 1.7976931348623157e308 ? amp_odd(x * scale) : __uint_as_float(0x7fc00000u);
-  return amp_float_to_f8(v, format);
-}
-
 __device__ __forceinline__ void count(double *counts, double x, double scale, uint8_t bits, int format)
 {
   const double size = fabs(x * scale);
-  if (size > most_of(format) * (1 + 0x1p-40) && size <= 1.7976931348623157e308) atomicAdd(counts + 1, 1.0);
+  if (size > amp_f8_most(format) * (1 + 0x1p-40) && size <= AMP_DOUBLE_MOST) atomicAdd(counts + 1, 1.0);
   if (x != 0 && (bits & 0x7f) == 0) atomicAdd(counts + 2, 1.0);
 }
 
@@ -57,19 +39,22 @@ __device__ __forceinline__ void count(double *counts, double x, double scale, ui
 __global__ void __launch_bounds__(256) find_largest(const matrix m, unsigned *largest)
 {
   float most = 0.f;
-  AMP_FOR(i, m.rows * m.cols) most = amp_most::of(most, size_of(at(m, i / m.cols, i % m.cols)));
+  AMP_FOR(i, m.rows * m.cols) most = amp_most::of(most, amp_f8_size(at(m, i / m.cols, i % m.cols)));
   most = amp_reduce_block<amp_most>(most, 0.f);
   if (threadIdx.x == 0) atomicMax(largest, __float_as_uint(most));
 }
 
-/* One thread: the largest of earlier steps in place of this one's. */
-__global__ void look_back(float *largest, float *own, const float *history, int place, int window)
+/* One block: the largest of earlier steps, or this one's. */
+__global__ void look_back(float *largest, const float *own, const float *history, int place, int window)
 {
-  if (blockIdx.x || threadIdx.x) return;
-  float most = 0.f;
-  *own = *largest;
-  for (int i = place + 1; history && i <= place + window; i++) most = amp_most::of(most, history[i]);
-  if (most > 0.f) *largest = most;
+  const float most = amp_f8_before(history, place, window);
+  if (threadIdx.x == 0) *largest = most > 0.f ? most : *own;
+}
+
+/* [rows, cols] -> [cols, rows] */
+__global__ void __launch_bounds__(256) turn(const uint8_t *from, uint8_t *to, int64_t rows, int64_t cols)
+{
+  AMP_FOR(i, rows * cols) to[i] = from[i % rows * cols + i / rows];
 }
 
 __global__ void note(float *history, const float *own, int room, int shift, int place)
@@ -85,11 +70,11 @@ __global__ void note(float *history, const float *own, int room, int shift, int 
 __global__ void __launch_bounds__(256)
     cast_matrix(const matrix m, const float *largest, uint8_t *to, int format, double *counts)
 {
-  const double scale = scale_of(*largest, most_of(format));
+  const double scale = amp_f8_scale(*largest, amp_f8_most(format));
   AMP_FOR(i, m.rows * m.cols)
   {
     const double x = at(m, i / m.cols, i % m.cols);
-    const uint8_t bits = cast(x, scale, format);
+    const uint8_t bits = amp_f8_cast(x, scale, format);
     to[i] = bits;
     if (counts) count(counts, x, scale, bits, format);
   }
@@ -102,11 +87,11 @@ __global__ void __launch_bounds__(PIECE)
   for (int64_t p = blockIdx.x; p < m.rows * pieces; p += gridDim.x) {
     const int64_t row = p / pieces, col = p % pieces * PIECE + threadIdx.x;
     const double x = col < m.cols ? at(m, row, col) : 0.0;
-    const float most = amp_reduce_block<amp_most>(size_of(x), 0.f);
-    const double scale = scale_of(most, most_of(format));
+    const float most = amp_reduce_block<amp_most>(amp_f8_size(x), 0.f);
+    const double scale = amp_f8_scale(most, amp_f8_most(format));
     if (threadIdx.x == 0) largest[p] = most;
     if (col < m.cols) {
-      const uint8_t bits = cast(x, scale, format);
+      const uint8_t bits = amp_f8_cast(x, scale, format);
       to[row * m.cols + col] = bits;
       if (counts) count(counts, x, scale, bits, format);
     }
@@ -124,7 +109,7 @@ __global__ void __launch_bounds__(256) widen(const matrix m, const float *larges
   {
     const int64_t row = i / m.cols, col = i % m.cols;
     const float x = amp_load<float>(m.p, m.dtype, row * m.row_stride + col * m.col_stride);
-    to[i] = largest ? (float)(x / scale_of(largest[row * pieces + col / PIECE], most_of(m.dtype))) : x;
+    to[i] = largest ? (float)(x / amp_f8_scale(largest[row * pieces + col / PIECE], amp_f8_most(m.dtype))) : x;
   }
 }
 
@@ -137,7 +122,8 @@ struct ending {
 __global__ void __launch_bounds__(256) finish(const ending e, void *to)
 {
   const double factor
-      = e.a ? 1 / scale_of(*e.a, most_of(e.input_format)) / scale_of(*e.b, most_of(e.other_format)) : 1.0;
+      = e.a ? 1 / amp_f8_scale(*e.a, amp_f8_most(e.input_format)) / amp_f8_scale(*e.b, amp_f8_most(e.other_format))
+            : 1.0;
   AMP_FOR(i, e.n)
   {
     double v = e.sums[i] * factor;
@@ -147,53 +133,88 @@ __global__ void __launch_bounds__(256) finish(const ending e, void *to)
 }
 
 /* What each operand's elements are to be multiplied by, for units that take a scale by a pointer. */
-__global__ void invert(const float *a, const float *b, double a_most, double b_most, float *to)
+__global__ void invert(const float *a, const float *b, double a_most, double b_most, float *a_to, float *b_to)
 {
   if (blockIdx.x == 0 && threadIdx.x == 0) {
-    to[0] = (float)(1 / scale_of(*a, a_most));
-    to[1] = (float)(1 / scale_of(*b, b_most));
+    *a_to = (float)(1 / amp_f8_scale(*a, a_most));
+    *b_to = (float)(1 / amp_f8_scale(*b, b_most));
   }
 }
 
 } // namespace
 
 extern "C" int amp__cuda_float8_factors(const amp_tensor *a, const amp_tensor *b, double a_most, double b_most,
-                                        float *to)
+                                        float *a_to, float *b_to)
 {
-  AMP_LAUNCH(invert, 1, 32, 0, (const float *)amp__data(a), (const float *)amp__data(b), a_most, b_most, to);
+  AMP_LAUNCH(invert, 1, 32, 0, (const float *)amp__data(a), (const float *)amp__data(b), a_most, b_most, a_to, b_to);
   return 0;
 }
 
+/* A cast of a whole matrix as it may lie */
+static int whole(amp_call *c, const matrix &m, double *cells)
+{
+  const args_float8_quantize *args = AMP_ARGS(c, float8_quantize);
+  amp_tensor *history = c->nin > 1 ? c->in[1] : NULL, *known = c->nin > 3 ? c->in[3] : NULL;
+  float *largest = (float *)amp__data(c->out[1]), *own = (float *)amp__data(c->out[2]);
+  const int64_t n = m.rows * m.cols;
+  int rc = known ? amp__cuda_check(
+               cudaMemcpyAsync(own, amp__data(known), sizeof *own, cudaMemcpyDeviceToDevice, amp__cuda_stream()),
+               "a copy of a largest value")
+                 : amp__cuda_fill_value(c->out[2], 0);
+  if (rc < 0) return rc;
+  if (n && !known) AMP_LAUNCH(find_largest, amp_grid(n, 1024, 8), 256, 0, m, (unsigned *)own);
+  AMP_LAUNCH(look_back, 1, 32, 0, largest, (const float *)own,
+             history ? (const float *)amp__data(history) : (const float *)NULL, (int)args->place, (int)args->window);
+  if (n)
+    AMP_LAUNCH(cast_matrix, amp_grid(n, 1024, 16), 256, 0, m, (const float *)largest, (uint8_t *)amp__data(c->out[0]),
+               (int)args->format, cells);
+  return 0;
+}
+
+/* A cast of a matrix that lies as products' do (float8_cast.cu): 0 done, 1 it lies otherwise */
+extern "C" int amp__cuda_float8_quick(amp_call *c);
 /* By 8-bit units: 0 done, 1 there are none for this, <0 an error */
 extern "C" int amp__cuda_float8_lt(amp_call *c);
 
 extern "C" {
 
-int amp__cuda_float8_quantize(amp_call *c)
+static int quantize(amp_call *c)
 {
   const args_float8_quantize *args = AMP_ARGS(c, float8_quantize);
   const matrix m = matrix_of(c->in[0]);
-  amp_tensor *history = c->nin > 1 ? c->in[1] : NULL, *counts = c->nin > 2 ? c->in[2] : NULL;
-  float *largest = (float *)amp__data(c->out[1]);
+  amp_tensor *counts = c->nin > 2 ? c->in[2] : NULL;
   double *cells = counts ? (double *)amp__data(counts) : NULL;
   uint8_t *to = (uint8_t *)amp__data(c->out[0]);
   const int64_t n = m.rows * m.cols;
+  int rc = 0;
   if (args->block) {
     const int64_t pieces = amp__float8_pieces(m.cols);
     if (n)
-      AMP_LAUNCH(cast_pieces, amp_grid(m.rows * pieces, 1, 64), PIECE, 0, m, largest, to, (int)args->format, pieces,
-                 cells);
-  } else {
-    int rc = amp__cuda_fill_value(c->out[1], 0);
-    if (rc < 0) return rc;
-    if (n) AMP_LAUNCH(find_largest, amp_grid(n, 1024, 8), 256, 0, m, (unsigned *)largest);
-    AMP_LAUNCH(look_back, 1, 32, 0, largest, (float *)amp__data(c->out[2]),
-               history ? (const float *)amp__data(history) : (const float *)NULL, (int)args->place, (int)args->window);
-    if (n)
-      AMP_LAUNCH(cast_matrix, amp_grid(n, 1024, 16), 256, 0, m, (const float *)largest, to, (int)args->format, cells);
-  }
+      AMP_LAUNCH(cast_pieces, amp_grid(m.rows * pieces, 1, 64), PIECE, 0, m, (float *)amp__data(c->out[1]), to,
+                 (int)args->format, pieces, cells);
+  } else if ((rc = whole(c, m, cells)) < 0) return rc;
+  if (args->both && n)
+    AMP_LAUNCH(turn, amp_grid(n, 1024, 16), 256, 0, (const uint8_t *)to, (uint8_t *)amp__data(c->out[3]), m.rows,
+               m.cols);
   if (cells) AMP_LAUNCH(add_count, 1, 32, 0, cells, (double)n);
   return 0;
+}
+
+int amp__cuda_float8_quantize(amp_call *c)
+{
+  const int64_t function = AMP_ARGS(c, float8_quantize)->function;
+  int rc = amp__cuda_float8_quick(c);
+  if (rc != 1) return rc;
+  if (function == FUNCTION_NONE) return quantize(c);
+  amp_tensor *input = c->in[0];
+  amp_slot approximate;
+  approximate.i = function == FUNCTION_GELU_TANH ? APPROXIMATE_TANH : APPROXIMATE_NONE;
+  amp_tensor *made = amp__cuda_op(AMP_OP_gelu, &input, 1, &approximate);
+  c->in[0] = made;
+  rc = made ? quantize(c) : AMP_E_MEMORY;
+  c->in[0] = input;
+  amp__free(made);
+  return rc;
 }
 
 int amp__cuda_float8_note(amp_call *c)

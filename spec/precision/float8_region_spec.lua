@@ -189,6 +189,84 @@ describe('linear in 8 bits', function()
     assert.same({ 6, 6, 0 }, { use { recipe = 'block' } })
   end)
 
+  it('keeps of an activation its 8-bit copy alone, and of what is there anyway none', function()
+    local function live(f)
+      collectgarbage()
+      collectgarbage()
+      local before = amp.memory(H.device or 'cpu').live
+      local keep = f()
+      collectgarbage()
+      collectgarbage()
+      return amp.memory(H.device or 'cpu').live - before, keep
+    end
+    local w = amp.randn(16, 256, { requires_grad = true })
+    local x = amp.randn(1024, 256, { requires_grad = true })
+    local n, out = 1024 * 256, 1024 * 16 * 2
+    local function of(recipe, act)
+      local o = { recipe = recipe }
+      region(o, function() F.linear(amp.zeros(16, 256), w) end) -- the weight's copies are there
+      return (live(function() return region(o, function() return F.linear(act(x), w) end) end)) - out
+    end
+    local function drop(t) return amp.scope(function() return t * 2 end) end
+    for _, recipe in ipairs { 'current', 'delayed' } do
+      assert(of(recipe, drop) < 1.5 * n)
+      assert(of(recipe, function(t) return t:sigmoid() end) < 4.5 * n) -- saves its result
+      assert(of(recipe, function(t) return t end) < 0.5 * n)
+      assert(of(recipe, F.gelu) < 0.5 * n) -- made again of its argument
+      assert(of(recipe, function(t) return F.gelu(drop(t)) end) < 4.5 * n)
+      local norm = nn.LayerNorm(256)
+      assert(of(recipe, function(t) return norm(t) end) < 0.5 * n)
+      assert(of(recipe, function(t) return (norm:forward_add(t, t)) end) < 4.5 * n)
+    end
+    assert(of('block', drop) > 3.5 * n)
+  end)
+
+  local MAKERS = { plain = function(x) return x * 1 end, gelu = function(x) return F.gelu(x) end, tanh = function(x) return F.gelu(x, { approximate = 'tanh' }) end,
+    relu = function(x) return F.relu(x) end, norm = function(x, norm) return norm(x) end, sum = function(x, norm) return (norm:forward_add(x, x * 0.5)) end,
+    half = function(x, norm) return (norm:forward_add(x, x * 0.5, 'float8')) end, rows = function(x) return F.gelu(x):view(4, 12, 144) end,
+    low = function(x) return F.gelu(x:bfloat16()) end, turned = function(x) return F.gelu(x:t()):t() end, dropped = function(x) return F.dropout(F.gelu(x), 1e-9) end }
+  for name, maker in pairs(MAKERS) do
+    for _, recipe in ipairs { 'current', 'delayed' } do
+      it(('%s: a weight\'s gradient after %s is that of an input that is kept itself'):format(recipe, name), function()
+        local norm = nn.LayerNorm(144)
+        local x = amp.randn(48, 144, { requires_grad = true })
+        local w, v = amp.randn(32, 144, { requires_grad = true }), nil
+        v = w:detach():clone():requires_grad_()
+        for step = 1, recipe == 'delayed' and 2 or 1 do
+          local h
+          local y = region({ recipe = recipe }, function()
+            h = maker(x * step, norm)
+            return F.linear(h, w)
+          end)
+          local z = region({ recipe = recipe }, function() return F.linear(h:detach():requires_grad_(), v) end)
+          assert(amp.equal(y:detach(), z:detach()))
+          local g = amp.randn_like(y) * 1e-3
+          y:backward(g)
+          z:backward(g)
+          assert(amp.equal(w.grad, v.grad))
+          w.grad, v.grad = nil, nil
+        end
+      end)
+    end
+  end
+
+  for _, recipe in ipairs { 'current', 'delayed' } do
+    it(recipe .. ': second derivatives go through an activation that is kept in 8 bits', function()
+      amp.manual_seed(5)
+      local w, x = amp.randn(32, 48, { requires_grad = true }), amp.randn(16, 48, { requires_grad = true })
+      local function second(o)
+        local y = amp.autocast(o, function() return F.linear(x * 2, w) end)
+        local g = amp.grad({ y:float():pow(2):sum() }, { w }, { create_graph = true })[1]
+        return g:detach(), amp.grad({ g:float():pow(2):sum() }, { x, w })
+      end
+      local g, list = second { dtype = 'float8', recipe = recipe }
+      local h, want = second { dtype = 'bfloat16' }
+      local function apart(a, b) return ((a:float() - b:float()):norm() / b:float():norm()):item() end
+      assert(apart(g, h) < 0.1, apart(g, h))
+      for i = 1, 2 do assert(apart(list[i], want[i]) < 0.15 and apart(list[i], want[i]) > 1e-3, apart(list[i], want[i])) end
+    end)
+  end
+
   it('has a weight\'s copies from the optimizer, as it steps', function()
     for _, recipe in ipairs(RECIPES) do
       local net = nn.Linear(32, 16, { bias = false })

@@ -2,10 +2,11 @@
 ** cuda/cuda_float8.c: 8-bit products by cublasLt, on cards that have units for them (compute capability 8.9 and more).
 **
 ** Both operands lie in rows along the dimension that is summed, the only layout that Hopper's units take. In cublasLt's
-** columns D^T (N x M) = other^T' input, with other transposed. Each scale goes by a pointer to what its operand is to
-*be
-** multiplied by, the largest |x| / the format's largest, so that nothing waits. Sums are exact float32 ones: the fast
-** mode keeps fewer bits. Scales a piece have no form here; the rows around the plain product serve them.
+** columns D^T (N x M) = other^T' input, with other transposed. Each scale goes by a pointer, at a multiple of 16 bytes,
+** to what its operand is to be multiplied by, the largest |x| / the format's largest, so that nothing waits. Sums are
+** exact float32 ones: the fast mode keeps fewer bits. Scales of pieces of 128 go as matrices of their own, along the rows
+** of the result first, from cublasLt 12.9 on and on cards of 9.0 alone; elsewhere the rows around the plain product
+** serve them.
 */
 #include "cuda_core.h"
 #include "cuda_gemm.h"
@@ -25,7 +26,9 @@ int amp__cuda_float8_lt(amp_call *c)
 #include <stdio.h>
 #include <string.h>
 
-int amp__cuda_float8_factors(const amp_tensor *a, const amp_tensor *b, double a_most, double b_most, float *to);
+int amp__cuda_float8_factors(const amp_tensor *a, const amp_tensor *b, double a_most, double b_most, float *a_to,
+                             float *b_to);
+int amp__cuda_float8_piece_factors(const amp_tensor *largest, double most, float *to);
 
 #define FUNCTIONS(X)        \
   X(Create)                 \
@@ -68,7 +71,7 @@ static bool ready(void)
 
 typedef struct plan { /* the first members are its key */
   int64_t m, n, k;
-  int32_t input, other, base, bias, device, made;
+  int32_t input, other, base, bias, device, pieces, made;
   cublasLtMatmulDesc_t op;
   cublasLtMatrixLayout_t x, y, d;
   cublasLtMatmulAlgo_t algo;
@@ -94,15 +97,27 @@ static bool set(plan *p, cublasLtMatmulDescAttributes_t what, const void *value,
   return ok(lt.MatmulDescSetAttribute(p->op, what, value, bytes));
 }
 
-static bool point(plan *p, const float *factors, const void *bias)
+/* of: factors of input, and of other */
+static bool point(plan *p, const float *const *of, const void *bias)
 {
-  const float *other = factors + 1;
-  return set(p, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &other, sizeof other)
-         && set(p, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &factors, sizeof factors)
+  return set(p, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &of[1], sizeof of[1])
+         && set(p, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &of[0], sizeof of[0])
          && (!bias || set(p, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias));
 }
 
-static bool make(plan *p, const float *factors, const void *bias)
+static bool by_pieces(plan *p)
+{
+#if CUBLAS_VERSION >= 120900
+  int32_t mode = CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F;
+  return set(p, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, &mode, sizeof mode)
+         && set(p, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, &mode, sizeof mode);
+#else
+  (void)p;
+  return false;
+#endif
+}
+
+static bool make(plan *p, const float *const *of, const void *bias)
 {
   cublasOperation_t turned = CUBLAS_OP_T, plain = CUBLAS_OP_N;
   cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
@@ -119,8 +134,9 @@ static bool make(plan *p, const float *factors, const void *bias)
   if (good && bias)
     good = set(p, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue)
            && set(p, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &bias_type, sizeof bias_type);
+  if (good && p->pieces) good = by_pieces(p);
   good
-      = good && point(p, factors, bias)
+      = good && point(p, of, bias)
         && ok(lt.MatrixLayoutCreate(&p->x, type_of(p->other), (uint64_t)p->k, (uint64_t)p->n, p->k))
         && ok(lt.MatrixLayoutCreate(&p->y, type_of(p->input), (uint64_t)p->k, (uint64_t)p->m, p->k))
         && ok(lt.MatrixLayoutCreate(&p->d, type_of(p->base), (uint64_t)p->n, (uint64_t)p->m, p->n))
@@ -134,7 +150,7 @@ static bool make(plan *p, const float *factors, const void *bias)
 }
 
 /* The plan of a product, made at need; NULL: there is none, and no room for more. */
-static plan *plan_for(const plan *wanted, const float *factors, const void *bias)
+static plan *plan_for(const plan *wanted, const float *const *of, const void *bias)
 {
   const size_t key = offsetof(plan, made);
   for (int i = 0; i < used; i++)
@@ -142,7 +158,7 @@ static plan *plan_for(const plan *wanted, const float *factors, const void *bias
   if (used == PLANS) return NULL;
   plan *p = &table[used++];
   *p = *wanted;
-  p->usable = make(p, factors, bias);
+  p->usable = make(p, of, bias);
   return p->usable ? p : NULL;
 }
 
@@ -151,18 +167,52 @@ static bool whole_rows(const amp_tensor *t)
   return amp__cuda_plain(t) && ((uintptr_t)amp__data(t) & 15) == 0 && t->size[0] % 16 == 0 && t->size[1] % 16 == 0;
 }
 
+/* What the elements of both operands are to be multiplied by, one or a piece each; 0 or error */
+static int factors_of(const amp_call *c, float *to, const float **of)
+{
+  const amp_tensor *input = c->in[0], *other = c->in[1], *a = c->in[2], *b = c->in[3];
+  double a_most = amp__float8_most(input->dtype), b_most = amp__float8_most(other->dtype);
+  of[0] = to;
+  of[1] = to + (a->numel + 3) / 4 * 4; /* 16 bytes are what each begins at a multiple of */
+  if (a->ndim == 1) return amp__cuda_float8_factors(a, b, a_most, b_most, to, to + 4);
+  int rc = amp__cuda_float8_piece_factors(a, a_most, to);
+  return rc < 0 ? rc : amp__cuda_float8_piece_factors(b, b_most, to + (a->numel + 3) / 4 * 4);
+}
+
+static bool fits(const amp_cuda_device *d, const amp_call *c)
+{
+  const amp_tensor *input = c->in[0], *other = c->in[1], *bias = c->nin > 4 ? c->in[4] : NULL, *out = c->out[0];
+  return d->cc >= 89 && (c->in[2]->ndim == 1 || d->cc == 90) && out->numel > 0 && input->numel > 0 && whole_rows(input)
+         && whole_rows(other) && amp__is_half(out->dtype)
+         && (!bias || (bias->dtype == out->dtype && bias->stride[0] == 1)) && ready();
+}
+
+static int multiply(const amp_call *c, plan *wanted, const float *const *of, void *room)
+{
+  const amp_tensor *input = c->in[0], *other = c->in[1], *bias = c->nin > 4 ? c->in[4] : NULL;
+  const void *added = bias ? amp__data(bias) : NULL;
+  void *out = amp__data(c->out[0]);
+  float one = 1, zero = 0;
+  int rc = 1, device = wanted->device;
+  pthread_mutex_lock(&lock);
+  plan *p = handle[device] || ok(lt.Create(&handle[device])) ? plan_for(wanted, of, added) : NULL;
+  if (p && point(p, of, added)
+      && ok(lt.Matmul(handle[device], p->op, &one, amp__data(other), p->x, amp__data(input), p->y, &zero, out, p->d,
+                      out, p->d, &p->algo, room, WORKSPACE, amp__cuda_stream())))
+    rc = 0;
+  pthread_mutex_unlock(&lock);
+  return rc;
+}
+
 int amp__cuda_float8_lt(amp_call *c)
 {
   amp_cuda_device *d = amp__cuda_here();
-  amp_tensor *input = c->in[0], *other = c->in[1], *bias = c->nin > 4 ? c->in[4] : NULL, *out = c->out[0];
-  if (d->cc < 89 || c->in[2]->ndim != 1 || out->numel == 0 || input->numel == 0 || !whole_rows(input)
-      || !whole_rows(other) || !amp__is_half(out->dtype)
-      || (bias && (bias->dtype != out->dtype || bias->stride[0] != 1)) || !ready())
-    return 1;
-  amp_tensor *factors = amp__cuda_scratch(2 * sizeof(float)), *room = amp__cuda_scratch(WORKSPACE);
-  int rc = factors && room ? amp__cuda_float8_factors(c->in[2], c->in[3], amp__float8_most(input->dtype),
-                                                      amp__float8_most(other->dtype), amp__data(factors))
-                           : AMP_E_MEMORY;
+  amp_tensor *input = c->in[0], *other = c->in[1];
+  if (!fits(d, c)) return 1;
+  const float *of[2];
+  amp_tensor *factors = amp__cuda_scratch(sizeof(float) * (size_t)(c->in[2]->numel + c->in[3]->numel + 8)),
+             *room = amp__cuda_scratch(WORKSPACE);
+  int rc = factors && room ? factors_of(c, amp__data(factors), of) : AMP_E_MEMORY;
   if (rc == 0) {
     plan wanted;
     memset(&wanted, 0, sizeof wanted);
@@ -171,21 +221,11 @@ int amp__cuda_float8_lt(amp_call *c)
     wanted.k = input->size[1];
     wanted.input = input->dtype;
     wanted.other = other->dtype;
-    wanted.base = out->dtype;
-    wanted.bias = bias != NULL;
+    wanted.base = c->out[0]->dtype;
+    wanted.bias = c->nin > 4 && c->in[4];
+    wanted.pieces = c->in[2]->ndim == 2;
     wanted.device = d->index;
-    float one = 1, zero = 0;
-    const float *at = amp__data(factors);
-    const void *added = bias ? amp__data(bias) : NULL;
-    pthread_mutex_lock(&lock);
-    plan *p = handle[d->index] || ok(lt.Create(&handle[d->index])) ? plan_for(&wanted, at, added) : NULL;
-    rc = 1;
-    if (p && point(p, at, added)
-        && ok(lt.Matmul(handle[d->index], p->op, &one, amp__data(other), p->x, amp__data(input), p->y, &zero,
-                        amp__data(out), p->d, amp__data(out), p->d, &p->algo, amp__data(room), WORKSPACE,
-                        amp__cuda_stream())))
-      rc = 0;
-    pthread_mutex_unlock(&lock);
+    rc = multiply(c, &wanted, of, amp__data(room));
   }
   amp__free(factors);
   amp__free(room);

@@ -1,26 +1,24 @@
 /*
-** precision/float8.c: regions of 8 bits. In one, `linear` and matrix products by a weight are run as float8_product,
-*whose
-** three products (forward, gradients of input and weight) cast their own operands; all else is the region of its base.
-**
-**   linear(x, w, b) -> view x as rows -> float8_product(rows, w, b) -> view
+** precision/float8.c: products in 8 bits. In a region `linear` and matrix products by a weight are run as
+** float8_product (precision/float8_ops.c), whose three products (forward, gradients of input and weight) cast their own
+** operands.
 **
 ** float8_product is a row that calls others: float8_quantize for what has no copy, float8_mm for the product. Both have
-** a kernel on each device; histories and copies are kept by precision/float8_layer.c. A product whose sizes are no
-** multiples of 16 is left to the base.
+** a kernel on each device; histories and copies are kept by precision/float8_layer.c. Where a tensor has one scale, a
+** cast serves two products: forward keeps the transposed bytes for the weight's gradient (or makes the input again, by
+** the same scale, of what its maker keeps), and the gradient's go into both products of backward.
 */
 #include <stdlib.h>
-#include "ops/matmul/matmul.h"
+#include "autograd/derivative.h"
 #include "autograd/shadow_list.h"
+#include "autograd/tape.h"
+#include "ops/matmul/float8.h"
 #include "precision/float8.h"
-#include "precision/precision.h"
-
-enum { UNIT = 16 }; /* sizes that 8-bit units take are multiples of this */
 
 /* -- Operands in 8 bits ------------------------------------------------------------ */
 
 typedef struct operand8 {
-  amp_tensor *bits, *largest; /* in the pool */
+  amp_tensor *bits, *largest, *turned; /* in the pool; turned: bits transposed, where it was asked for */
 } operand8;
 
 static amp_tensor *counts_of(amp_float8_layer *layer, int kind)
@@ -33,25 +31,45 @@ static amp_tensor *counts_of(amp_float8_layer *layer, int kind)
   return layer->counts[kind];
 }
 
-/* kind: of whose history; window 0: its own largest value is the scale's */
-static int quantize(amp_float8_layer *layer, int kind, const args_float8_product *args, amp_tensor *tensor, int format,
-                    bool write, operand8 *made)
+/* How quantize casts, beside the attributes of its product. */
+typedef struct casting {
+  int kind; /* of whose history */
+  int format;
+  bool write, both; /* the step gets a place in the history; the transposed copy is wanted, too */
+  amp_tensor *into; /* of the bits; NULL: a tensor of their own */
+  amp_tensor *by;   /* the largest value that the scale is of; NULL: as the recipe says */
+  int function;     /* of the tensor, whose values are cast */
+} casting;
+
+static int quantize(amp_float8_layer *layer, casting how, const args_float8_product *args, amp_tensor *tensor,
+                    operand8 *made)
 {
-  amp_tensor *inputs[3] = { tensor, NULL, counts_of(layer, kind) }, *out[AMP_MAX_OUT] = { NULL };
+  amp_tensor *inputs[4] = { tensor, NULL, counts_of(layer, how.kind), NULL }, *out[AMP_MAX_OUT] = { how.into };
   bool shift = false;
-  int place = -1, window = 0;
-  if (layer && kind < AMP_FLOAT8_HISTORIES && args->recipe == RECIPE_DELAYED) {
+  int place = -1, window = 0; /* 0: its own largest value is the scale's */
+  if (how.by) {
+    inputs[1] = how.by;
+    window = 1;
+  } else if (layer && how.kind < AMP_FLOAT8_HISTORIES && args->recipe == RECIPE_DELAYED) {
     window = (int)args->history;
-    if ((place = amp__float8_place(layer, kind, llabs(args->step), window, write, &shift)) < -1) return place + 1;
-    inputs[1] = layer->history[kind];
+    if ((place = amp__float8_place(layer, how.kind, llabs(args->step), window, how.write, &shift)) < -1)
+      return place + 1;
+    inputs[1] = layer->history[how.kind];
   }
   amp_attrs attrs = amp__attrs();
-  amp__attrs_int(&attrs, format);
+  amp__attrs_int(&attrs, how.format);
   amp__attrs_int(&attrs, args->recipe == RECIPE_BLOCK);
   amp__attrs_int(&attrs, shift ? -1 : place); /* the steps before this one have not moved yet */
   amp__attrs_int(&attrs, window);
-  int status = amp__op_results(AMP_OP_float8_quantize, &attrs, 3, inputs, out);
-  if (status == 0 && window && write && place >= 0) {
+  amp__attrs_int(&attrs, how.both);
+  amp__attrs_int(&attrs, how.function);
+  int status;
+  if (how.into) {
+    status = amp__dispatch(AMP_OP_float8_quantize, AMP_OUT, inputs, 4, out, attrs.v);
+    for (int i = 1; status == 0 && i < AMP_MAX_OUT; i++)
+      if (out[i]) out[i] = amp__pooled(out[i]);
+  } else status = amp__op_results(AMP_OP_float8_quantize, &attrs, 4, inputs, out);
+  if (status == 0 && window && how.write && place >= 0) {
     amp_tensor *noted[2] = { inputs[1], out[2] };
     attrs = amp__attrs();
     amp__attrs_int(&attrs, shift);
@@ -61,8 +79,9 @@ static int quantize(amp_float8_layer *layer, int kind, const args_float8_product
   if (status < 0) return status;
   amp__S->casts++;
   amp__S->priv->float8_casts++;
-  made->bits = out[0];
+  made->bits = how.into ? how.into : out[0];
   made->largest = out[1];
+  made->turned = out[3];
   return 0;
 }
 
@@ -104,26 +123,41 @@ static amp_tensor *turned(amp_tensor *a)
   return t && t->device != AMP_CPU ? amp__op_contiguous(t) : t; /* units there want rows */
 }
 
-/* One cast for each version serves both directions, as transposes: pieces of rows alone need one for each. */
-static int weight_copy(amp_float8_layer *layer, const args_float8_product *args, amp_tensor *weight, operand8 *made)
+/* Makes copy `at` of the weight; both: the other one, too, where one scale serves both. */
+static int make_copy(amp_float8_layer *layer, const args_float8_product *args, amp_tensor *weight, int at, bool both)
+{
+  operand8 made;
+  casting how = { .kind = AMP_FLOAT8_WEIGHT, .format = AMP_FLOAT8_E4M3, .both = both && args->recipe != RECIPE_BLOCK };
+  int status = quantize(layer, how, args, weight, &made);
+  if (status < 0) return status;
+  layer->copy[at] = amp__keep(made.bits);
+  layer->largest[at] = amp__keep(made.largest);
+  if (made.turned) {
+    layer->copy[!at] = amp__keep(made.turned);
+    layer->largest[!at] = amp__keep(made.largest);
+  }
+  return 0;
+}
+
+/* One cast for each version serves both directions, as transposes: pieces of rows alone need one for each. both: the
+** other direction will be wanted. */
+static int weight_copy(amp_float8_layer *layer, const args_float8_product *args, amp_tensor *weight, bool both,
+                       operand8 *made)
 {
   int at = copy_index(layer, weight), status;
   bool block = args->recipe == RECIPE_BLOCK;
-  if (at < 0 || !may_keep(layer)) return quantize(layer, AMP_FLOAT8_WEIGHT, args, weight, AMP_FLOAT8_E4M3, false, made);
+  casting how = { .kind = AMP_FLOAT8_WEIGHT, .format = AMP_FLOAT8_E4M3 };
+  if (at < 0 || !may_keep(layer)) return quantize(layer, how, args, weight, made);
   forget_old(layer, block);
   if (layer->copy[at]) amp__S->cached_casts++;
   else if (!block && layer->copy[!at]) {
     if ((layer->copy[at] = amp__keep(turned(layer->copy[!at]))) == NULL) return amp__err();
     layer->largest[at] = amp__keep(layer->largest[!at]);
     amp__S->cached_casts++;
-  } else {
-    status = quantize(layer, AMP_FLOAT8_WEIGHT, args, weight, AMP_FLOAT8_E4M3, false, made);
-    if (status < 0) return status;
-    layer->copy[at] = amp__keep(made->bits);
-    layer->largest[at] = amp__keep(made->largest);
-  }
+  } else if ((status = make_copy(layer, args, weight, at, both && weight->device != AMP_CPU)) < 0) return status;
   made->bits = amp__pooled(amp__keep(layer->copy[at]));
   made->largest = amp__pooled(amp__keep(layer->largest[at]));
+  made->turned = NULL;
   return 0;
 }
 
@@ -143,7 +177,7 @@ void amp__float8_stepped(amp_tensor *leaf)
     operand8 made;
     for (int i = 0; i < 2 && status == 0; i++) {
       amp_tensor *rows = !used[i] ? NULL : i ? amp__op_transpose(leaf, 0, 1) : leaf;
-      if (rows) status = weight_copy(layer, &args, rows, &made);
+      if (rows) status = weight_copy(layer, &args, rows, used[0] && used[1], &made);
     }
     if (status < 0) state->err = before;
     amp__pool_release(mark);
@@ -154,29 +188,53 @@ void amp__float8_stepped(amp_tensor *leaf)
 
 /* -- The product ------------------------------------------------------------------------ */
 
+/* The input of a forward product; what backward has of it goes into the results. */
+static int cast_input(amp_call *call, amp_float8_layer *layer, casting how, operand8 *made)
+{
+  const args_float8_product *args = AMP_ARGS(call, float8_product);
+  amp_tensor *input = call->in[0], *pair[2] = { call->out[1], NULL };
+  bool kept = args->again == AGAIN_KEPT;
+  if (kept) {
+    how.both = true;
+    how.into = call->out[2];
+    if ((input = amp__op_transpose(input, 0, 1)) == NULL) return amp__err();
+  }
+  int status = quantize(layer, how, args, input, made);
+  if (status < 0 || args->again == AGAIN_NONE) return status;
+  if (kept) made->bits = made->turned;
+  pair[1] = made->largest;
+  return amp__dispatch(AMP_OP_copy, AMP_INPLACE, pair, 2, NULL, NULL);
+}
+
 static int product(amp_call *call, amp_float8_layer *layer)
 {
   const args_float8_product *args = AMP_ARGS(call, float8_product);
   amp_tensor *input = call->in[0], *other = call->in[1];
-  bool write = args->layer != 0 && args->step > 0;
-  operand8 a = { NULL, NULL }, b = { NULL, NULL };
+  casting how
+      = { .kind = AMP_FLOAT8_GRADIENT, .format = (int)args->input_format, .write = args->layer != 0 && args->step > 0 },
+      plain = { .kind = AMP_FLOAT8_WEIGHT, .format = (int)args->other_format };
+  operand8 a = { NULL, NULL, NULL }, b = { NULL, NULL, NULL };
   int status = 0;
   switch (args->role) {
   case ROLE_FORWARD:
-    status = quantize(layer, AMP_FLOAT8_INPUT, args, input, (int)args->input_format, write, &a);
-    if (status == 0) status = weight_copy(layer, args, other, &b);
+    how.kind = AMP_FLOAT8_INPUT;
+    status = cast_input(call, layer, how, &a);
+    if (status == 0) status = weight_copy(layer, args, other, args->step > 0, &b);
     break;
   case ROLE_INPUT:
-    status = quantize(layer, AMP_FLOAT8_GRADIENT, args, input, (int)args->input_format, write, &a);
-    if (status == 0) status = weight_copy(layer, args, other, &b);
+    status = quantize(layer, how, args, input, &a);
+    if (status == 0) status = weight_copy(layer, args, other, false, &b);
     break;
   case ROLE_WEIGHT:
-    status = quantize(layer, AMP_FLOAT8_GRADIENT, args, input, (int)args->input_format, write, &a);
-    if (status == 0) status = quantize(layer, AMP_FLOAT8_INPUT, args, other, (int)args->other_format, false, &b);
+    plain.kind = AMP_FLOAT8_INPUT;
+    status = quantize(layer, how, args, input, &a);
+    if (status == 0) status = quantize(layer, plain, args, other, &b);
     break;
   default:
-    status = quantize(NULL, AMP_FLOAT8_WEIGHT, args, input, (int)args->input_format, false, &a);
-    if (status == 0) status = quantize(NULL, AMP_FLOAT8_WEIGHT, args, other, (int)args->other_format, false, &b);
+    how.kind = AMP_FLOAT8_WEIGHT;
+    how.write = false;
+    status = quantize(NULL, how, args, input, &a);
+    if (status == 0) status = quantize(NULL, plain, args, other, &b);
   }
   if (status < 0) return status;
   amp_tensor *inputs[5] = { a.bits, b.bits, a.largest, b.largest, call->nin > 2 ? call->in[2] : NULL };
@@ -208,6 +266,7 @@ static amp_tensor *part(const amp_bwd *bwd, amp_tensor *input, amp_tensor *other
   amp_attrs attrs = amp__attrs();
   if (input == NULL || other == NULL) return NULL;
   args.role = role;
+  args.again = AGAIN_NONE;
   args.input_format = input_format;
   args.other_format = other_format;
   if (role == ROLE_OTHER) args.layer = 0;
@@ -228,41 +287,96 @@ static int input_back(amp_bwd *bwd, amp_float8_layer *layer, const operand8 *gra
   const args_float8_product *args = AMP_ARGS(bwd, float8_product);
   amp_tensor *weight = amp__op_transpose(INPUT(bwd, 1), 0, 1);
   operand8 b;
-  int status = weight ? weight_copy(layer, args, weight, &b) : amp__err();
+  int status = weight ? weight_copy(layer, args, weight, false, &b) : amp__err();
   return status < 0 ? status : INPUT_GRAD(bwd, 0, amp__op_to_input(bwd, 0, multiply(gradient, &b, args->base)));
 }
 
-/* Where the gradient has one scale, its cast for the other product is this one, transposed. */
-static int weight_back(amp_bwd *bwd, amp_float8_layer *layer, operand8 gradient, bool made, bool write)
+/* The input made of its source, as it was. */
+static amp_tensor *made_again(amp_bwd *bwd)
 {
   const args_float8_product *args = AMP_ARGS(bwd, float8_product);
-  amp_tensor *input = amp__op_transpose(INPUT(bwd, 0), 0, 1);
-  operand8 b;
-  int status = 0;
-  if (made) OR_FAIL(gradient.bits = turned(gradient.bits));
-  else {
-    amp_tensor *grad = amp__op_transpose(GRAD(bwd), 0, 1);
-    status = grad ? quantize(layer, AMP_FLOAT8_GRADIENT, args, grad, AMP_FLOAT8_E5M2, write, &gradient) : amp__err();
+  const amp_shape *shape = SHAPE(bwd, 0);
+  amp_tensor *inputs[3] = { INPUT(bwd, 3), NULL, NULL }, *out[AMP_MAX_OUT];
+  amp_attrs attrs = amp__attrs();
+  if (inputs[0] == NULL) return NULL;
+  if (args->again != AGAIN_LAYER_NORM) {
+    amp__attrs_int(&attrs, args->again == AGAIN_GELU_TANH ? APPROXIMATE_TANH : APPROXIMATE_NONE);
+    return amp__op(AMP_OP_gelu, &attrs, 1, inputs);
   }
-  if (status == 0)
-    status = input ? quantize(layer, AMP_FLOAT8_INPUT, args, input, (int)args->input_format, false, &b) : amp__err();
-  return status < 0 ? status : INPUT_GRAD(bwd, 1, amp__op_to_input(bwd, 1, multiply(&gradient, &b, args->base)));
+  for (int i = 1; i < 3; i++)
+    if (amp__has(bwd, 3 + i) && (inputs[i] = INPUT(bwd, 3 + i)) == NULL) return NULL;
+  if (shape->dtype == AMP_FLOAT32 && (inputs[0] = amp__op_cast(inputs[0], AMP_FLOAT32)) == NULL) return NULL;
+  amp__attrs_list(&attrs, 1, &shape->size[1]);
+  amp__attrs_float(&attrs, args->eps);
+  return amp__op_results(AMP_OP_layer_norm, &attrs, 3, inputs, out) < 0 ? NULL : amp__op_cast(out[0], shape->dtype);
 }
 
-/* Of a forward product, where nothing is recorded. */
+/* The input, transposed, as the weight's gradient takes it: kept from forward, made again by the scale of then, or cast
+** now. */
+static int input_again(amp_bwd *bwd, amp_float8_layer *layer, operand8 *made)
+{
+  const args_float8_product *args = AMP_ARGS(bwd, float8_product);
+  casting how = { .kind = AMP_FLOAT8_INPUT, .format = (int)args->input_format };
+  amp_tensor *input;
+  if (args->again != AGAIN_NONE) OR_FAIL(how.by = made->largest = OUTPUT(bwd, 1));
+  switch (args->again) {
+  case AGAIN_KEPT: made->bits = OUTPUT(bwd, 2); return made->bits ? 0 : amp__err();
+  case AGAIN_GELU: how.function = FUNCTION_GELU; break;
+  case AGAIN_GELU_TANH: how.function = FUNCTION_GELU_TANH; break;
+  default: break;
+  }
+  input = args->again == AGAIN_NONE ? INPUT(bwd, 0) : how.function ? INPUT(bwd, 3) : made_again(bwd);
+  if (input) input = amp__op_transpose(input, 0, 1);
+  return input ? quantize(layer, how, args, input, made) : amp__err();
+}
+
+/* Of a forward product, where nothing is recorded. Where the gradient has one scale, one cast serves both products. */
 static int plain_back(amp_bwd *bwd, amp_float8_layer *layer)
 {
   const args_float8_product *args = AMP_ARGS(bwd, float8_product);
-  bool write = args->layer != 0 && args->step > 0, made = false;
-  operand8 gradient = { NULL, NULL };
+  bool block = args->recipe == RECIPE_BLOCK, first = NEEDS(bwd, 0), second = NEEDS(bwd, 1);
+  casting how = { .kind = AMP_FLOAT8_GRADIENT,
+                  .format = AMP_FLOAT8_E5M2,
+                  .write = args->layer != 0 && args->step > 0,
+                  .both = first && second && !block };
+  operand8 gradient = { NULL, NULL, NULL }, other;
   int status = 0;
-  if (NEEDS(bwd, 0)) {
-    status = quantize(layer, AMP_FLOAT8_GRADIENT, args, GRAD(bwd), AMP_FLOAT8_E5M2, write, &gradient);
-    made = args->recipe != RECIPE_BLOCK;
+  if (first) {
+    status = quantize(layer, how, args, GRAD(bwd), &gradient);
     if (status == 0) status = input_back(bwd, layer, &gradient);
   }
-  if (status == 0 && NEEDS(bwd, 1)) status = weight_back(bwd, layer, gradient, made, write);
-  return status;
+  if (status < 0 || !second) return status;
+  if (how.both) gradient.bits = gradient.turned;
+  else {
+    amp_tensor *grad = amp__op_transpose(GRAD(bwd), 0, 1);
+    OR_FAIL(grad);
+    status = quantize(layer, how, args, grad, &gradient);
+  }
+  if (status == 0) status = input_again(bwd, layer, &other);
+  return status < 0 ? status : INPUT_GRAD(bwd, 1, amp__op_to_input(bwd, 1, multiply(&gradient, &other, args->base)));
+}
+
+/* What was kept of the input, divided by its scale. */
+static amp_tensor *expanded(amp_bwd *bwd)
+{
+  amp_tensor *largest = OUTPUT(bwd, 1), *bits = largest ? OUTPUT(bwd, 2) : NULL;
+  amp_tensor *sums = bits ? OP2(float8_expand, bits, largest) : NULL;
+  if (sums == NULL) return NULL;
+  amp_tensor *factor = amp__op_number(AMP_OP_mul, largest, 1 / amp__float8_most(bits->dtype));
+  amp_tensor *values = factor ? OP2(mul, sums, factor) : NULL;
+  return values ? amp__op_cast(amp__op_contiguous(amp__op_transpose(values, 0, 1)), SHAPE(bwd, 0)->dtype) : NULL;
+}
+
+/* The input with its history. */
+static amp_tensor *input_of(amp_bwd *bwd)
+{
+  int64_t again = AMP_ARGS(bwd, float8_product)->again;
+  if (again == AGAIN_NONE) return INPUT(bwd, 0);
+  const amp_edge *edge = &bwd->node->edge[0];
+  amp__plain plain = amp__plain_begin();
+  amp_tensor *input = again == AGAIN_KEPT ? expanded(bwd) : made_again(bwd);
+  amp__plain_end(plain);
+  return input && edge->node && amp__tie(input, edge->node, edge->index) < 0 ? NULL : input;
 }
 
 /* Each of the two products casts its operands along the dimension that it sums; those of a gradient are e5m2. */
@@ -286,199 +400,10 @@ int amp__bwd_float8_product(amp_bwd *bwd)
     status = INPUT_GRAD(bwd, 0, amp__op_to_input(bwd, 0, made));
   }
   if (status == 0 && NEEDS(bwd, 1)) {
-    OR_FAIL(made = part(bwd, amp__op_transpose(grad, 0, 1), amp__op_transpose(INPUT(bwd, 0), 0, 1),
+    OR_FAIL(made = part(bwd, amp__op_transpose(grad, 0, 1), amp__op_transpose(input_of(bwd), 0, 1),
                         forward ? ROLE_WEIGHT : ROLE_OTHER, AMP_FLOAT8_E5M2, args->input_format));
     status = INPUT_GRAD(bwd, 1, amp__op_to_input(bwd, 1, made));
   }
   if (status == 0 && amp__has(bwd, 2) && NEEDS(bwd, 2)) status = INPUT_GRAD(bwd, 2, amp__op_to_input(bwd, 2, grad));
-  return status;
-}
-
-/* -- Which ops ------------------------------------------------------------------------------ */
-
-bool amp__float8_wanted(const amp_call *call)
-{
-  const amp_tensor *first = call->in[0];
-  return call->flags == 0 && call->nin >= 2 && first && amp__float8_recipe(&amp__S->autocast[first->device]);
-}
-
-static bool eligible(const amp_tensor *tensor)
-{
-  return tensor && !(tensor->flags & AMP_T_NUMBER) && (tensor->dtype == AMP_FLOAT32 || amp__is_half(tensor->dtype));
-}
-
-static bool divides(int64_t size) { return size > 0 && size % UNIT == 0; }
-
-/* rows, summed, columns: each a multiple of what units take */
-static bool sizes_fit(const amp_tensor *x, int64_t columns)
-{
-  return x->ndim > 1 && divides(amp__count(x->ndim - 1, x->size)) && divides(x->size[x->ndim - 1]) && divides(columns);
-}
-
-/* The weight that tensor is, or is the transpose of, NULL: none. */
-static amp_tensor *weight_of(amp_tensor *tensor)
-{
-  if (tensor->ndim != 2) return NULL;
-  if (!(tensor->flags & AMP_T_HISTORY)) return tensor->flags & AMP_T_REQUIRES_GRAD ? tensor : NULL;
-  amp_tensor *base = tensor->flags & AMP_T_VIEW && tensor->ag ? tensor->ag->base : NULL;
-  bool turned = base && base->ndim == 2 && base->flags & AMP_T_REQUIRES_GRAD && base->offset == tensor->offset
-                && base->size[0] == tensor->size[1] && base->size[1] == tensor->size[0]
-                && base->stride[0] == tensor->stride[1] && base->stride[1] == tensor->stride[0];
-  return turned ? base : NULL;
-}
-
-static void log_cast(const amp_call *call, int argument, const amp_tensor *tensor, bool cached)
-{
-  if (amp__S->autocast[tensor->device].verbose & AMP_REGION_FLAG)
-    amp__log("amp: %s: argument %d from %s to %s, %s%s", call->op->info.name, argument + 1,
-             amp_dtype_name(tensor->dtype), amp_dtype_name(AMP_FLOAT8_E4M3), amp__shape_str(tensor->ndim, tensor->size),
-             cached ? ", cached" : "");
-}
-
-/* x[..., K] @ weight[N,K]^T + bias: recorded, in the region's base; argument x_at of call is x. */
-static amp_tensor *by_weight(const amp_call *call, amp_tensor *x, int x_at, amp_tensor *weight, amp_tensor *leaf,
-                             amp_tensor *bias)
-{
-  amp_state *state = amp__S;
-  const amp_autocast_state *region = &state->autocast[x->device];
-  int64_t rows[2] = { amp__count(x->ndim - 1, x->size), x->size[x->ndim - 1] }, size[AMP_MAX_DIM];
-  int64_t cached = state->cached_casts;
-  if (bias && bias->dtype != region->dtype && (bias = amp__pooled(amp__cast(bias, region->dtype))) == NULL) return NULL;
-  bool took = leaf && amp__float8_lock();
-  bool missing = leaf && amp__float8_layer_of(leaf) == NULL;
-  amp__float8_unlock(took);
-  if (missing) return NULL;
-  amp_tensor *inputs[3] = { x->ndim == 2 ? x : amp__op_view(x, 2, rows), weight, bias };
-  if (inputs[0] == NULL) return NULL;
-  args_float8_product args = { .recipe = amp__float8_recipe(region) - AMP_FLOAT8_CURRENT,
-                               .history = amp__float8_window(region),
-                               .base = region->dtype,
-                               .role = ROLE_FORWARD,
-                               .input_format = AMP_FLOAT8_E4M3,
-                               .other_format = AMP_FLOAT8_E4M3,
-                               .layer = leaf ? leaf->id : 0,
-                               .step = amp_float8_step(state) };
-  if (!state->grad_mode) args.step = -args.step; /* what is read of the history stays as it is */
-  amp_attrs attrs = amp__attrs();
-  amp__attrs_all(&attrs, &args);
-  amp_tensor *y = amp__op(AMP_OP_float8_product, &attrs, 3, inputs);
-  if (y == NULL) return NULL;
-  log_cast(call, x_at, x, false);
-  log_cast(call, x_at == 0, weight, state->cached_casts > cached);
-  if (x->ndim == 2) return y;
-  memcpy(size, x->size, sizeof *size * (size_t)x->ndim);
-  size[x->ndim - 1] = y->size[1];
-  return amp__op_view(y, x->ndim, size);
-}
-
-/* -- linear, and an activation behind it ------------------------------------------------------ */
-
-static bool linear_fits(const amp_call *call)
-{
-  const amp_tensor *x = call->in[0], *weight = call->in[1], *bias = call->nin > 2 ? call->in[2] : NULL;
-  if (!eligible(x) || !eligible(weight) || (bias && !eligible(bias)) || weight->ndim != 2) return false;
-  if (bias && (bias->ndim != 1 || bias->size[0] != weight->size[0])) return false;
-  return x->ndim > 0 && x->size[x->ndim - 1] == weight->size[1] && sizes_fit(x, weight->size[0]);
-}
-
-static amp_tensor *linear8(amp_call *call)
-{
-  amp_tensor *weight = call->in[1], *leaf = weight->flags & AMP_T_HISTORY ? weight_of(weight) : weight;
-  amp_tensor *y = by_weight(call, call->in[0], 0, weight, leaf, call->nin > 2 ? call->in[2] : NULL);
-  if (call->id == AMP_OP_linear || y == NULL) return y;
-  int64_t act = AMP_ARGS(call, linear_act)->act;
-  if (act == ACT_RELU) return OP1(relu, y);
-  amp_attrs attrs = amp__attrs();
-  amp__attrs_int(&attrs, act == ACT_GELU_TANH ? APPROXIMATE_TANH : APPROXIMATE_NONE);
-  return amp__op(AMP_OP_gelu, &attrs, 1, &y);
-}
-
-/* -- Matrix products --------------------------------------------------------------------------- */
-
-/* Where the operands of a row begin, -1: it is no product of two matrices; and how many dimensions its name wants. */
-static int operands_at(int op, int *ndim)
-{
-  *ndim = 0;
-  switch (op) {
-  case AMP_OP_matmul: return 0;
-  case AMP_OP_mm: *ndim = 2; return 0;
-  case AMP_OP_addmm: *ndim = 2; return 1;
-  default: return -1;
-  }
-}
-
-static bool addend_fits(amp_call *call, const amp_tensor *a, const amp_tensor *b)
-{
-  const amp_tensor *input = call->in[0];
-  int64_t size[2] = { a->size[0], b->size[1] };
-  if (!eligible(input) || input->ndim > 2) return false;
-  for (int i = 0; i < input->ndim; i++)
-    if (input->size[i] != 1 && input->size[i] != size[2 - input->ndim + i]) return false;
-  return true;
-}
-
-/* a @ b, of which one is a weight; NULL without an error in *fits false: it is none of ours */
-static amp_tensor *product8(amp_call *call, int at, int ndim, bool *fits)
-{
-  amp_tensor *a = call->in[at], *b = call->in[at + 1];
-  *fits = false;
-  if (!eligible(a) || !eligible(b) || a->ndim < 2 || b->ndim < 2 || (ndim && (a->ndim != ndim || b->ndim != ndim)))
-    return NULL;
-  if (a->size[a->ndim - 1] != b->size[b->ndim - 2]) return NULL;
-  if (at && !addend_fits(call, a, b)) return NULL;
-  amp_tensor *leaf = weight_of(b);
-  if (leaf && sizes_fit(a, b->size[1])) {
-    *fits = true;
-    return by_weight(call, a, at, amp__op_transpose(b, 0, 1), leaf, NULL);
-  }
-  if ((leaf = weight_of(a)) == NULL || !divides(a->size[0]) || !divides(a->size[1])
-      || !divides(amp__count(b->ndim, b->size) / a->size[1]))
-    return NULL;
-  *fits = true;
-  amp_tensor *columns = amp__op_transpose(b, -2, -1);
-  amp_tensor *y = columns ? by_weight(call, columns, at + 1, a, leaf, NULL) : NULL;
-  return y ? amp__op_contiguous(amp__op_transpose(y, -2, -1)) : NULL;
-}
-
-static amp_tensor *added(amp_call *call, amp_tensor *y)
-{
-  const args_addmm *args = AMP_ARGS(call, addmm);
-  amp_tensor *input = call->in[0];
-  int base = amp__S->autocast[input->device].dtype;
-  if (y == NULL) return NULL;
-  if (input->dtype != base && (input = amp__pooled(amp__cast(input, base))) == NULL) return NULL;
-  return amp__add_product(input, args->beta, args->alpha, y);
-}
-
-static int run(amp_call *call)
-{
-  int ndim, at = operands_at(call->id, &ndim);
-  amp_tensor *y;
-  bool fits;
-  if (call->id == AMP_OP_linear || call->id == AMP_OP_linear_act) {
-    if (!linear_fits(call)) return 0;
-    y = linear8(call);
-  } else {
-    if (at < 0) return 0;
-    y = product8(call, at, ndim, &fits);
-    if (!fits) return 0;
-    if (call->id == AMP_OP_addmm) y = added(call, y);
-  }
-  int status = amp__result(call, 0, y);
-  call->done = status == 0;
-  call->nout = 1;
-  return status;
-}
-
-int amp__float8_run(amp_call *call)
-{
-  amp_state *state = amp__S;
-  amp__plain plain = amp__plain_record(state, state->grad_mode);
-  int mark = amp__pool_mark();
-  uint32_t lost = state->priv->lost;
-  int status = run(call);
-  if (amp_unlikely(state->priv->lost != lost)) status = amp__whole(lost, status);
-  amp__pool_release(mark);
-  amp__plain_end(plain);
   return status;
 }

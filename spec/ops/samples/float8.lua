@@ -43,6 +43,7 @@ end
 
 -- The rows and columns of both layouts, whole and in pieces.
 function closed.float8_quantize()
+  M.ways()
   for _, format in ipairs { 'float8_e4m3', 'float8_e5m2' } do
     for _, dtype in ipairs { 'float64', 'float32', 'float16', 'bfloat16' } do
       for _, block in ipairs { false, true } do
@@ -73,8 +74,58 @@ function closed.float8_quantize()
   H.same(history, amp.tensor { 2, 8, 1, 0 })
   H.same(counts, amp.tensor({ 4, 1, 1 }, { dtype = 'float64' }))
   H.fails(function() Call.raw('float8_quantize', { x, history }, { format = 'float8_e4m3', place = 2, window = 2 }) end, 'history')
+  H.fails(function() Call.raw('float8_quantize', { x }, { format = 'float8_e4m3', block = 1, both = 1 }) end, 'pieces')
+  H.fails(function() Call.raw('float8_quantize', { x, nil, nil, amp.ones(2) }, { format = 'float8_e4m3' }) end, 'known')
   H.fails(function() Call.raw('float8_quantize', { x }, { format = 'float16' }) end, 'float16')
   H.fails(function() Call.raw('float8_quantize', { amp.ones(3) }, { format = 'float8_e4m3' }) end, 'matrix')
+end
+
+-- Each way by which a matrix may lie, of sizes that are multiples of 16 and that are not; NaN and infinity among them.
+function M.layouts(f)
+  for _, size in ipairs { { 16, 16 }, { 5, 140 }, { 144, 32 } } do
+    for _, dtype in ipairs { 'float64', 'float32', 'float16', 'bfloat16' } do
+      local x = matrix(size[1], size[2]):to(dtype)
+      x[{ 2, 3 }], x[{ 3, 3 }], x[{ 4, 5 }] = 0 / 0, math.huge, -math.huge
+      f(x)
+      f(x:t())
+      f(x:narrow(1, 3, 1))
+      f(matrix(size[1], 2 * size[2]):to(dtype):narrow(2, size[2], size[2]))
+    end
+  end
+end
+
+local function same_bits(a, b) -- a NaN is one, whatever its bits
+  a, b = a:float(), b:float()
+  assert(amp.equal(amp.where(a:isnan(), amp.zeros_like(a) + 1000, a), amp.where(b:isnan(), amp.zeros_like(b) + 1000, b)))
+end
+
+-- Rows and columns have the same bits; with the largest known nothing is looked for; earlier steps' go before; of a function.
+function M.ways()
+  for _, format in ipairs { 'float8_e4m3', 'float8_e5m2' } do
+    M.layouts(function(x)
+      local rows = Call.raw('float8_quantize', { x }, { format = format })
+      same_bits(Call.raw('float8_quantize', { x:t() }, { format = format })[1]:t(), rows[1])
+      for both = 0, 1 do
+        local out = Call.raw('float8_quantize', { x, nil, nil, rows[3] }, { format = format, both = both })
+        same_bits(out[1], rows[1])
+        H.same(out[2], rows[2])
+        H.same(out[3], rows[3])
+        local late = Call.raw('float8_quantize', { x, amp.tensor { 0, 2, 0.5 } }, { format = format, both = both, window = 2 })
+        H.same(late[2], amp.tensor { 2 })
+        H.same(late[3], rows[3])
+        same_bits(late[1], (x:double() * ((format == 'float8_e4m3' and 448 or 57344) / 2)):masked_fill(x:isinf(), 0 / 0):to(format))
+        local none = Call.raw('float8_quantize', { x, amp.zeros(3) }, { format = format, both = both, window = 2 })
+        H.same(none[2], rows[2])
+        same_bits(none[1], rows[1])
+        for name, approximate in pairs { gelu = 'none', gelu_tanh = 'tanh' } do
+          local y = Call.raw('float8_quantize', { amp.gelu(x, { approximate = approximate }) }, { format = format })
+          local z = Call.raw('float8_quantize', { x }, { format = format, both = both, ['function'] = name })
+          same_bits(z[1], y[1])
+          H.same(z[2], y[2])
+        end
+      end
+    end)
+  end
 end
 
 function closed.float8_note()

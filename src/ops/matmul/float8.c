@@ -2,9 +2,8 @@
 ** ops/matmul/float8.c: 8-bit products on a processor: the numbers that a GPU's 8-bit units give, by way of float32.
 **
 ** A scale is the format's largest value / the largest |x|, taken in double, and so is x times it: each element is
-*rounded
-** once. Products of 8-bit floats are exact in float32, where they are summed by the ordinary matrix product. What is no
-** number stays none: Inf and NaN become NaN and are left out of the largest.
+** rounded once. Products of 8-bit floats are exact in float32, where they are summed by the ordinary matrix product. What
+** is no number stays none: Inf and NaN become NaN and are left out of the largest.
 */
 #include "cpu/convert.h"
 #include "cpu/kernel_help.h"
@@ -121,11 +120,48 @@ int amp__cpu_float8_note(amp_call *call)
   return 0;
 }
 
-int amp__cpu_float8_quantize(amp_call *call)
+/* [rows, cols] -> [cols, rows], by squares that stay in the cache */
+typedef struct turn_task {
+  const uint8_t *from;
+  uint8_t *to;
+  int64_t rows, cols;
+} turn_task;
+
+static void turn_part(int64_t begin, int64_t end, void *context)
+{
+  enum { SQUARE = 64 };
+  const turn_task *task = context;
+  for (int64_t square = begin; square < end; square++)
+    for (int64_t row0 = 0; row0 < task->rows; row0 += SQUARE)
+      for (int64_t col = square * SQUARE; col < task->cols && col < (square + 1) * SQUARE; col++)
+        for (int64_t row = row0; row < task->rows && row < row0 + SQUARE; row++)
+          task->to[col * task->rows + row] = task->from[row * task->cols + col];
+}
+
+static void turn(const amp_tensor *from, amp_tensor *to)
+{
+  turn_task task = { amp__data(from), amp__data(to), from->size[0], from->size[1] };
+  amp__parallel(amp__threads(from->numel), (from->size[1] + 63) / 64, 1, turn_part, &task);
+}
+
+/* gelu(input), counted */
+static amp_tensor *function_of(amp_tensor *input, int64_t function)
+{
+  amp_slot attrs[AMP_MAX_SLOT] = { { 0 } };
+  amp_meta meta;
+  ((args_gelu *)attrs)->approximate = function == FUNCTION_GELU_TANH ? APPROXIMATE_TANH : APPROXIMATE_NONE;
+  amp__meta_of(input, &meta);
+  amp_tensor *output = amp__tensor_new(&meta);
+  if (output && amp__cpu_row(AMP_OP_gelu, 1, &input, 1, &output, attrs) == 0) return output;
+  amp__free(output);
+  return NULL;
+}
+
+static int quantize(amp_call *call, amp_tensor *input)
 {
   const args_float8_quantize *args = AMP_ARGS(call, float8_quantize);
-  amp_tensor *input = call->in[0], *history = call->nin > 1 ? call->in[1] : NULL,
-             *counts = call->nin > 2 ? call->in[2] : NULL, *dense = NULL;
+  amp_tensor *history = call->nin > 1 ? call->in[1] : NULL, *counts = call->nin > 2 ? call->in[2] : NULL,
+             *known = call->nin > 3 ? call->in[3] : NULL, *dense = NULL;
   if (input->numel && input->stride[1] != 1 && (input = dense = amp__dense(input, input->dtype)) == NULL)
     return amp__S->err.code;
   quantize_task task = { .input = input,
@@ -138,14 +174,15 @@ int amp__cpu_float8_quantize(amp_call *call)
   int threads = amp__threads(input->numel * 8);
   if (!task.block) {
     float own;
-    amp__parallel(threads, input->size[0], 1, largest_part, &task);
-    memcpy(&own, &task.largest_bits, sizeof own);
+    if (!known) amp__parallel(threads, input->size[0], 1, largest_part, &task);
+    memcpy(&own, known ? amp__data(known) : &task.largest_bits, sizeof own);
     float largest = history ? from_history(history, args) : 0;
     *(float *)amp__data(call->out[2]) = own;
     task.largest[0] = largest > 0 ? largest : own;
     task.scale = scale_of(task.largest[0], task.most);
   }
   amp__parallel(threads, input->size[0], 1, quantize_part, &task);
+  if (args->both) turn(call->out[0], call->out[3]);
   if (counts) {
     double *sums = amp__data(counts);
     sums[0] += (double)input->numel;
@@ -154,6 +191,16 @@ int amp__cpu_float8_quantize(amp_call *call)
   }
   amp__free(dense);
   return 0;
+}
+
+int amp__cpu_float8_quantize(amp_call *call)
+{
+  int64_t function = AMP_ARGS(call, float8_quantize)->function;
+  amp_tensor *input = call->in[0], *made = NULL;
+  if (function != FUNCTION_NONE && (input = made = function_of(input, function)) == NULL) return amp__S->err.code;
+  int status = quantize(call, input);
+  amp__free(made);
+  return status;
 }
 
 /* -- Back to float32 -------------------------------------------------------------- */

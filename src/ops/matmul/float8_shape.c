@@ -1,8 +1,7 @@
 /*
 ** ops/matmul/float8_shape.c: shape rules of 8-bit products. All operands are matrices whose rows lie along the
-*dimension
-** that is summed. What a scale is made of, the largest |x|, is a float32 of its own: one of a matrix, or one of each
-** piece of AMP_FLOAT8_PIECE elements of a row.
+** dimension that is summed. What a scale is made of, the largest |x|, is a float32 of its own: one of a matrix, or one
+** of each piece of AMP_FLOAT8_PIECE elements of a row.
 */
 #include "dispatch/shape_rules.h"
 #include "ops/matmul/float8.h"
@@ -46,9 +45,19 @@ static int product_shape(amp_call *call, const amp_tensor *bias, int64_t base)
 int amp__infer_float8_product(amp_call *call)
 {
   const args_float8_product *args = AMP_ARGS(call, float8_product);
+  const amp_tensor *input = call->in[0];
   int status = want_format(args->input_format);
   if (status == 0) status = want_format(args->other_format);
-  return status < 0 ? status : product_shape(call, call->nin > 2 ? call->in[2] : NULL, args->base);
+  if (status == 0) status = product_shape(call, call->nin > 2 ? call->in[2] : NULL, args->base);
+  if (status < 0 || args->again == AGAIN_NONE) return status;
+  if (args->recipe == RECIPE_BLOCK) return amp__fail(AMP_E_ARGUMENT, "pieces of rows serve one product only");
+  if (args->again != AGAIN_KEPT && (call->nin < 4 || !call->in[3] || !amp__same_size(call->in[3], input)))
+    return amp__fail_arg(AMP_E_SHAPE, 4, "a source like the input is expected");
+  int64_t turned[2] = { input->size[1], input->size[0] }, one = 1;
+  amp__out(call, 1, AMP_FLOAT32, 1, &one);
+  if (args->again == AGAIN_KEPT) amp__out(call, 2, (int)args->input_format, 2, turned);
+  call->unsaved = 1; /* the input itself */
+  return 0;
 }
 
 /* The largest values of a matrix: one, or one a piece. */
@@ -82,7 +91,7 @@ int amp__infer_float8_quantize(amp_call *call)
 {
   const args_float8_quantize *args = AMP_ARGS(call, float8_quantize);
   const amp_tensor *input = call->in[0], *history = call->nin > 1 ? call->in[1] : NULL,
-                   *counts = call->nin > 2 ? call->in[2] : NULL;
+                   *counts = call->nin > 2 ? call->in[2] : NULL, *known = call->nin > 3 ? call->in[3] : NULL;
   int status = want_matrix(call, 0);
   if (status == 0) status = want_format(args->format);
   if (status < 0) return status;
@@ -93,11 +102,18 @@ int amp__infer_float8_quantize(amp_call *call)
                          LL(args->place), amp__tensor_str(history));
   if (counts && (counts->dtype != AMP_FLOAT64 || counts->numel != 3 || !(counts->flags & AMP_T_CONTIGUOUS)))
     return amp__fail_arg(AMP_E_ARGUMENT, 3, "counts should be three float64, got %s", amp__tensor_str(counts));
+  if (known && (known->dtype != AMP_FLOAT32 || known->numel != 1 || args->block))
+    return amp__fail_arg(AMP_E_ARGUMENT, 4, "what is known should be one float32 of a whole matrix, got %s",
+                         amp__tensor_str(known));
+  if (args->both && args->block) return amp__fail(AMP_E_ARGUMENT, "pieces of rows are not those of columns");
   int64_t pieces[2] = { args->block ? input->size[0] : 1, amp__float8_pieces(input->size[1]) };
   amp__out(call, 0, (int)args->format, 2, input->size);
   amp__out(call, 1, AMP_FLOAT32, args->block ? 2 : 1, pieces);
   pieces[0] = 1;
   amp__out(call, 2, AMP_FLOAT32, 1, pieces);
+  if (!args->both) return 0;
+  int64_t turned[2] = { input->size[1], input->size[0] };
+  amp__out(call, 3, (int)args->format, 2, turned);
   return 0;
 }
 
