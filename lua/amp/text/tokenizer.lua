@@ -65,6 +65,7 @@ function M.build(s)
   self.decoder = s.decoder and decoders.decoder(s.decoder)
   self.count = 0
   for _ in pairs(self.tokens) do self.count = self.count + 1 end
+  self.padding, self.truncation = s.padding, s.truncation
   self.pad = s.padding and s.padding.pad_id or self.ids['[PAD]'] or self.ids['<pad>'] or 0
   return self
 end
@@ -240,39 +241,70 @@ function Tokenizer:decode(ids, o)
   return table.concat(self.decoder(list))
 end
 
--- Cuts a row to n ids; those put after the text stay.
-local function truncate(r, n, tail)
-  for k = 1, tail do r[n - tail + k] = r[#r - tail + k] end
+-- Cuts a row to n ids; those put before and after the text stay. `left`: the text loses its beginning.
+local function truncate(r, n, head, tail, left)
+  local excess = #r - n
+  local from = left and head + 1 or n - tail + 1
+  for k = from, n do r[k] = r[k + excess] end
   for k = #r, n + 1, -1 do r[k] = nil end
 end
 
+-- What becomes of rows: options, and where they say nothing, the file's own sections.
+local function shape_of(self, op, o)
+  local cut, pad = self.truncation, self.padding
+  local how = { most = nil, pad = o.padding }
+  if o.truncation == true or o.truncation == nil and cut then
+    how.most, how.cut_left = o.max_length or not o.truncation and cut.max_length or nil, not o.truncation and cut.direction == 'Left'
+  end
+  if o.padding == nil and pad then
+    how.pad, how.left = true, pad.direction == 'Left'
+    how.least = type(pad.strategy) == 'table' and pad.strategy.Fixed or 0
+    how.multiple = pad.pad_to_multiple_of
+  elseif o.padding == 'max_length' then how.least = o.max_length end
+  if (o.padding == 'max_length' or o.truncation) and not o.max_length then raise(op, "truncation and padding = 'max_length' need max_length") end
+  return how
+end
+
+-- Rows of ids as two int64 tensors.
+local function tensors(op, rows, most, how, pad)
+  local count = #rows * most
+  if count == 0 then return amp.zeros(#rows, most, { dtype = 'int64' }), amp.zeros(#rows, most, { dtype = 'int64' }) end
+  local flat, mask = ffi.new('int64_t[?]', count), ffi.new('int64_t[?]', count)
+  for i = 0, count - 1 do flat[i] = pad end
+  for i, r in ipairs(rows) do
+    if #r < most and not how.pad then raise(op, 'text %d has %d ids, the longest %d: {padding = true} makes rows of one length', i, #r, most) end
+    local at = (i - 1) * most + (how.left and most - #r or 0) - 1
+    for k = 1, #r do flat[at + k], mask[at + k] = r[k], 1 end
+  end
+  local function tensor(p) return amp.from_ptr(ffi.cast('void *', p), { #rows, most }, 'int64'):clone() end
+  return tensor(flat), tensor(mask)
+end
+
 --- ids and mask, int64 tensors of one row a text, padded on the right.
--- padding: true (to the longest) or 'max_length'; truncation: to max_length, the special tokens stay.
+-- @tparam table texts a list of strings
+-- @tparam ?table o padding: true (to the longest) or 'max_length'; truncation: to max_length, the special tokens stay;
+-- add_special_tokens: true by default. Where padding or truncation is left out, the file's own section of that name holds, as far as
+-- the length and the side (false: nothing is done)
+-- @treturn Tensor texts x longest, int64
+-- @treturn Tensor the same, 1 where an id counts
+-- @raise rows of several lengths without padding; a max_length that the special tokens do not fit
+-- @usage local ids, mask = tok:encode_batch({ 'a text', 'another' }, { padding = true, truncation = true, max_length = 128 })
 function Tokenizer:encode_batch(texts, o)
   local op = 'text.Tokenizer:encode_batch'
   o = options(op, o, batching)
   if type(texts) ~= 'table' or #texts == 0 then raise(op, 'a list of strings expected, got %s', type(texts) == 'table' and 'an empty table' or kind(texts)) end
-  if (o.padding == 'max_length' or o.truncation) and not o.max_length then raise(op, "truncation and padding = 'max_length' need max_length") end
-  local special = o.add_special_tokens ~= false
-  local own = special and #self.before + #self.after or 0
-  if o.truncation and o.max_length < own then raise(op, 'max_length %d is less than the %d special tokens', o.max_length, own) end
+  local how, special = shape_of(self, op, o), o.add_special_tokens ~= false
+  local head, tail = special and #self.before or 0, special and #self.after or 0
+  if how.most and how.most < head + tail then raise(op, 'max_length %d is less than the %d special tokens', how.most, head + tail) end
   local rows, most = {}, 0
   for i, text in ipairs(texts) do
     local r = encode(self, op, text, special)
-    if o.truncation and #r > o.max_length then truncate(r, o.max_length, special and #self.after or 0) end
+    if how.most and #r > how.most then truncate(r, how.most, head, tail, how.cut_left) end
     rows[i], most = r, math.max(most, #r)
   end
-  if o.padding == 'max_length' then most = math.max(most, o.max_length) end
-  local flat, mask, n = {}, {}, 0
-  for i, r in ipairs(rows) do
-    if #r < most and not o.padding then raise(op, 'text %d has %d ids, the longest %d: {padding = true} makes rows of one length', i, #r, most) end
-    for k = 1, most do
-      n = n + 1
-      flat[n], mask[n] = r[k] or self.pad + 1, r[k] and 1 or 0
-    end
-  end
-  if n == 0 then return amp.zeros(#rows, 0, { dtype = 'int64' }), amp.zeros(#rows, 0, { dtype = 'int64' }) end
-  return amp.tensor(flat, { dtype = 'int64' }):reshape(#rows, most), amp.tensor(mask, { dtype = 'int64' }):reshape(#rows, most)
+  most = math.max(most, how.least or 0)
+  if (how.multiple or 0) > 0 then most = math.ceil(most / how.multiple) * how.multiple end
+  return tensors(op, rows, most, how, self.pad + 1)
 end
 
 --- The token of an id, which counts from 1; nil: there is none.
