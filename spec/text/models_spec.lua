@@ -116,8 +116,30 @@ describe('a folder', function()
     fails(function() models.Llama.from_pretrained(dir) end, 'is that of a GPT2 model', 'not of Llama')
   end)
   it('of PyTorch files is read as well', function()
-    local ok, load_pt = pcall(function() return amp.io.load_pt end)
-    if not ok or not load_pt then return pending 'amp.io.load_pt' end
+    local dir, o = copy_of('gpt2', { ['model.safetensors'] = false }), expected 'gpt2'
+    local state = amp.io.safetensors.load(ROOT .. 'gpt2/model.safetensors')
+    amp.io.save_pt(dir .. '/pytorch_model.bin', state)
+    local m = models.from_pretrained(dir, { device = device })
+    assert.is_true(off(m(o.ids + 1), o.logits) < 1e-4)
+    local parts, map = { {}, {} }, {}
+    for k, t in pairs(state) do
+      local which = k:find 'h.1' and 1 or 2
+      parts[which][k], map[k] = t, which .. '.bin'
+    end
+    os.remove(dir .. '/pytorch_model.bin')
+    for i = 1, 2 do amp.io.save_pt(('%s/%d.bin'):format(dir, i), parts[i]) end
+    local f = assert(io.open(dir .. '/pytorch_model.bin.index.json', 'w'))
+    f:write(amp.io.json.encode { weight_map = map })
+    f:close()
+    assert.is_true(off(models.from_pretrained(dir, { device = device })(o.ids + 1), o.logits) < 1e-4)
+    os.remove(dir .. '/1.bin')
+    fails(function() models.from_pretrained(dir) end, '1.bin', 'missing shards')
+    f = assert(io.open(dir .. '/2.bin', 'r+b'))
+    f:seek('set', 3)
+    f:write 'damage'
+    f:close()
+    amp.io.save_pt(dir .. '/1.bin', parts[1])
+    fails(function() models.from_pretrained(dir) end, '2.bin')
   end)
   it('is refused by name', function()
     local c = text_of(ROOT .. 'gpt2/config.json')

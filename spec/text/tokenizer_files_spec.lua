@@ -52,6 +52,30 @@ describe('text.Tokenizer', function()
     end
   end)
 
+  it('obeys the sections padding and truncation of its file where options say nothing', function()
+    local text = read(root .. 'llama3.json'):gsub('"truncation":null', '"truncation":{"direction":"Left","max_length":5,"strategy":"LongestFirst","stride":0}')
+      :gsub('"padding":null', '"padding":{"strategy":{"Fixed":7},"direction":"Left","pad_to_multiple_of":4,"pad_id":3,"pad_type_id":0,"pad_token":"x"}')
+    local ok, tok = load_text(text)
+    assert.is_true(ok, tok)
+    local whole = tok:encode 'Hello it is'
+    assert.is_true(#whole > 6) -- encode itself cuts nothing
+    local ids, mask = tok:encode_batch { 'Hello it is', 'a' }
+    local a = tok:encode 'a'
+    assert.same({ { 4, 4, 4, whole[1], whole[#whole - 3], whole[#whole - 2], whole[#whole - 1], whole[#whole] }, { 4, 4, 4, 4, 4, unpack(a) } }, ids:tolist())
+    assert.same({ { 0, 0, 0, 1, 1, 1, 1, 1 }, { 0, 0, 0, 0, 0, 1, 1, 1 } }, mask:tolist())
+    ids = tok:encode_batch({ 'Hello it is' }, { truncation = false, padding = false })
+    assert.same({ whole }, ids:tolist())
+    ids = tok:encode_batch({ 'Hello it is', 'a' }, { truncation = true, max_length = 3, padding = true })
+    assert.same({ { whole[1], whole[2], whole[#whole] }, a }, ids:tolist())
+    for bad, word in pairs { ['"strategy":{"Fixed":7}'] = '"strategy":{"Fixed":1e9}', ['"direction":"Left","pad'] = '"direction":"Up","pad',
+      ['"max_length":5'] = '"max_length":"5"' } do
+      local at, stop = text:find(bad, 1, true)
+      local fine, why = load_text(text:sub(1, at - 1) .. word .. text:sub(stop + 1))
+      assert.is_false(fine)
+      assert.is_truthy(why:find('padding.', 1, true) or why:find('truncation.', 1, true), why)
+    end
+  end)
+
   it('encodes long words and long texts', function()
     local tok = amp.text.Tokenizer.from_file(root .. 'gpt2.json')
     local s = ('ab'):rep(50000)

@@ -14,4 +14,73 @@ describe('text', function()
     assert.same({ 'Hello', ' ', ' it', "'s", ' 42', '!' }, out)
   end)
   it('composes', function() assert.equal('\195\169 fi', u.text(u.nfkc(u.codes 'e\204\129 \239\172\129'))) end)
+  it('normal forms change what has parts that a compatible form changes', function()
+    assert.equal('\206\142', u.text(u.nfkc(u.codes '\207\147'))) -- U+03D3, made of U+03D2, which is U+03A5
+    assert.equal('\207\147', u.text(u.nfc(u.codes '\207\147')))
+    assert.equal('\225\132\128\225\133\161', u.text(u.nfd(u.codes '\234\176\128')))
+  end)
+end)
+
+describe('patterns', function()
+  local function all(pattern, text)
+    local find, t, at, out = regex.compile(pattern), u.codes(text), 1, {}
+    while at <= #t do
+      local a, b = find(t, at)
+      if not a then break end
+      out[#out + 1], at = u.text(t, a, b - 1), b
+    end
+    return table.concat(out, '|')
+  end
+  it('have repeats that are greedy, lazy and possessive, of characters and of groups', function()
+    assert.equal('aab|ab|b', all('a*b', 'aababb'))
+    assert.equal('a|a|b', all('a+?|b', 'aab'))
+    assert.equal('', all('a++a', 'aaa'))
+    assert.equal('abab|ab', all('(?:ab){1,2}', 'ababab'))
+    assert.equal('xyxyz', all('(?:xy)*z', 'xyxyz'))
+    assert.equal('xyz', all('(?:xy)+?z', 'xyz'))
+    assert.equal('aaa', all('(?:a*)*', 'aaa'))
+    assert.equal('aba', all('(?:a|ab){2}|ab', 'abab'))
+    assert.equal('1234|5', all([[\d{1,4}]], '12345'))
+  end)
+  it('have classes, cases, looks ahead and places', function()
+    assert.equal('A|b|\197\191', all('(?i:a|B|s)', 'Ab\197\191'))
+    assert.equal('K|k', all('(?i:[j-l])', 'Kxk'))
+    assert.equal('a-|]', all('[]a-]+', 'a-x]'))
+    assert.equal('ab', all('^ab(?=c)', 'abcab'))
+    assert.equal('c', all('c$', 'cc'))
+    assert.equal('x', all('x(?!y)', 'xyx'))
+  end)
+  it('are refused where they are not known or too long', function()
+    for _, bad in ipairs { '(', ')', '[a', 'a{', '(?<n>a)', [[\p{Xx}]], [[\q]], '*a', '(?:a{50}){50}b{900}c{9}(?:ab){999}', 'a{3,1}' } do
+      assert.is_false((pcall(regex.compile, bad)), bad)
+    end
+  end)
+end)
+
+describe('a damaged file of a tokenizer', function()
+  local build = require('amp.text.tokenizer').build
+  local function with(more)
+    local s = { model = { type = 'BPE', vocab = { a = 0, aa = 1, [' '] = 2 }, merges = { 'a a' }, unk_token = 'a' } }
+    for k, v in pairs(more) do s[k] = v end
+    return build(s)
+  end
+  local function slow(tok, text)
+    local began = os.clock()
+    local ok, e = pcall(tok.encode, tok, text)
+    assert.is_true(os.clock() - began < 20)
+    assert.is_false(ok)
+    assert.is_truthy(tostring(e):find('too many steps', 1, true), tostring(e))
+    assert.same({ 2 }, tok:encode 'aa') -- the next text has steps of its own
+  end
+  it('takes no longer than its text deserves', function()
+    slow(with { pre_tokenizer = { type = 'Split', pattern = { Regex = '(?:a*)*b' }, behavior = 'Isolated' } }, ('a'):rep(40))
+    slow(with { pre_tokenizer = { type = 'Split', pattern = { Regex = 'a*a*a*b' }, behavior = 'Isolated' } }, ('a'):rep(3000))
+    local list = {}
+    for i = 1, 40 do list[i] = { type = 'Replace', pattern = { String = 'x' }, content = 'xx' } end
+    slow(with { normalizer = { type = 'Sequence', normalizers = list } }, 'xxxx')
+  end)
+  it('strips nothing again and again without end', function()
+    local tok = with { decoder = { type = 'Strip', content = '', start = 2 ^ 52, stop = 2 ^ 52 } }
+    assert.equal('aa', tok:decode { 2 })
+  end)
 end)

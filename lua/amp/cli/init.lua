@@ -12,6 +12,7 @@ usage: amp                          a prompt (from a pipe: reads and shows, line
        amp bench [claim...]         measure the claims on this machine (--list names them)
        amp chat DIR                 a published text model goes on with what you type
        amp embed DIR FILE           a vector for each line of a file, by a published sentence encoder
+       amp convert IN OUT           tensors from one kind of file to another: .pt, .safetensors, .npz
        amp kernel install           tell Jupyter of amp: notebooks, consoles (amp kernel --help)
        amp vision predict MODEL PICTURE...  boxes or classes of pictures (amp vision --help)
        amp new DIR                  a project that trains; --serve: and answers over HTTP; --love: and learns in a game
@@ -48,6 +49,7 @@ local commands = {
   bench = function(...) return require 'amp.cli.bench'(...) end,
   chat = function(...) return require('amp.cli.text').chat { ... } end,
   embed = function(...) return require('amp.cli.text').embed { ... } end,
+  convert = function(...) return require('amp.cli.convert').run { ... } end,
   kernel = function(...) return require 'amp.cli.kernel'(...) end,
   vision = function(...) return require('amp.cli.vision').run { ... } end,
   new = function(...) return require 'amp.cli.new'(...) end,
@@ -163,7 +165,7 @@ return function(arg)
   local first = arg[o.at]
   if os.getenv 'AMP_RUN' then io.stdout:setvbuf 'line' end -- lines of ranks are shown as they come
   if not o.code and first and commands[first] and not o.interactive and #o.modules == 0 then
-    if first ~= 'run' and first ~= 'vision' and (arg[o.at + 1] == '--help' or arg[o.at + 1] == '-h') then return commands.help() end
+    if first ~= 'run' and first ~= 'vision' and first ~= 'convert' and (arg[o.at + 1] == '--help' or arg[o.at + 1] == '-h') then return commands.help() end
     return commands[first](unpack(arg, o.at + 1))
   end
   if not first and not o.code then o.interactive = true end

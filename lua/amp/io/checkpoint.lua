@@ -17,6 +17,7 @@ local amp = require 'amp'
 local core = require 'amp.ffi'
 local file = require 'amp.io.file'
 local memory = require 'amp.io.memory'
+local segments = require 'amp.io.segments'
 local types = require 'amp.types'
 local raise = require('amp.error').throw
 
@@ -79,48 +80,6 @@ local function survey(v, path, seen)
   end
 end
 
--- Stretch of its storage that a tensor covers, in elements.
-local function extent(t)
-  local d = t.ptr_
-  local first = tonumber(d.offset)
-  local last = first
-  for i = 0, d.ndim - 1 do last = last + (tonumber(d.size[i]) - 1) * tonumber(d.stride[i]) end
-  return first, last
-end
-
-local function address(t) return tonumber(ffi.cast('uintptr_t', t.ptr_.storage)) end
-
--- Group tensors into segments: {dtype, first, last, storage, members}.
-local function segments(tensors)
-  local spans, list = {}, {}
-  for i, t in ipairs(tensors) do
-    if t:numel() == 0 then
-      list[#list + 1] = {dtype = t.dtype, count = 0, members = {i}}
-    else
-      local first, last = extent(t)
-      spans[#spans + 1] = {at = i, storage = address(t), first = first, last = last}
-    end
-  end
-  table.sort(spans, function(a, b)
-    if a.storage ~= b.storage then return a.storage < b.storage end
-    if a.first ~= b.first then return a.first < b.first end
-    return a.at < b.at
-  end)
-  local open
-  for _, s in ipairs(spans) do
-    if open and open.storage == s.storage and s.first <= open.last then
-      open.last = math.max(open.last, s.last)
-      open.members[#open.members + 1] = s.at
-    else
-      open = {storage = s.storage, first = s.first, last = s.last, dtype = tensors[s.at].dtype, members = {s.at}}
-      list[#list + 1] = open
-    end
-  end
-  for _, s in ipairs(list) do table.sort(s.members) end
-  table.sort(list, function(a, b) return a.members[1] < b.members[1] end)
-  return list
-end
-
 -- -- Writing ----------------------------------------------------------------
 
 local function contiguous_strides(sizes)
@@ -140,10 +99,9 @@ local function write_segment(s, tensors, put, layout)
     source = only
     layout[s.members[1]] = {0, contiguous_strides(only:size())}
   else
-    local t = tensors[s.members[1]]
-    source = t:as_strided({s.last - s.first + 1}, {1}, s.first)
+    source = segments.source(s, tensors)
     for _, i in ipairs(s.members) do
-      local first = extent(tensors[i])
+      local first = segments.extent(tensors[i])
       layout[i] = {first - s.first, tensors[i]:stride()}
     end
   end
@@ -207,7 +165,7 @@ function M.save(path, value, excess)
   local seen = {tables = {}, tensors = {}, flags = {}, tensor_at = {}, written = {}, count = 0}
   survey(value, {}, seen)
   local tensors = seen.tensors
-  local list = segments(tensors)
+  local list = segments.of(tensors)
   local ok, why = file.replace(path, function(write)
     local at = 0
     local function put(data, n)

@@ -1,7 +1,7 @@
 --- amp.io: files of tensors. amp.save and amp.load are its checkpoints.
 local files = {safetensors = 'amp.io.safetensors', json = 'amp.io.json', onnx = 'amp.io.onnx'}
 local functions = {load_npy = 'amp.io.npy', save_npy = 'amp.io.npy', load_npz = 'amp.io.npz', save_npz = 'amp.io.npz',
-  load_pt = 'amp.io.pt'}
+  load_pt = 'amp.io.pt', save_pt = 'amp.io.pt_write'}
 
 local M = {}
 

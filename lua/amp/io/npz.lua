@@ -287,8 +287,6 @@ end
 
 -- -- Writing ---------------------------------------------------------------------------------------
 
-local le = file.le
-
 --- Write tensors to a file, which is replaced whole or not at all.
 -- @tparam string path
 -- @tparam table tensors name -> tensor, of any dtype but bfloat16
@@ -296,39 +294,20 @@ local le = file.le
 function M.save_npz(path, tensors)
   local op = 'io.save_npz'
   if type(path) ~= 'string' then raise(op, 'a path expected, got %s', require('amp.util').kind(path)) end
-  local order = memory.names(op, tensors)
-  local entries, at = {}, 0
-  for i, name in ipairs(order) do
+  local members = {}
+  for i, name in ipairs(memory.names(op, tensors)) do
     local t = tensors[name]
     local head, why = npy.head(t)
     if not head then raise(op, "cannot write '%s': '%s': %s", path, name, why) end
     if #name > 60000 then raise(op, "cannot write '%s': a name of %d bytes is too long", path, #name) end
     local crc = C.amp_crc32(0, head, #head)
     memory.each(t, function(p, n) crc = C.amp_crc32(crc, p, n) end)
-    local size = #head + t:numel() * memory.width(t.dtype)
-    -- version, flags (names are UTF-8), stored, no time, checksum, sizes, length of the name
-    local common = le(20, 2) .. le(0x800, 2) .. le(STORED, 2) .. le(0, 2) .. le(0x21, 2) .. le(crc, 4) .. le(size, 4) .. le(size, 4) .. le(#name + 4, 2)
-    entries[i] = { head = head, common = common, at = at }
-    at = at + 30 + #name + 4 + size
-    if at > NONE or i > 65534 then
-      raise(op, "cannot write '%s': more than 4 GiB or 65534 tensors do not fit a plain zip archive; use amp.io.safetensors", path)
-    end
+    members[i] = { name = name .. '.npy', crc = crc, size = #head + t:numel() * memory.width(t.dtype), write = function(put)
+      put(head)
+      memory.each(t, put)
+    end }
   end
-  local ok, why = file.replace(path, function(put)
-    for i, name in ipairs(order) do
-      put(le(LOCAL, 4) .. entries[i].common .. le(0, 2) .. name .. '.npy')
-      put(entries[i].head)
-      memory.each(tensors[name], put)
-    end
-    local length = 0
-    for i, name in ipairs(order) do
-      -- no extra field, comment, disk number or attributes
-      local entry = le(DIRECTORY, 4) .. le(20, 2) .. entries[i].common .. ('\0'):rep(12) .. le(entries[i].at, 4) .. name .. '.npy'
-      put(entry)
-      length = length + #entry
-    end
-    put(le(END, 4) .. le(0, 2) .. le(0, 2) .. le(#order, 2) .. le(#order, 2) .. le(length, 4) .. le(at, 4) .. le(0, 2))
-  end)
+  local ok, why = file.replace(path, function(put) require('amp.io.zip').write(put, members) end)
   if not ok then raise(op, "cannot write '%s': %s", path, why) end
 end
 

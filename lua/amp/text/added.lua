@@ -1,9 +1,11 @@
 --- Added tokens: found in a text before it is normalised (normalized = false) or after.
+local band = require('bit').band
+local spend = require('amp.text.regex').spend
 local u = require 'amp.text.unicode'
 
 local M = {}
 
--- Tokens by their first byte, the longest first.
+-- Tokens by their first byte: `of` their text, and the lengths that there are, the longest first.
 local function index(list)
   local by = {}
   for _, a in ipairs(list) do
@@ -15,7 +17,15 @@ local function index(list)
   end
   local class = {}
   for c, l in pairs(by) do
-    table.sort(l, function(x, y) return #x.find > #y.find end)
+    local sizes, of = {}, {}
+    for _, a in ipairs(l) do
+      if not of[a.find] then
+        of[a.find] = a
+        if not of[#a.find] then of[#a.find], sizes[#sizes + 1] = true, #a.find end
+      end
+    end
+    table.sort(sizes, function(x, y) return x > y end)
+    by[c] = { of = of, sizes = sizes }
     class[#class + 1] = ('%%%s'):format(string.char(c))
     if string.char(c):find '%w' or c >= 128 then class[#class] = string.char(c) elseif c == 0 then class[#class] = '%z' end
   end
@@ -49,18 +59,20 @@ local function char_at(s, at)
   return u.codes(s:sub(at, at + len - 1))[1], at + len
 end
 
-local function alone(s, a, b)
-  local x, y = char_before(s, a), char_at(s, b)
-  return not (x and u.word(x)) and not (y and u.word(y))
-end
+local function in_word(c) return c and band(u.class[c], u.mask 'word') ~= 0 end
+local function alone(s, a, b) return not in_word((char_before(s, a))) and not in_word((char_at(s, b))) end
 
 local function find(ix, s, at)
   while true do
     at = s:find(ix.class, at)
     if not at then return nil end
-    for _, a in ipairs(ix.by[s:byte(at)]) do
-      if s:sub(at, at + #a.find - 1) == a.find then return at, at + #a.find, a end
+    local these = ix.by[s:byte(at)]
+    for i = 1, #these.sizes do
+      local size = these.sizes[i]
+      local a = these.of[s:sub(at, at + size - 1)]
+      if a and #a.find == size then return at, at + size, a end
     end
+    spend(#these.sizes)
     at = at + 1
   end
 end
@@ -76,14 +88,14 @@ function M.pieces(ix, s, text, token)
       if a >= at and (not t.single_word or alone(s, a, b)) then
         if t.lstrip then
           local c, i = char_before(s, a)
-          while c and u.white[c] and i >= at do
+          while c and u.white(c) and i >= at do
             a = i
             c, i = char_before(s, a)
           end
         end
         if t.rstrip then
           local c, i = char_at(s, b)
-          while c and u.white[c] do
+          while c and u.white(c) do
             b = i
             c, i = char_at(s, b)
           end

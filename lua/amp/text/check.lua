@@ -115,6 +115,31 @@ local function model(m)
   end
 end
 
+local directions = { Left = true, Right = true }
+local strategies = { LongestFirst = true, OnlyFirst = true, OnlySecond = true }
+local LONGEST = 2 ^ 20 -- ids of a row that a file may ask for
+
+local function length(v, at, least)
+  if type(v) ~= 'number' or v % 1 ~= 0 or v < least or v > LONGEST then fail(at, ('a whole number from %d to %d'):format(least, LONGEST), v) end
+end
+
+local function padding(s)
+  if type(s) ~= 'table' then fail('padding', 'an object', s) end
+  if s.pad_id ~= nil and not is_id(s.pad_id) then fail('padding.pad_id', 'an id from 0', s.pad_id) end
+  if s.direction ~= nil and not directions[s.direction] then fail('padding.direction', 'Left or Right', s.direction) end
+  if s.pad_to_multiple_of ~= nil then length(s.pad_to_multiple_of, 'padding.pad_to_multiple_of', 0) end
+  local how = s.strategy
+  if type(how) == 'table' and how ~= json.null then length(how.Fixed, 'padding.strategy.Fixed', 0)
+  elseif how ~= nil and how ~= 'BatchLongest' then fail('padding.strategy', 'BatchLongest or {"Fixed": n}', how) end
+end
+
+local function truncation(s)
+  if type(s) ~= 'table' then fail('truncation', 'an object', s) end
+  length(s.max_length, 'truncation.max_length', 0)
+  if s.direction ~= nil and not directions[s.direction] then fail('truncation.direction', 'Left or Right', s.direction) end
+  if s.strategy ~= nil and not strategies[s.strategy] then fail('truncation.strategy', 'LongestFirst, OnlyFirst or OnlySecond', s.strategy) end
+end
+
 --- Checks a decoded file; nulls of named fields are taken away.
 -- @raise a text that names the field
 function M.check(s)
@@ -130,8 +155,8 @@ function M.check(s)
     if not is_id(a.id) then fail(at .. '.id', 'an id from 0', a.id) end
     if type(a.content) ~= 'string' then fail(at .. '.content', 'a string', a.content) end
   end
-  local pad = s.padding
-  if pad ~= nil and (type(pad) ~= 'table' or pad.pad_id ~= nil and not is_id(pad.pad_id)) then fail('padding.pad_id', 'an id from 0', pad) end
+  if s.padding ~= nil then padding(s.padding) end
+  if s.truncation ~= nil then truncation(s.truncation) end
 end
 
 return M

@@ -82,6 +82,7 @@ end
 
 local function stripped(s)
   local c = s.content
+  if c == '' then return function(list) return list end end
   return each(function(t)
     for _ = 1, s.start or 0 do if t:sub(1, #c) == c then t = t:sub(#c + 1) else break end end
     for _ = 1, s.stop or 0 do if #t >= #c and t:sub(-#c) == c then t = t:sub(1, -#c - 1) else break end end

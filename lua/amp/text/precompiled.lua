@@ -36,7 +36,7 @@ local function jamo(c) return c >= 0x1100 and c < 0x1200 end
 local function grapheme(t, i, marks)
   local j = i + 1
   if t[i] == 13 and t[j] == 10 then return j + 1 end
-  while t[j] and (marks[t[j]] or t[j] == 0x200D or t[j] == 0x200C or jamo(t[i]) and jamo(t[j])) and t[i] >= 32 do j = j + 1 end
+  while t[j] and (band(u.class[t[j]], marks) ~= 0 or t[j] == 0x200D or t[j] == 0x200C or jamo(t[i]) and jamo(t[j])) and t[i] >= 32 do j = j + 1 end
   return j
 end
 
@@ -65,7 +65,7 @@ function M.normalizer(s)
     end
   end
   return function(t)
-    local out, marks, i = {}, u.set 'M', 1
+    local out, marks, i = {}, u.mask 'M', 1
     local function put(text) for _, c in ipairs(u.codes(text)) do out[#out + 1] = c end end
     while i <= #t do
       local j = grapheme(t, i, marks)

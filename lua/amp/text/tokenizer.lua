@@ -1,4 +1,5 @@
 --- Tokenizers of tokenizer.json. Ids count from 1.
+local ffi = require 'ffi'
 local amp = require 'amp'
 local added = require 'amp.text.added'
 local algorithms = require 'amp.text.algorithms'
@@ -7,6 +8,8 @@ local decoders = require 'amp.text.decoders'
 local file = require 'amp.io.file'
 local json = require 'amp.io.json'
 local parts = require 'amp.text.parts'
+local pieces = require 'amp.text.pieces'
+local regex = require 'amp.text.regex'
 local raise = require('amp.error').throw
 local u = require 'amp.text.unicode'
 local kind = require('amp.util').kind
@@ -14,7 +17,9 @@ local kind = require('amp.util').kind
 local Tokenizer = {}
 Tokenizer.__index = Tokenizer
 local M = { class = Tokenizer }
-local CACHED = 20000 -- words whose ids are kept
+local bytes_t = ffi.typeof 'const uint8_t *'
+local STEPS = 4e6    -- of patterns and models for a text, and 400 for each of its bytes
+local CACHED = 50000 -- pieces whose ids are kept
 
 -- Ids to put before and after a text.
 local function post(self, s)
@@ -38,9 +43,18 @@ function M.build(s)
   local self = setmetatable({ tokens = {}, ids = {}, special = {}, shown = {}, before = {}, after = {}, cache = {}, cached = 0 }, Tokenizer)
   self.normalize = s.normalizer and parts.normalizer(s.normalizer)
   self.split = s.pre_tokenizer and parts.pre_tokenizer(s.pre_tokenizer)
-  local vocab
-  self.model, vocab = algorithms.model(s.model)
+  local bytes
+  if s.pre_tokenizer then
+    self.find, self.behind, self.spaced, bytes = parts.search(s.pre_tokenizer)
+    local how = not self.find and parts.local_pieces(s.normalizer, s.pre_tokenizer) or nil
+    self.cut = pieces.cutter(how)
+    if how == 'bert' then self.folds = s.normalizer.lowercase == true end -- what a normalizer does to a word of ASCII
+  end
+  local of_bytes, vocab
+  self.model, of_bytes, vocab = algorithms.model(s.model)
+  self.of_bytes = bytes and of_bytes and of_bytes(parts.bytes) or nil
   for t, id in pairs(vocab) do self.tokens[id], self.ids[t] = t, id end
+  for i, v in ipairs(s.model.vocab) do self.tokens[i - 1] = v[1] end -- of Unigram, where a token may stand twice
   for _, a in ipairs(s.added_tokens or {}) do
     self.tokens[a.id], self.ids[a.content] = a.content, a.id
     if a.special then self.special[a.id] = true end
@@ -51,6 +65,7 @@ function M.build(s)
   self.decoder = s.decoder and decoders.decoder(s.decoder)
   self.count = 0
   for _ in pairs(self.tokens) do self.count = self.count + 1 end
+  self.padding, self.truncation = s.padding, s.truncation
   self.pad = s.padding and s.padding.pad_id or self.ids['[PAD]'] or self.ids['<pad>'] or 0
   return self
 end
@@ -70,37 +85,110 @@ function M.from_file(path)
   return self
 end
 
+-- The ids of words, appended to a list.
+local function model_ids(self, list, out)
+  local n, model = #out, self.model
+  for i = 1, #list do n = model(u.text(list[i]), out, n) end
+  return out
+end
+
+-- Ids of a piece are kept: a number where there is one.
+local function keep(self, piece, ids)
+  if #ids == 1 then ids = ids[1] end
+  if #piece >= 64 then return ids end
+  if self.cached >= CACHED then self.cache, self.cached = {}, 0 end
+  self.cache[piece], self.cached = ids, self.cached + 1
+  return ids
+end
+
+local function append(out, ids)
+  local n = #out
+  if type(ids) == 'number' then
+    out[n + 1] = ids
+  else
+    for k = 1, #ids do out[n + k] = ids[k] end
+  end
+end
+
+-- A piece that was not met before.
+local function new_piece(self, text)
+  local ids = {}
+  if self.of_bytes then self.of_bytes(text, ids, 0) else model_ids(self, self.behind(u.codes(text)), ids) end
+  return keep(self, text, ids)
+end
+
+local codes, places = {}, {} -- of the call of searched that runs
+
+-- A normalised text whose pre-tokenizer begins with a search: its pieces stand for themselves.
+local function searched(self, s, out)
+  if self.spaced and s:byte() ~= 32 then s = ' ' .. s end
+  local t, n, good = u.codes(s, places, codes)
+  if not good then
+    s = u.text(t, 1, n)
+    t, n = u.codes(s, places, codes)
+  end
+  local find, i = self.find, 1
+  while i <= n do
+    local a, b = find(t, i)
+    if not a then a, b = i, n + 1 elseif a > i then a, b = i, a end
+    local text = s:sub(places[a], places[b] - 1)
+    append(out, self.cache[text] or new_piece(self, text))
+    i = b
+  end
+end
+
+-- Words of a normalised text.
 local function words(self, t, first, out)
-  local list = self.split and self.split(t, first) or { t }
-  for i = 1, #list do
-    local word = u.text(list[i])
-    local known = self.cache[word]
+  if self.find then return searched(self, u.text(t), out) end
+  model_ids(self, self.split and self.split(t, first) or { t }, out)
+end
+
+-- The ids of a piece that was not met before; `simple`: it is one word.
+local function new_part(self, piece, simple)
+  if simple and self.folds ~= nil then
+    local ids = {}
+    self.model(self.folds and piece:lower() or piece, ids, 0)
+    return keep(self, piece, ids)
+  end
+  local t = u.codes(piece)
+  if self.normalize then t = self.normalize(t) end
+  return keep(self, piece, #t > 0 and model_ids(self, self.split(t, true), {}) or {})
+end
+
+-- A text that may be cut before anything else: what becomes of a piece depends on nothing around it.
+local function apart(self, s, out)
+  local p, n, cut, cache = ffi.cast(bytes_t, s), #s, self.cut, self.cache
+  local from, at, simple = cut(p, n, 0)
+  while from do
+    local piece = s:sub(from + 1, at)
+    local known = cache[piece]
     if not known then
-      known = {}
-      self.model(word, function(id) known[#known + 1] = id + 1 end)
-      if #word < 64 then
-        if self.cached >= CACHED then self.cache, self.cached = {}, 0 end
-        self.cache[word], self.cached = known, self.cached + 1
-      end
+      known = new_part(self, piece, simple)
+      cache = self.cache
     end
-    local n = #out
-    for k = 1, #known do out[n + k] = known[k] end
+    append(out, known)
+    from, at, simple = cut(p, n, at)
   end
 end
 
 local function run(self, text, out)
   local function token(a) out[#out + 1] = a.id + 1 end
   added.pieces(self.raw, text, function(from, to)
-    local s = text:sub(from, to)
+    local s = from == 1 and to == #text and text or text:sub(from, to)
+    local plain = not self.later.class
+    if plain and self.cut then return apart(self, s, out) end
     if self.normalize then
       local t = self.normalize(u.codes(s))
-      if not self.later.class then
+      if plain then
         if #t > 0 then words(self, t, from == 1, out) end
         return
       end
       s = u.text(t)
-    end
-    added.pieces(self.later, s, function(a, b) words(self, u.codes(s:sub(a, b)), from == 1 and a == 1, out) end, token)
+    elseif plain and self.find then return searched(self, s, out) end
+    added.pieces(self.later, s, function(a, b)
+      local part = s:sub(a, b)
+      if self.find then searched(self, part, out) else words(self, u.codes(part), from == 1 and a == 1, out) end
+    end, token)
   end, token)
 end
 
@@ -124,7 +212,9 @@ local function encode(self, op, text, special)
   if type(text) ~= 'string' then raise(op, 'a string expected, got %s', kind(text)) end
   local out = {}
   if special then for _, id in ipairs(self.before) do out[#out + 1] = id + 1 end end
+  regex.allow(STEPS + 400 * #text)
   local ok, why = pcall(run, self, text, out)
+  regex.allow()
   if not ok then raise(op, '%s', tostring(why):find 'stack overflow' and 'a pattern of the tokenizer recurses too deeply in this text' or tostring(why)) end
   if special then for _, id in ipairs(self.after) do out[#out + 1] = id + 1 end end
   return out
@@ -151,39 +241,70 @@ function Tokenizer:decode(ids, o)
   return table.concat(self.decoder(list))
 end
 
--- Cuts a row to n ids; those put after the text stay.
-local function truncate(r, n, tail)
-  for k = 1, tail do r[n - tail + k] = r[#r - tail + k] end
+-- Cuts a row to n ids; those put before and after the text stay. `left`: the text loses its beginning.
+local function truncate(r, n, head, tail, left)
+  local excess = #r - n
+  local from = left and head + 1 or n - tail + 1
+  for k = from, n do r[k] = r[k + excess] end
   for k = #r, n + 1, -1 do r[k] = nil end
 end
 
+-- What becomes of rows: options, and where they say nothing, the file's own sections.
+local function shape_of(self, op, o)
+  local cut, pad = self.truncation, self.padding
+  local how = { most = nil, pad = o.padding }
+  if o.truncation == true or o.truncation == nil and cut then
+    how.most, how.cut_left = o.max_length or not o.truncation and cut.max_length or nil, not o.truncation and cut.direction == 'Left'
+  end
+  if o.padding == nil and pad then
+    how.pad, how.left = true, pad.direction == 'Left'
+    how.least = type(pad.strategy) == 'table' and pad.strategy.Fixed or 0
+    how.multiple = pad.pad_to_multiple_of
+  elseif o.padding == 'max_length' then how.least = o.max_length end
+  if (o.padding == 'max_length' or o.truncation) and not o.max_length then raise(op, "truncation and padding = 'max_length' need max_length") end
+  return how
+end
+
+-- Rows of ids as two int64 tensors.
+local function tensors(op, rows, most, how, pad)
+  local count = #rows * most
+  if count == 0 then return amp.zeros(#rows, most, { dtype = 'int64' }), amp.zeros(#rows, most, { dtype = 'int64' }) end
+  local flat, mask = ffi.new('int64_t[?]', count), ffi.new('int64_t[?]', count)
+  for i = 0, count - 1 do flat[i] = pad end
+  for i, r in ipairs(rows) do
+    if #r < most and not how.pad then raise(op, 'text %d has %d ids, the longest %d: {padding = true} makes rows of one length', i, #r, most) end
+    local at = (i - 1) * most + (how.left and most - #r or 0) - 1
+    for k = 1, #r do flat[at + k], mask[at + k] = r[k], 1 end
+  end
+  local function tensor(p) return amp.from_ptr(ffi.cast('void *', p), { #rows, most }, 'int64'):clone() end
+  return tensor(flat), tensor(mask)
+end
+
 --- ids and mask, int64 tensors of one row a text, padded on the right.
--- padding: true (to the longest) or 'max_length'; truncation: to max_length, the special tokens stay.
+-- @tparam table texts a list of strings
+-- @tparam ?table o padding: true (to the longest) or 'max_length'; truncation: to max_length, the special tokens stay;
+-- add_special_tokens: true by default. Where padding or truncation is left out, the file's own section of that name holds, as far as
+-- the length and the side (false: nothing is done)
+-- @treturn Tensor texts x longest, int64
+-- @treturn Tensor the same, 1 where an id counts
+-- @raise rows of several lengths without padding; a max_length that the special tokens do not fit
+-- @usage local ids, mask = tok:encode_batch({ 'a text', 'another' }, { padding = true, truncation = true, max_length = 128 })
 function Tokenizer:encode_batch(texts, o)
   local op = 'text.Tokenizer:encode_batch'
   o = options(op, o, batching)
   if type(texts) ~= 'table' or #texts == 0 then raise(op, 'a list of strings expected, got %s', type(texts) == 'table' and 'an empty table' or kind(texts)) end
-  if (o.padding == 'max_length' or o.truncation) and not o.max_length then raise(op, "truncation and padding = 'max_length' need max_length") end
-  local special = o.add_special_tokens ~= false
-  local own = special and #self.before + #self.after or 0
-  if o.truncation and o.max_length < own then raise(op, 'max_length %d is less than the %d special tokens', o.max_length, own) end
+  local how, special = shape_of(self, op, o), o.add_special_tokens ~= false
+  local head, tail = special and #self.before or 0, special and #self.after or 0
+  if how.most and how.most < head + tail then raise(op, 'max_length %d is less than the %d special tokens', how.most, head + tail) end
   local rows, most = {}, 0
   for i, text in ipairs(texts) do
     local r = encode(self, op, text, special)
-    if o.truncation and #r > o.max_length then truncate(r, o.max_length, special and #self.after or 0) end
+    if how.most and #r > how.most then truncate(r, how.most, head, tail, how.cut_left) end
     rows[i], most = r, math.max(most, #r)
   end
-  if o.padding == 'max_length' then most = math.max(most, o.max_length) end
-  local flat, mask, n = {}, {}, 0
-  for i, r in ipairs(rows) do
-    if #r < most and not o.padding then raise(op, 'text %d has %d ids, the longest %d: {padding = true} makes rows of one length', i, #r, most) end
-    for k = 1, most do
-      n = n + 1
-      flat[n], mask[n] = r[k] or self.pad + 1, r[k] and 1 or 0
-    end
-  end
-  if n == 0 then return amp.zeros(#rows, 0, { dtype = 'int64' }), amp.zeros(#rows, 0, { dtype = 'int64' }) end
-  return amp.tensor(flat, { dtype = 'int64' }):reshape(#rows, most), amp.tensor(mask, { dtype = 'int64' }):reshape(#rows, most)
+  most = math.max(most, how.least or 0)
+  if (how.multiple or 0) > 0 then most = math.ceil(most / how.multiple) * how.multiple end
+  return tensors(op, rows, most, how, self.pad + 1)
 end
 
 --- The token of an id, which counts from 1; nil: there is none.

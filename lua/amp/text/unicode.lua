@@ -2,25 +2,46 @@
 local data = require 'amp.text.unicode_data'
 
 local M = {}
+local bit = require 'bit'
+local ffi = require 'ffi'
+local has_new, new_table = pcall(require, 'table.new')
+if not has_new then new_table = function() return {} end end
+local bytes_t = ffi.typeof 'const uint8_t *'
 local byte, char, floor = string.byte, string.char, math.floor
+local band, bor = bit.band, bit.bor
 
 --- Code points of a text; a byte that is not UTF-8 becomes U+FFFD.
-function M.codes(s)
-  local out, n, i, len = {}, 0, 1, #s
-  while i <= len do
-    local c = byte(s, i)
-    local need = c < 0x80 and 0 or c >= 0xF0 and c < 0xF5 and 3 or c >= 0xE0 and c < 0xF0 and 2 or c >= 0xC2 and c < 0xE0 and 1 or -1
-    local v = need == 0 and c or need == 1 and c - 0xC0 or need == 2 and c - 0xE0 or c - 0xF0
-    for k = 1, need do
-      local d = byte(s, i + k)
-      if not d or d < 0x80 or d > 0xBF then need = -1 break end
-      v = v * 64 + d - 0x80
-    end
-    if need < 0 then v, need = 0xFFFD, 0 end
+-- @tparam ?table at takes the byte at which each begins, and the one behind the last
+-- @tparam ?table out takes the code points, in place of a new table; nil stands behind the last
+-- @treturn table code points
+-- @treturn number how many
+-- @treturn boolean all of it is UTF-8
+function M.codes(s, at, out)
+  local len, p = #s, ffi.cast(bytes_t, s)
+  if out then out[#s + 1] = nil else out = new_table(len, 0) end
+  local n, i, good = 0, 0, true
+  while i < len do
+    local c = p[i]
     n = n + 1
-    out[n], i = v, i + need + 1
+    if at then at[n] = i + 1 end
+    if c < 0x80 then
+      out[n], i = c, i + 1
+    else
+      local need = c >= 0xF0 and c < 0xF5 and 3 or c >= 0xE0 and c < 0xF0 and 2 or c >= 0xC2 and c < 0xE0 and 1 or -1
+      local v = need == 1 and c - 0xC0 or need == 2 and c - 0xE0 or c - 0xF0
+      if i + need >= len then need = -1 end
+      for k = 1, need do
+        local d = p[i + k]
+        if d < 0x80 or d > 0xBF then need = -1 break end
+        v = v * 64 + d - 0x80
+      end
+      if need < 0 or v > 0x10FFFF then v, need, good = 0xFFFD, 0, false end
+      out[n], i = v, i + need + 1
+    end
   end
-  return out, n
+  if at then at[n + 1] = len + 1 end
+  if n < len then out[n + 1] = nil end
+  return out, n, good
 end
 
 local cache = {}
@@ -45,20 +66,65 @@ function M.text(codes, from, to)
   return table.concat(out)
 end
 
-local sets = {}
---- A set of the code points of a category, as a table code -> true.
-function M.set(name)
-  if sets[name] then return sets[name] end
-  local text = data[name]
-  if not text or text:find '=' then return nil end
-  local out, at = {}, 0
-  for gap, n in text:gmatch '(%w+),(%w+)' do
-    local first = at + tonumber(gap, 36)
-    at = first + tonumber(n, 36)
-    for c = first, at - 1 do out[c] = true end
+-- -- Properties: a bit each in one array ----------------------------------------------------------
+
+local bits = ffi.new('uint32_t[?]', 0x110000)
+--- The properties of each code point as bits (see mask).
+M.class = bits
+
+local function mark(first, n, m)
+  for c = first, first + n - 1 do bits[c] = bor(bits[c], m) end
+end
+
+local simple = 'Lu Ll Lt Lm Lo Mn Mc Me Nd Nl No Pc Pd Ps Pe Pi Pf Po Sm Sc Sk So Zs Cc Cf Co Cn'
+local joined = { L = 'Lu Ll Lt Lm Lo', M = 'Mn Mc Me', N = 'Nd Nl No', P = 'Pc Pd Ps Pe Pi Pf Po', S = 'Sm Sc Sk So' }
+local places, next_bit, masks = {}, 0, {}
+for name in simple:gmatch '%a+' do places[name] = true end
+
+-- Those of no category: white space, characters of words as \w has them, punctuation as BERT has it.
+local function special(name, m)
+  if name == 'white' then
+    for _, r in ipairs { { 9, 13 }, { 32, 32 }, { 0x85, 0x85 }, { 0xA0, 0xA0 }, { 0x1680, 0x1680 }, { 0x2000, 0x200A }, { 0x2028, 0x2029 },
+      { 0x202F, 0x202F }, { 0x205F, 0x205F }, { 0x3000, 0x3000 } } do mark(r[1], r[2] - r[1] + 1, m) end
+  elseif name == 'punctuation' then
+    local p = M.mask 'P'
+    for c = 0, 0x10FFFF do
+      if c < 128 then
+        if c > 32 and c < 48 or c > 57 and c < 65 or c > 90 and c < 97 or c > 122 and c < 127 then mark(c, 1, m) end
+      elseif band(bits[c], p) ~= 0 then bits[c] = bor(bits[c], m) end
+    end
+  else
+    local w = bor(M.mask 'L', M.mask 'M', M.mask 'Nd', M.mask 'Nl', M.mask 'Pc')
+    for c = 0, 0x10FFFF do
+      if band(bits[c], w) ~= 0 then bits[c] = bor(bits[c], m) end
+    end
+    for _, r in ipairs { { 0x24B6, 0x24E9 }, { 0x1F130, 0x1F149 }, { 0x1F150, 0x1F169 }, { 0x1F170, 0x1F189 }, { 0x200C, 0x200D } } do
+      mark(r[1], r[2] - r[1] + 1, m)
+    end
   end
-  sets[name] = out
-  return out
+end
+
+--- The bits of a category ('L', 'Nd', ...), of 'white', 'word' or 'punctuation'; nil: there is no such one.
+-- @usage local letter = band(unicode.class[code], unicode.mask 'L') ~= 0
+function M.mask(name)
+  local m = masks[name]
+  if m then return m end
+  if joined[name] then
+    m = 0
+    for part in joined[name]:gmatch '%a+' do m = bor(m, M.mask(part)) end
+  elseif places[name] or name == 'white' or name == 'word' or name == 'punctuation' then
+    m, next_bit = bit.lshift(1, next_bit), next_bit + 1
+    if places[name] then
+      local at = 0
+      for gap, n in data[name]:gmatch '(%w+),(%w+)' do
+        local first, count = at + tonumber(gap, 36), tonumber(n, 36)
+        at = first + count
+        mark(first, count, m)
+      end
+    else special(name, m) end
+  else return nil end
+  masks[name] = m
+  return m
 end
 
 local maps = {}
@@ -75,16 +141,28 @@ local function map(name)
   return out
 end
 
-local white = { [32] = true, [0x85] = true, [0xA0] = true, [0x1680] = true, [0x2028] = true, [0x2029] = true, [0x202F] = true,
-  [0x205F] = true, [0x3000] = true }
-for c = 9, 13 do white[c] = true end
-for c = 0x2000, 0x200A do white[c] = true end
-M.white = white
+--- Whether a code point is white space.
+function M.white(c) return band(bits[c], M.mask 'white') ~= 0 end
 
 function M.lower(codes)
-  local lower, out = map 'lower', {}
-  for _, c in ipairs(codes) do
-    for _, d in ipairs(lower[c] or { c }) do out[#out + 1] = d end
+  local lower, out, n = map 'lower', new_table(#codes, 0), 0
+  for i = 1, #codes do
+    local c = codes[i]
+    if c < 128 then
+      n = n + 1
+      out[n] = c >= 65 and c < 91 and c + 32 or c
+    else
+      local to = lower[c]
+      if not to then
+        n = n + 1
+        out[n] = c
+      else
+        for k = 1, #to do
+          n = n + 1
+          out[n] = to[k]
+        end
+      end
+    end
   end
   return out
 end
@@ -94,20 +172,35 @@ local function young(c)
   return c == 0x32FF or c == 0x1F16C or c >= 0xA7F2 and c <= 0xA7F4 or c >= 0x10780 and c <= 0x107BA or c >= 0x1FBF0 and c <= 0x1FBF9
 end
 
+-- A code point's decomposition behind the first n of a list; gives how many there are then.
+local function decomposed(out, n, c, canonical, other)
+  if c >= 0xAC00 and c < 0xD7A4 then
+    local s = c - 0xAC00
+    out[n + 1], out[n + 2], n = 0x1100 + floor(s / 588), 0x1161 + floor(s % 588 / 28), n + 2
+    if s % 28 > 0 then out[n + 1], n = 0x11A7 + s % 28, n + 1 end
+    return n
+  end
+  local to = canonical[c] or other and not young(c) and other[c]
+  if not to then
+    out[n + 1] = c
+    return n + 1
+  end
+  for i = 1, #to do n = decomposed(out, n, to[i], canonical, other) end
+  return n
+end
+
 local function decompose(codes, compatible)
   local canonical, other, class, out = map 'canonical', compatible and map 'compatible', map 'class', {}
-  local function put(c)
-    if c >= 0xAC00 and c < 0xD7A4 then
-      local s = c - 0xAC00
-      out[#out + 1], out[#out + 2] = 0x1100 + floor(s / 588), 0x1161 + floor(s % 588 / 28)
-      if s % 28 > 0 then out[#out + 1] = 0x11A7 + s % 28 end
-      return
+  local count = 0
+  for i = 1, #codes do
+    local c = codes[i]
+    if c < 0xA0 then
+      count = count + 1
+      out[count] = c
+    else
+      count = decomposed(out, count, c, canonical, other)
     end
-    local to = canonical[c] or other and not young(c) and other[c]
-    if not to then out[#out + 1] = c return end
-    for _, d in ipairs(to) do put(d) end
   end
-  for _, c in ipairs(codes) do put(c) end
   local i, n = 1, #out
   while i <= n do -- marks in the order of their classes, stable
     if not class[out[i]] then i = i + 1
@@ -150,30 +243,48 @@ local function compose(codes)
   return out
 end
 
-function M.nfd(codes) return decompose(codes, false) end
-function M.nfkd(codes) return decompose(codes, true) end
-function M.nfc(codes) return compose(decompose(codes, false)) end
-function M.nfkc(codes) return compose(decompose(codes, true)) end
-
-function M.punctuation(c)
-  if c < 128 then return c > 32 and c < 48 or c > 57 and c < 65 or c > 90 and c < 97 or c > 122 and c < 127 end
-  return M.set('P')[c] == true
+-- Whether a compatible form changes what a code point is made of.
+local function touched(c, canonical, other)
+  for _, d in ipairs(canonical[c] or {}) do
+    if other[d] or touched(d, canonical, other) then return true end
+  end
+  return false
 end
 
-local words
---- A character of a word, as \w has it: letters, marks, digits, letter numbers, joining punctuation.
-function M.word(c)
-  if not words then
-    words = {}
-    for _, name in ipairs { 'L', 'M', 'Nd', 'Nl', 'Pc' } do
-      for k in pairs(M.set(name)) do words[k] = true end
-    end
-    for _, r in ipairs { { 0x24B6, 0x24E9 }, { 0x1F130, 0x1F149 }, { 0x1F150, 0x1F169 }, { 0x1F170, 0x1F189 }, { 0x200C, 0x200D } } do
-      for k = r[1], r[2] do words[k] = true end
+-- Code points that a normal form may change, by the form's maps; Hangul's are among them.
+local changed = {}
+local function changes(compatible, composes)
+  local name = (compatible and 'k' or 'c') .. (composes and 'c' or 'd')
+  if changed[name] then return changed[name] end
+  local out, composed, canonical = {}, map 'composed', map 'canonical'
+  for c in pairs(canonical) do
+    if not (composes and composed[c]) or compatible and touched(c, canonical, map 'compatible') then out[c] = true end
+  end
+  for c in pairs(map 'class') do out[c] = true end
+  if compatible then for c in pairs(map 'compatible') do out[c] = true end end
+  if composes then for _, to in pairs(composed) do out[to[2]] = true end end
+  for c = 0x1100, 0x11FF do out[c] = true end
+  changed[name] = out
+  return out
+end
+
+-- A form of a text: the given table where it has that form already.
+local function form(codes, compatible, composes)
+  local may = changes(compatible, composes)
+  for i = 1, #codes do
+    local c = codes[i]
+    if c >= 0xA0 and (may[c] or not composes and c >= 0xAC00 and c < 0xD7A4) then
+      local t = decompose(codes, compatible)
+      return composes and compose(t) or t
     end
   end
-  return words[c] == true
+  return codes
 end
+
+function M.nfd(codes) return form(codes, false, false) end
+function M.nfkd(codes) return form(codes, true, false) end
+function M.nfc(codes) return form(codes, false, true) end
+function M.nfkc(codes) return form(codes, true, true) end
 
 -- Bytes of the character at i, and whether they are UTF-8; else those of the longest beginning of one.
 local function extent(s, i)
