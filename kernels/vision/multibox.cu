@@ -12,7 +12,7 @@
 
 namespace {
 
-enum { THREADS = 256, WARPS = THREADS / 32 };
+enum { THREADS = 1024, WARPS = THREADS / 32 };
 
 typedef struct targets {
   const float *anchors, *labels, *preds;
@@ -213,7 +213,9 @@ extern "C" int amp__cuda_multibox_targets(amp_call *c)
   int64_t images = c->in[1]->size[0], count = c->in[0]->size[0], labels = c->in[1]->size[1];
   int rc = 0;
   for (int i = 0; i < 3; i++) {
-    in[i] = amp__cuda_dense(c->in[i], AMP_FLOAT32);
+    const bool unread
+        = i == 2 && !(args->negative_mining_ratio > 0); /* predictions say what is hard, and nothing else */
+    in[i] = unread ? amp__cuda_scratch(16) : amp__cuda_dense(c->in[i], AMP_FLOAT32);
     out[i] = amp__cuda_make(AMP_FLOAT32, 2, c->out[i]->size);
     if (in[i] == NULL || out[i] == NULL) rc = AMP_E_MEMORY;
   }
@@ -235,7 +237,7 @@ extern "C" int amp__cuda_multibox_targets(amp_call *c)
       job.count = count;
       job.nlabel = labels;
       job.width = in[1]->size[2];
-      job.classes = in[2]->size[1];
+      job.classes = c->in[2]->size[1];
       job.least = args->minimum_negative_samples;
       job.overlap = (float)args->overlap_threshold;
       job.ignore = (float)args->ignore_label;

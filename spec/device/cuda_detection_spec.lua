@@ -75,3 +75,68 @@ loss[3] = step(x, targets):item()
 assert(loss[3] < loss[1] and loss[3] > 0, table.concat(loss, ' '))
 ]])
 end)
+
+-- what is launched between the two marks that code writes
+local function launches(code)
+  local out, list = emulated.child(emulated.head .. code, 'AMP_EMULATOR_TRACE=1'), {}
+  for name in out:match('begin\n(.*)end\n'):gmatch 'launch ([^\n]+)' do list[#list + 1] = name end
+  return list
+end
+local plain = emulated.cases(it, pending)
+
+describe('detection on a GPU', function()
+  local made = [[
+local V = amp.vision.ops
+local function boxes(n, scale)
+  local a = amp.rand(n, 2) * scale
+  return amp.cat({ a, a + amp.rand(n, 2) * scale * 0.4 }, 2)
+end
+local anchors, prob, loc = boxes(300, 1):unsqueeze(1), amp.randn(2, 4, 300):softmax(2), amp.randn(2, 1200) * 0.5
+local ga, gp, gl, gb, gs = anchors:cuda(), prob:cuda(), loc:cuda(), boxes(300, 50):cuda(), amp.rand(300):cuda()
+local scores, at = amp.rand(2, 100):sort { descending = true }, amp.randint(1, 900, { 2, 100 })
+]]
+  local counts = {
+    { 'the overlaps of all pairs', 1, 'V.box_iou(gb, gb)' },
+    { 'suppression, of two groups too', 2, 'require("amp.ops").get "nms_places"(gb, gs, nil, 0.5)' },
+    { 'multibox_detection of a choice', 2, 'V.multibox_detection(gp, gl, ga, { nms_topk = 100 })' },
+    { 'multibox_detection of all', 3, 'V.multibox_detection(gp, gl, ga)' },
+    { 'multibox_target', 1, 'V.multibox_target(ga, labels, gp)' },
+  }
+  for _, row in ipairs(counts) do
+    plain(('%s: %d launches'):format(row[1], row[2]), function()
+      local list = launches(made .. 'amp.set_grad_enabled(false)\nlocal labels = amp.tensor({ { { 1, 0, 0, 1, 1 } }, { { 2, 0, 0, 1, 1 } } }):cuda()\n' .. [[
+io.stderr:write 'begin\n'
+]] .. row[3] .. "\nio.stderr:write 'end\\n'\n")
+      assert.equal(row[2], #list, table.concat(list, ', '))
+    end)
+  end
+
+  case('is that of the CPU: choices, options, what is not there', made .. [[
+local function near(a, b, what)
+  b = b:cpu()
+  local off = (a - b):abs():max():item()
+  assert(tostring(a:size()) == tostring(b:size()) and off <= 2e-5, what .. ': ' .. off)
+end
+prob[{ 1, 2, 3 }] = 0 / 0
+gp = prob:cuda()
+for i, o in ipairs { {}, { nms_topk = 100 }, { nms_topk = 1 }, { nms_topk = 299, force_suppress = true }, { nms_threshold = -1 }, { threshold = 2 },
+  { clip = false, nms_threshold = 0.2, threshold = 0.4 } } do
+  near(V.multibox_detection(prob, loc, anchors, o), V.multibox_detection(gp, gl, ga, o), 'multibox_detection ' .. i)
+end
+local net = amp.vision.models.ssd_512_resnet50_v1 { classes = 3, width = 1, side = 64 }:eval()
+for i, o in ipairs { {}, { nms_topk = 7 }, { post_nms = 300, nms_topk = 300 }, { nms_thresh = 0 }, { valid_thresh = 0.6 } } do
+  net:set_nms(o)
+  local s, l = amp.randn(2, 300, 4) * 2, amp.randn(2, 300, 4) * 0.5
+  local want, got = { net:detect(s, l, anchors, 30, 40) }, { net:detect(s:cuda(), l:cuda(), ga, 30, 40) }
+  for k = 1, 3 do near(want[k], got[k], 'detect ' .. i) end
+end
+for _, n in ipairs { 1, 64, 65, 300 } do
+  local b, s, k = boxes(n, 50), (amp.rand(n) * 10):floor(), amp.randint(-1, 2, { n })
+  if n > 60 then b[5]:fill_(0 / 0) s[7] = 0 / 0 end
+  assert(V.nms(b, s, 0.3):equal(V.nms(b:cuda(), s:cuda(), 0.3):cpu()), 'nms ' .. n)
+  assert(V.batched_nms(b, s, k, 0.3):equal(V.batched_nms(b:cuda(), s:cuda(), k:cuda(), 0.3):cpu()), 'batched_nms ' .. n)
+end
+local one, two = boxes(9, 9), boxes(5, 9)
+near(V.box_iou(one, two), V.box_iou(one:cuda(), two:cuda()), 'box_iou')
+]])
+end)

@@ -16,23 +16,28 @@ typedef struct suppressing {
   bool inclusive;
 } suppressing;
 
+void amp__suppress_boxes(const float *boxes, const int64_t *groups, uint8_t *stays, int64_t count, float threshold,
+                         bool inclusive)
+{
+  for (int64_t i = 0; i < count; i++) stays[i] = groups[i] >= 0;
+  for (int64_t i = 0; i < count; i++) {
+    if (!stays[i]) continue;
+    for (int64_t k = i + 1; k < count; k++) {
+      if (!stays[k] || groups[k] != groups[i]) continue;
+      float iou = amp__box_iou(boxes + i * 4, boxes + k * 4);
+      if (iou > threshold || (inclusive && iou == threshold)) stays[k] = 0;
+    }
+  }
+}
+
 static void suppress(void *ctx, int64_t begin, int64_t end, int thread)
 {
   const suppressing *job = ctx;
   (void)thread;
   for (int64_t image = begin; image < end; image++) {
-    const float *box = job->boxes + image * job->count * 4;
-    const int64_t *group = job->groups + image * job->count;
-    uint8_t *stays = job->stays + image * job->count;
-    for (int64_t i = 0; i < job->count; i++) stays[i] = group[i] >= 0;
-    for (int64_t i = 0; i < job->count; i++) {
-      if (!stays[i]) continue;
-      for (int64_t k = i + 1; k < job->count; k++) {
-        if (!stays[k] || group[k] != group[i]) continue;
-        float iou = amp__box_iou(box + i * 4, box + k * 4);
-        if (iou > job->threshold || (job->inclusive && iou == job->threshold)) stays[k] = 0;
-      }
-    }
+    int64_t first = image * job->count;
+    amp__suppress_boxes(job->boxes + first * 4, job->groups + first, job->stays + first, job->count, job->threshold,
+                        job->inclusive);
   }
 }
 

@@ -213,8 +213,11 @@ int amp__cpu_multibox_targets(amp_call *call)
   amp_tensor *in[3] = { NULL, NULL, NULL }, *out[3] = { NULL, NULL, NULL };
   amp__scratch scratch = { 0 };
   int status = 0;
+  const int64_t none[1] = { 0 };
   for (int i = 0; i < 3; i++) {
-    in[i] = amp__dense(call->in[i], AMP_FLOAT32);
+    /* predictions say what is hard, and nothing else */
+    bool unread = i == 2 && !(AMP_ARGS(call, multibox_targets)->negative_mining_ratio > 0);
+    in[i] = unread ? amp__tensor_make(AMP_FLOAT32, AMP_CPU, 0, 1, none) : amp__dense(call->in[i], AMP_FLOAT32);
     out[i] = amp__tensor_make(AMP_FLOAT32, AMP_CPU, 0, 2, call->out[i]->size);
     if (in[i] == NULL || out[i] == NULL) status = amp__S->err.code;
   }
@@ -228,7 +231,7 @@ int amp__cpu_multibox_targets(amp_call *call)
                     .count = in[0]->size[0],
                     .nlabel = in[1]->size[1],
                     .width = in[1]->size[2],
-                    .classes = in[2]->size[1],
+                    .classes = call->in[2]->size[1],
                     .args = AMP_ARGS(call, multibox_targets) };
     int64_t images = in[1]->size[0];
     int threads = amp__threads_for(images * job.count * (job.nlabel + job.classes) * 8, images);

@@ -20,6 +20,81 @@ int amp__infer_box_suppress(amp_call *call)
   return 0;
 }
 
+static int want_boxes(const amp_tensor *boxes, const char *what)
+{
+  if (boxes->ndim == 2 && boxes->size[1] == 4) return 0;
+  return amp__fail(AMP_E_SHAPE, "%s are K x 4, got %s", what, SHAPE_OF(boxes));
+}
+
+int amp__infer_box_overlaps(amp_call *call)
+{
+  int status;
+  if ((status = amp__equal_dtypes(call, 2)) < 0 || (status = want_boxes(call->in[0], "boxes1")) < 0
+      || (status = want_boxes(call->in[1], "boxes2")) < 0)
+    return status;
+  int64_t size[2] = { call->in[0]->size[0], call->in[1]->size[0] };
+  amp__out(call, 0, call->in[0]->dtype, 2, size);
+  return 0;
+}
+
+/* boxes K x 4, scores K, groups K */
+int amp__infer_nms_places(amp_call *call)
+{
+  const amp_tensor *groups = call->nin > 2 ? call->in[2] : NULL;
+  int64_t one = 1;
+  int status;
+  if ((status = want_boxes(call->in[0], "boxes")) < 0
+      || (status = amp__want_shape(call->in[1], "scores", 1, call->in[0]->size)) < 0
+      || (groups && (status = amp__want_shape(groups, "groups", 1, call->in[0]->size)) < 0)
+      || (groups && (status = amp__want_index(groups, 2, "groups")) < 0))
+    return status;
+  if (call->in[0]->size[0] > INT32_MAX) return amp__fail(AMP_E_UNSUPPORTED, "more than %d boxes", INT32_MAX);
+  amp__out(call, 0, AMP_INT64, 1, call->in[0]->size);
+  amp__out(call, 1, AMP_INT64, 1, &one);
+  return 0;
+}
+
+static int want_offsets(const amp_tensor *offsets, const amp_tensor *anchors, int64_t images)
+{
+  int64_t size[3] = { images, anchors->size[0], 4 };
+  int status;
+  if ((status = want_boxes(anchors, "anchors")) < 0) return status;
+  if (anchors->size[0] > INT32_MAX) return amp__fail(AMP_E_UNSUPPORTED, "more than %d anchors", INT32_MAX);
+  return amp__want_shape(offsets, "loc_pred", 3, size);
+}
+
+/* cls_prob N x (C + 1) x A, loc_pred N x A x 4, anchors A x 4 */
+int amp__infer_multibox_detections(amp_call *call)
+{
+  const amp_tensor *prob = call->in[0];
+  int status;
+  if (prob->ndim != 3 || prob->size[1] < 2 || prob->size[2] != call->in[2]->size[0])
+    return amp__fail(AMP_E_SHAPE, "cls_prob is N x (classes + 1) x A, got %s", SHAPE_OF(prob));
+  if ((status = want_offsets(call->in[1], call->in[2], prob->size[0])) < 0) return status;
+  int64_t size[3] = { prob->size[0], prob->size[2], 6 };
+  amp__out(call, 0, AMP_FLOAT32, 3, size);
+  return 0;
+}
+
+/* scores and places N x K, loc_pred N x A x 4, anchors A x 4 */
+int amp__infer_ssd_detections(amp_call *call)
+{
+  const args_ssd_detections *args = AMP_ARGS(call, ssd_detections);
+  const amp_tensor *scores = call->in[0];
+  int status;
+  if (scores->ndim != 2) return amp__fail(AMP_E_SHAPE, "scores are N x K, got %s", SHAPE_OF(scores));
+  if ((status = amp__want_shape(call->in[1], "places", 2, scores->size)) < 0
+      || (status = amp__want_index(call->in[1], 2, "places")) < 0
+      || (status = want_offsets(call->in[2], call->in[3], scores->size[0])) < 0)
+    return status;
+  if (args->classes < 1 || args->post_nms < 1)
+    return amp__fail(AMP_E_VALUE, "classes is %lld and post_nms %lld, both must be positive", LL(args->classes),
+                     LL(args->post_nms));
+  int64_t size[3] = { scores->size[0], args->post_nms, 6 };
+  amp__out(call, 0, AMP_FLOAT32, 3, size);
+  return 0;
+}
+
 /* anchors A x 4, labels N x L x 5 or more, cls_preds N x (C + 1) x A */
 int amp__infer_multibox_targets(amp_call *call)
 {

@@ -99,12 +99,6 @@ function SSD:finish(maps, x, cls, box)
   return amp.no_grad(self.detect, self, scores, offsets, anchors, h, w)
 end
 
--- Rows t (N x K x ...) in the order at; those that are not there are -1
-local function choose(t, at, there)
-  t = multibox.take(t, at)
-  return amp.where(there, t, amp.full_like(t, -1))
-end
-
 --- Detections from what a call gives in training mode.
 -- @tparam Tensor scores N x A x (C + 1), before softmax
 -- @tparam Tensor offsets N x A x 4
@@ -118,26 +112,10 @@ function SSD:detect(scores, offsets, anchors, h, w)
   local n, count, classes = scores:size(1), scores:size(2), self.num_classes
   local prob = scores:float():softmax(3):narrow(3, 2, classes):reshape(n, count * classes)
   local best, at = prob:topk(math.min(self.nms_topk, count * classes), 2)
-  local anchor = ((at - 1):float() / classes + 0.5 / classes):floor():to 'int64' + 1
-  local id = at - (anchor - 1) * classes
-  local box = multibox.decode(multibox.take(offsets:float(), anchor), multibox.take(anchors:expand(n, count, 4), anchor), VARIANCES)
-  box = amp.stack({ box:select(3, 1) * w, box:select(3, 2) * h, box:select(3, 3) * w, box:select(3, 4) * h }, 3)
-  local valid = best:ge(self.valid_thresh)
-  local stays = valid
-  if self.nms_thresh > 0 and self.nms_thresh < 1 then
-    stays = ops.get 'box_suppress'(box, amp.where(valid, id, amp.full_like(id, -1)), self.nms_thresh)
-  end
-  local order = stays:float():argsort { dim = 2, descending = true, stable = true }
-  local most = self.post_nms
-  if order:size(2) > most then order = order:narrow(2, 1, most) end
-  local there = multibox.take(stays:to 'int64', order):gt(0)
-  local ids, s = choose(id:float(), order, there):unsqueeze(3), choose(best, order, there):unsqueeze(3)
-  local b = choose(box, order, there:unsqueeze(3))
-  if order:size(2) < most then
-    local function padded(t) return amp.cat({ t, amp.full({ n, most - t:size(2), t:size(3) }, -1, { device = t.device }) }, 2) end
-    ids, s, b = padded(ids), padded(s), padded(b)
-  end
-  return ids, s, b
+  local v = VARIANCES
+  local rows = ops.get 'ssd_detections'(best, at, offsets:detach(), anchors:squeeze(1), classes, h, w, self.valid_thresh, self.nms_thresh,
+    self.post_nms, v[1], v[2], v[3], v[4])
+  return rows:narrow(3, 1, 1), rows:narrow(3, 2, 1), rows:narrow(3, 3, 4)
 end
 
 --- Pictures that a detector can look at: N x 3 x H x W.

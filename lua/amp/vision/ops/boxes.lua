@@ -19,6 +19,10 @@ function M.box_iou(boxes1, boxes2)
   local op = 'amp.vision.ops.box_iou'
   local a, b = check.boxes(op, 'boxes1', boxes1, 2), check.boxes(op, 'boxes2', boxes2, 2)
   check.together(op, { 'boxes1', 'boxes2' }, a, b)
+  if not (amp.is_grad_enabled() and (a.requires_grad or b.requires_grad)) then
+    if a.dtype ~= b.dtype then a, b = a:double(), b:double() end
+    return ops.get 'box_overlaps'(a, b)
+  end
   local one, two = a:unsqueeze(2), b:unsqueeze(1)
   local low = amp.maximum(one[{ {}, {}, { 1, 2 } }], two[{ {}, {}, { 1, 2 } }])
   local high = amp.minimum(one[{ {}, {}, { 3, 4 } }], two[{ {}, {}, { 3, 4 } }])
@@ -73,6 +77,8 @@ end
 
 -- -- Suppression ----------------------------------------------------------------------
 
+local SORTED = 16384 -- boxes that a block of a GPU sorts; more are sorted by all of it
+
 local function suppress(op, boxes, scores, groups, threshold)
   local b = check.boxes(op, 'boxes', boxes, 2)
   check.tensor(op, 'scores', scores)
@@ -83,10 +89,14 @@ local function suppress(op, boxes, scores, groups, threshold)
   check.together(op, { 'boxes', 'scores' }, b, scores)
   return amp.no_grad(function()
     if b:size(1) == 0 then return amp.zeros({ 0 }, { dtype = 'int64', device = b.device }) end
+    if scores.dtype ~= 'float64' and scores:is_floating_point() and b:size(1) <= SORTED then
+      local places, count = ops.get 'nms_places'(b:detach(), scores:detach(), groups, threshold)
+      return places:narrow(1, 1, count:item())
+    end
     local order = scores:detach():argsort { descending = true, stable = true }
     local sorted = b:detach():index_select(1, order):unsqueeze(1)
-    local kind = groups and groups:index_select(1, order):unsqueeze(1) or amp.zeros({ 1, b:size(1) }, { dtype = 'int64', device = b.device })
-    local stays = ops.get 'box_suppress'(sorted, kind, threshold)
+    local kind = groups and groups - groups:min() or amp.zeros({ b:size(1) }, { dtype = 'int64', device = b.device })
+    local stays = ops.get 'box_suppress'(sorted, kind:index_select(1, order):unsqueeze(1), threshold)
     return order[stays:select(1, 1)]
   end)
 end
@@ -113,9 +123,7 @@ function M.batched_nms(boxes, scores, idxs, iou_threshold)
     raise(op, 'idxs: %d expected, one a box, got %s', boxes:size(1), util.shape(idxs:size()))
   end
   check.together(op, { 'boxes', 'idxs' }, boxes, idxs)
-  local groups = idxs:detach():to 'int64'
-  if groups:numel() > 0 then groups = groups - groups:min() end -- negative groups are as good as others
-  return suppress(op, boxes, scores, groups, iou_threshold)
+  return suppress(op, boxes, scores, idxs:detach():to 'int64', iou_threshold)
 end
 
 return M

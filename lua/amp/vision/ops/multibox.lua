@@ -113,37 +113,13 @@ function M.multibox_target(anchors, labels, cls_preds, given)
   local v = numbers(op, 'variances', o.variances, 4, 0)
   check.together(op, { 'anchors', 'labels', 'cls_preds' }, a, labels, cls_preds)
   local l = labels:detach()
-  return amp.no_grad(ops.get 'multibox_targets', a, check.wide(l), check.wide(cls_preds:detach()), o.overlap_threshold, o.ignore_label,
+  cls_preds = cls_preds:detach()
+  if o.negative_mining_ratio > 0 or not cls_preds:is_floating_point() then cls_preds = check.wide(cls_preds) end -- else it is not read
+  return amp.no_grad(ops.get 'multibox_targets', a, check.wide(l), cls_preds, o.overlap_threshold, o.ignore_label,
     o.negative_mining_ratio, o.negative_mining_thresh, o.minimum_negative_samples, v[1], v[2], v[3], v[4])
 end
 
 -- -- Detections --------------------------------------------------------------------------
-
---- Boxes from offsets.
--- @tparam Tensor loc ... x 4 offsets over the variances
--- @tparam Tensor anchors ... x 4 corners
--- @tparam table v four variances
--- @treturn Tensor ... x 4 corners
-local function decode(loc, anchors, v)
-  local function part(t, i) return t:narrow(-1, i, 2) end
-  local size = part(anchors, 3) - part(anchors, 1)
-  local centre = (part(anchors, 1) + part(anchors, 3)) * 0.5
-  local function scaled(i) -- by numbers, not by a tensor: nothing is copied to the device
-    if v[i] == v[i + 1] then return part(loc, i) * v[i] end
-    return amp.cat({ loc:narrow(-1, i, 1) * v[i], loc:narrow(-1, i + 1, 1) * v[i + 1] }, -1)
-  end
-  local at = scaled(1) * size + centre
-  local half = scaled(3):exp() * size * 0.5
-  return amp.cat({ at - half, at + half }, -1)
-end
-M.decode = decode
-
--- Rows of t (N x K x ...) in the order at (N x K')
-local function take(t, at)
-  if t:dim() == 2 then return t:gather(2, at) end
-  return t:gather(2, at:unsqueeze(3):expand(at:size(1), at:size(2), t:size(3)))
-end
-M.take = take
 
 --- Detections from probabilities and offsets, the best first.
 -- @tparam Tensor cls_prob N x (classes + 1) x A, after softmax, background first
@@ -175,32 +151,9 @@ function M.multibox_detection(cls_prob, loc_pred, anchors, given)
     raise(op, 'loc_pred: %d x %d expected, got %s', n, count * 4, util.shape(loc_pred:size()))
   end
   check.together(op, { 'cls_prob', 'loc_pred', 'anchors' }, cls_prob, loc_pred, a)
-  return amp.no_grad(function()
-    if n * count == 0 then return amp.full({ n, count, 6 }, -1, { device = a.device }) end
-    local prob = check.wide(cls_prob:detach())
-    local score, id = prob:narrow(2, 2, prob:size(2) - 1):max(2)
-    local valid = score:ge(o.threshold):logical_and(score:gt(-1))
-    score = amp.where(valid, score, amp.full_like(score, -math.huge))
-    local box = decode(check.wide(loc_pred:detach()):reshape(n, count, 4), a:unsqueeze(1), v)
-    if o.clip then box = box:clamp { min = 0, max = 1 } end
-    local suppressing = o.nms_threshold > 0 and o.nms_threshold <= 1
-    local order = (suppressing and score or valid:float()):argsort { dim = 2, descending = true, stable = true }
-    score, id, box, valid = take(score, order), take(id, order), take(box, order), take(valid:to 'int64', order):gt(0)
-    local stays = valid
-    if suppressing then
-      local most = o.nms_topk > 0 and math.min(o.nms_topk, count) or count
-      local group = amp.where(valid, o.force_suppress and amp.zeros_like(id) or id, amp.full_like(id, -1)):narrow(2, 1, most)
-      stays = ops.get 'box_suppress'(box:narrow(2, 1, most), group, o.nms_threshold, true)
-      if most < count then
-        stays = amp.cat({ stays:to 'int64', amp.zeros({ n, count - most }, { dtype = 'int64', device = a.device }) }, 2):gt(0)
-      end
-    end
-    local none = amp.full_like(score, -1)
-    id = amp.where(stays, id:to(score.dtype), none):unsqueeze(3)
-    score = amp.where(valid, score, none):unsqueeze(3)
-    box = amp.where(valid:unsqueeze(3), box, amp.full_like(box, -1))
-    return amp.cat({ id, score, box }, 3)
-  end)
+  if n * count == 0 then return amp.full({ n, count, 6 }, -1, { device = a.device }) end
+  return amp.no_grad(ops.get 'multibox_detections', check.wide(cls_prob:detach()), check.wide(loc_pred:detach()):reshape(n, count, 4), a,
+    o.clip, o.threshold, o.nms_threshold, o.force_suppress, o.nms_topk, v[1], v[2], v[3], v[4])
 end
 
 return M
