@@ -38,7 +38,8 @@ typedef enum cudaError {
   cudaErrorInsufficientDriver = 35,
   cudaErrorIllegalAddress = 700,
   cudaErrorStreamCaptureUnsupported = 900,
-  cudaErrorStreamCaptureInvalidated = 901
+  cudaErrorStreamCaptureInvalidated = 901,
+  cudaErrorCapturedEvent = 907
 } cudaError_t;
 typedef struct emu_stream *cudaStream_t;
 typedef struct emu_event *cudaEvent_t;
@@ -209,6 +210,8 @@ extern "C" void emu_async_wait(int left);
 void emu_name(
     const char *kernel); /* of the launch that follows: a line on standard error if AMP_EMULATOR_TRACE is set */
 void emu_launch(const std::function<void()> &body, dim3 grid, dim3 block, size_t shared, cudaStream_t s);
+typedef std::function<bool()> emu_work; /* true: done; false: not yet, it is called again */
+void emu_queue(cudaStream_t s, const emu_work &f);
 cudaError_t emu_relaunch(cudaGraphExec_t graph, cudaGraphNode_t node, const std::function<void()> &body, dim3 grid,
                          dim3 block, size_t shared); /* what a node does in launches to come */
 
