@@ -16,6 +16,8 @@ local r, n = dist.rank(), dist.world_size()
 local gpu = amp.cuda.is_available()
 local device = gpu and 'cuda:' .. (dist.local_rank() - 1) % amp.cuda.device_count() + 1 or 'cpu'
 
+if gpu and n > 1 then assert(amp.zeros(1, { device = 'cuda' }).device == device) end
+
 local function same(a, b, tolerance, what)
   local x, y = a:detach():cpu():double(), b:detach():cpu():double()
   if x:numel() ~= y:numel() then error(('%s: %d elements, not %d'):format(what or '', x:numel(), y:numel()), 2) end
@@ -376,7 +378,8 @@ function checks.captured()
     assert(math.abs(losses[1] - losses[2]) < 1e-3, 'the losses differ')
   end
   if gpu and n > 1 then
-    fails('captured step', amp.capture(function() dist.barrier() end))
+    local step = amp.capture(function() dist.barrier() end)
+    fails('captured step', function() for _ = 1, 5 do step() end end)
     dist.barrier()
   end
 end

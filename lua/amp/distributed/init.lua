@@ -96,7 +96,7 @@ local function join(op, o)
   return s
 end
 
---- Join the other processes. Calling it again changes nothing.
+--- Join the other processes. Calling it again changes nothing. With NCCL 'cuda' means this rank's card from now on.
 -- @tparam ?table o {backend = 'auto' | 'nccl' | 'mpi', timeout = 300}: seconds that a call waits for the other ranks
 function M.init(o)
   local op = 'distributed.init'
@@ -113,6 +113,7 @@ function M.init(o)
   ffi.C.amp_posix_setenv('AMP_DISTRIBUTED_TIMEOUT', ('%g'):format(o.timeout), 1)
   local s = join(op, o)
   s.timeout = o.timeout
+  if s.device then require('amp.types').gpu_of_rank(s.device) end
   state = s
 end
 

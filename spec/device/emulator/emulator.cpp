@@ -44,9 +44,18 @@ static size_t memory()
   const char *e = getenv("AMP_EMULATED_MEMORY");
   return (size_t)(e ? atoi(e) : 1024) << 20;
 } /* MiB */
+struct block {
+  size_t n;
+  int card;
+};
+static std::map<const char *, block> blocks; /* of cards, by where they begin */
 cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *a, const void *p)
 {
-  *a = { cudaMemoryTypeDevice, 0, (void *)p, nullptr };
+  std::lock_guard<std::recursive_mutex> guard(running);
+  auto k = blocks.upper_bound((const char *)p);
+  *a = { cudaMemoryTypeUnregistered, 0, (void *)p, nullptr };
+  if (k != blocks.begin() && (const char *)p < (--k)->first + k->second.n)
+    *a = { cudaMemoryTypeDevice, k->second.card, (void *)p, nullptr };
   return cudaSuccess;
 }
 cudaError_t cudaSetDevice(int i)
@@ -99,22 +108,25 @@ cudaError_t cudaMalloc(void **p, size_t n)
 {
   *p = nullptr;
   if (n + taken > memory()) return emu_fail(cudaErrorMemoryAllocation);
-  size_t *q = (size_t *)malloc(n + 256);
+  char *q = (char *)malloc(n + (n == 0));
   if (!q) return emu_fail(cudaErrorMemoryAllocation);
-  memset(q, 0xff, n + 256); /* NaN: what was not written shows */
-  *q = n;
+  memset(q, 0xff, n); /* NaN: what was not written shows */
+  std::lock_guard<std::recursive_mutex> guard(running);
+  blocks[q] = { n, device };
   taken += n;
-  *p = (char *)q + 256;
+  *p = q;
   return cudaSuccess;
 }
 cudaError_t cudaFree(void *p)
 {
-  if (p) {
-    emu_catch_up_all();
-    size_t *q = (size_t *)((char *)p - 256);
-    taken -= *q;
-    free(q);
-  }
+  if (p == nullptr) return cudaSuccess;
+  emu_catch_up_all();
+  std::lock_guard<std::recursive_mutex> guard(running);
+  auto k = blocks.find((const char *)p);
+  if (k == blocks.end()) return emu_fail(cudaErrorInvalidValue);
+  taken -= k->second.n;
+  blocks.erase(k);
+  free(p);
   return cudaSuccess;
 }
 cudaError_t cudaHostAlloc(void **p, size_t n, unsigned)

@@ -152,8 +152,8 @@ void amp__nccl_submit(amp_job *job)
   if (amp__nccl.broken) return refuse(job, amp__nccl.broken_text);
   if (g->comm == NULL) return refuse(job, "this process has left the others");
   if (type_of(job->dtype, &type) && sums(job)) return refuse(job, "NCCL does not add this dtype");
-  cudaSetDevice(amp__nccl.device);
-  cudaStreamIsCapturing((cudaStream_t)job->stream, &capturing);
+  AMP_NCCL_UNREAD(cudaSetDevice(amp__nccl.device));
+  AMP_NCCL_UNREAD(cudaStreamIsCapturing((cudaStream_t)job->stream, &capturing));
   c->captured = capturing != cudaStreamCaptureStatusNone;
   if (c->captured && job->kind >= AMP_DIST_BARRIER)
     return refuse(job, "the host waits in this call, which a captured step can't do");
@@ -189,7 +189,7 @@ bool amp__nccl_wait(amp_job *job, double seconds)
   double until = amp__nccl.core->clock() + seconds;
   if (seconds <= 0 || job->kind >= AMP_DIST_BARRIER) {
     if (c->captured) return false;
-    while (cudaEventQuery(c->done) == cudaErrorNotReady) {
+    while (amp__nccl_not_ready(cudaEventQuery(c->done))) {
       const struct timespec moment = { 0, 20 * 1000 };
       if (amp__nccl.core->clock() >= until) return false;
       nanosleep(&moment, NULL);
@@ -211,8 +211,8 @@ void amp__nccl_drop(amp_job *job)
   for (int i = 0; i < nheld; i++)
     if (held[i] == job) held[i] = held[--nheld];
   amp__nccl_forget(job);
-  if (c->before) cudaEventDestroy(c->before);
-  if (c->done) cudaEventDestroy(c->done);
+  if (c->before) AMP_NCCL_UNREAD(cudaEventDestroy(c->before));
+  if (c->done) AMP_NCCL_UNREAD(cudaEventDestroy(c->done));
   free(c);
   job->own = NULL;
 }

@@ -17,6 +17,10 @@
 enum { MOST_GROUPS = 256, CALL_TEXT = 192 };
 
 #define AMP_NCCL_STEP "a captured step"
+#define AMP_NCCL_UNREAD(call) \
+  do {                        \
+    if (call) {}              \
+  } while (0) /* a status that changes nothing: the process leaves, or the next call has it again */
 
 typedef struct call { /* of one job */
   cudaEvent_t before, done;
@@ -61,6 +65,13 @@ extern engine amp__nccl;
   X(ncclSend) X(ncclRecv) X(ncclGroupStart) X(ncclGroupEnd)
 #define AMP_NCCL_POINTER(name) extern __typeof__(&name) p_##name;
 AMP_NCCL_FUNCTIONS(AMP_NCCL_POINTER)
+
+/* Is the event's, or the stream's, work not done yet? The runtime would keep the answer as an error. */
+static inline bool amp__nccl_not_ready(cudaError_t answer)
+{
+  if (answer != cudaSuccess) AMP_NCCL_UNREAD(cudaGetLastError());
+  return answer == cudaErrorNotReady;
+}
 
 /* nccl_plugin.c */
 extern pthread_mutex_t amp__nccl_calls; /* held while NCCL is called */

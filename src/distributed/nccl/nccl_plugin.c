@@ -97,7 +97,7 @@ static void over(amp_job *job)
     atomic_store(&job->state, 1);
     return;
   }
-  cudaEventDestroy(c->done);
+  AMP_NCCL_UNREAD(cudaEventDestroy(c->done));
   free(c);
   free(job);
 }
@@ -125,7 +125,7 @@ static void look(void)
   pthread_mutex_lock(&mutex);
   for (amp_job **at = &under_way; *at;) {
     amp_job *job = *at;
-    if (cudaEventQuery(((call *)job->own)->done) != cudaErrorNotReady) {
+    if (!amp__nccl_not_ready(cudaEventQuery(((call *)job->own)->done))) {
       *at = job->next;
       over(job);
       continue;
@@ -141,7 +141,7 @@ static void look(void)
 
 static void *watch(void *unused)
 {
-  cudaSetDevice(amp__nccl.device);
+  AMP_NCCL_UNREAD(cudaSetDevice(amp__nccl.device));
   while (!ending) {
     pause_for(50 * 1000);
     look();
@@ -226,8 +226,8 @@ static amp_collectives table = { .name = "NCCL",
 static void at_exit(int status, void *unused)
 {
   for (int i = 0; i < amp__nccl.ngroup && status == 0 && !amp__nccl.broken; i++)
-    while (amp__nccl.groups[i].talk && cudaStreamQuery(amp__nccl.groups[i].talk) == cudaErrorNotReady
-           && !amp__nccl.broken)
+    while (amp__nccl.groups[i].talk && !amp__nccl.broken
+           && amp__nccl_not_ready(cudaStreamQuery(amp__nccl.groups[i].talk)))
       pause_for(100);
 }
 
