@@ -86,6 +86,10 @@ M.device_code = setmetatable({}, {
   end,
 })
 
+--- Which card 'cuda' is from now on: a rank's own, among several ranks of a machine.
+-- @tparam string device 'cuda:2'
+function M.gpu_of_rank(device) M.device_code.cuda = M.device_code[device] end
+
 --- Number of a device that is there.
 -- @tparam string device 'cpu', 'cuda', 'cuda:1'
 -- @tparam ?string op for the message

@@ -22,6 +22,7 @@ typedef struct amp_hooks {
   amp_state *(*thread_state)(void); /* of a thread that has used none: one that goes with it */
   /* distributed/ */
   const struct amp_collectives_core *collectives; /* for engines */
+  int (*collectives_played)(int index, double timeout); /* a captured step that talks was queued */
   /* dispatch/ */
   void (*plugins_abandon)(void); /* in a forked child: what is not loaded yet never is */
   /* autograd/ */
@@ -59,6 +60,7 @@ typedef struct amp_hooks {
   const amp_hyper *(*capture_hyper)(const amp_optim *optim, int group, int ngroup);
   bool (*capture_made)(const amp_tensor *tensor);
   void (*capture_scale)(amp_scaler *scaler, amp_tensor *cell);
+  void (*capture_talks)(double timeout); /* the step being captured has a call to other ranks */
   /* observe/ */
   bool (*observe_begin)(amp_frame *frame, int op, int flags, int64_t node);
   void (*observe_end)(amp_frame *frame, int status);

@@ -417,6 +417,7 @@ int amp_capture_replay(amp_state *state, amp_capture *capture, amp_tensor *const
     start.random[1] = state->rng_offset;
   }
   if (status == 0) status = amp__devices[capture->device].capture_replay(capture->index, capture->graph, &start);
+  if (status == 0 && capture->talks > 0) status = amp__hooks.collectives_played(capture->index, capture->talks);
   for (int i = 0; i < nfrom; i++) amp__free(from[i]); /* behind the launch that reads them */
   if (from != few) free(from);
   if (status < 0) {

@@ -150,6 +150,12 @@ static const amp_hyper *hook_hyper(const amp_optim *optim, int group, int ngroup
   return AMP_DATA(amp_hyper, h->cell) + group;
 }
 
+static void hook_talks(double timeout)
+{
+  amp_capture *capture = amp__S->priv->capture;
+  if (capture) capture->talks = timeout;
+}
+
 /* -- What rooms below tell ------------------------------------------------------------ */
 
 void amp__capture_install(void)
@@ -161,4 +167,5 @@ void amp__capture_install(void)
   amp__hooks.capture_hyper = hook_hyper;
   amp__hooks.capture_made = hook_made;
   amp__hooks.capture_scale = hook_scale;
+  amp__hooks.capture_talks = hook_talks;
 }

@@ -20,7 +20,7 @@ typedef struct amp_job {
   int64_t size[AMP_MAX_DIM]; /* of the tensor that the caller gave, for the agreement of all ranks */
   int64_t count;
   double timeout;
-  int nin, nout, device, device_index;
+  int nin, nout;
   void **in, **out;
   void *stream; /* of a device: where the caller computes */
   /* by the engine */
@@ -44,13 +44,15 @@ typedef struct amp_collectives_core {
 
 typedef struct amp_collectives {
   const char *name;
-  int device;                                                    /* where its tensors lie */
+  int device, index;                                             /* where its tensors lie; start sets index */
   int (*start)(int *rank, int *size, char *why, size_t room);    /* ranks from 0. <0: why says it */
   int (*group)(const int *ranks, int n, char *why, size_t room); /* of the world; its number, from 1; 0 is the world */
   void (*submit)(amp_job *job);                                  /* job->state tells */
   bool (*wait)(amp_job *job, double seconds);                    /* its state has changed */
   void (*drop)(amp_job *job);                                    /* own memory of a job that is over */
   int (*stop)(double timeout, int status, char *why, size_t room); /* status: of the process, which ends */
+  /* A captured step with calls in it was queued; NULL: there are none such. <0: why says it */
+  int (*played)(void *stream, double timeout, char *why, size_t room);
 } amp_collectives;
 /* What a plug-in exports beside amp_plugin_version. */
 typedef const amp_collectives *(*amp_plugin_collectives_fn)(const amp_collectives_core *core);

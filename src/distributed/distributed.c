@@ -3,8 +3,7 @@
 **
 ** A work holds its tensors until the engine is done with them, be it that nobody waits any more: one that is freed
 ** before goes to a list, which later calls sweep. The engine sees plain memory; shapes go along for the agreement of
-*all
-** ranks, which is the engine's.
+** all ranks, which is the engine's.
 */
 #include <stdio.h>
 #include <stdlib.h>
@@ -69,7 +68,13 @@ static int share(void *bytes, size_t n)
 
 static const amp_collectives_core core = { amp__dtype_size, amp__dist_combine, describe, amp_clock, share };
 
-void amp__distributed_install(void) { amp__hooks.collectives = &core; }
+static int played(int index, double timeout);
+
+void amp__distributed_install(void)
+{
+  amp__hooks.collectives = &core;
+  amp__hooks.collectives_played = played;
+}
 
 /* -- World and groups ---------------------------------------------------------- */
 
@@ -120,6 +125,22 @@ int amp_dist_stop(amp_state *state, double timeout, int status)
   return failed < 0 ? amp__fail(AMP_E_STATE, "%s", text) : 0;
 }
 
+/* Where this thread computes, as the engine's device knows it; NULL: it has no streams */
+static void *stream_of(int index)
+{
+  const amp_stream_ops *streams = engine->device == AMP_CPU ? NULL : amp__devices[engine->device].streams;
+  return streams && streams->raw ? streams->raw(index) : NULL;
+}
+
+static int played(int index, double timeout)
+{
+  char text[512];
+  if (engine == NULL)
+    return amp__fail(AMP_E_STATE, "the captured step talks to other ranks, which were left (finalize)");
+  if (engine->played == NULL || engine->played(stream_of(index), timeout, text, sizeof text) == 0) return 0;
+  return amp__fail(AMP_E_STATE, "%s", text);
+}
+
 /* -- Works ----------------------------------------------------------------------- */
 
 static void release(amp_work *w)
@@ -164,6 +185,10 @@ static int check(const amp_tensor *tensor, int dtype)
   if (tensor->device != engine->device)
     return amp__fail(AMP_E_DEVICE, "%s is for tensors of %s, got %s", engine->name, amp_device_name(engine->device),
                      amp__tensor_str(tensor));
+  if (tensor->device_index != engine->index)
+    return amp__fail(AMP_E_DEVICE, "rank %d talks from %s:%d, got a tensor of %s:%d (%s)", world_rank + 1,
+                     amp_device_name(engine->device), engine->index + 1, amp_device_name(engine->device),
+                     tensor->device_index + 1, amp__tensor_str(tensor));
   if (!(tensor->flags & AMP_T_CONTIGUOUS)) return amp__fail(AMP_E_ARGUMENT, "a tensor has gaps");
   return 0;
 }
@@ -183,8 +208,8 @@ static int take(amp_work *w, amp_tensor *const *in, int nin, amp_tensor *const *
     if ((status = check(t, w->job.dtype)) < 0) return status;
     amp__retain(w->tensor[w->count++] = t);
     w->job.in[i] = t->numel ? amp__data(t) : NULL;
-    w->job.device_index = t->device_index;
     amp__touch(t);
+    if (amp_unlikely(amp__capturing)) amp__capture_note(t);
     if (i >= nin) amp__bump(t);
   }
   return 0;
@@ -243,8 +268,8 @@ amp_work *amp_dist_call(amp_state *state, int kind, int op, int group, int root,
     release(w);
     return NULL;
   }
-  const amp_stream_ops *streams = engine->device == AMP_CPU ? NULL : amp__devices[engine->device].streams;
-  if (streams && streams->raw) w->job.stream = streams->raw(w->job.device_index);
+  w->job.stream = stream_of(engine->index);
+  if (amp_unlikely(amp__capturing)) amp__hooks.capture_talks(timeout);
   engine->submit(&w->job);
   return w;
 }
@@ -253,6 +278,8 @@ int amp_dist_wait(amp_state *state, amp_work *w, double seconds)
 {
   AMP_ENTER(state);
   double until = amp_clock() + seconds;
+  if (engine && seconds > 0)
+    w->job.stream = stream_of(engine->index); /* who waits may use another one than who called */
   for (;;) {
     double more = until - amp_clock();
     if (engine) engine->wait(&w->job, more < 0.1 ? more : 0.1);

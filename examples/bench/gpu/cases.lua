@@ -7,7 +7,7 @@ local M = {}
 
 -- What o has not, from the defaults of a case; a size of another name is a slip.
 local function with(o, defaults)
-  local known = { precision = true, captured = true, device = true }
+  local known = { precision = true, captured = true, device = true, wrap = true }
   for k in pairs(o) do
     if not known[k] and defaults[k] == nil then error("there is no size '" .. k .. "' here", 0) end
   end
@@ -35,6 +35,8 @@ function M.trainer(o, opt, loss_of)
   if o.captured then return amp.capture(step) end
   return function(...) amp.scope(step, ...) end
 end
+
+local function wrapped(o, net) return o.wrap and o.wrap(net) or net end
 
 function M.optimizer(name, parameters)
   if name == 'adamw' then return optim.AdamW(parameters, { lr = 1e-4 }) end
@@ -64,7 +66,7 @@ end
 
 function M.mlp(options)
   local o = with(options, { width = 4096, batch = 512, layers = 3, opt = 'sgd' })
-  local net = M.network(o.width, o.layers):to(o.device)
+  local net = wrapped(o, M.network(o.width, o.layers):to(o.device))
   local step = M.trainer(o, M.optimizer(o.opt, net:parameters()), function(x, y) return F.mse_loss(net(x), y) end)
   local function draw() return amp.randn(o.batch, o.width, { device = o.device }) end
   return in_turn(step, function() return { draw(), draw() } end)
@@ -76,6 +78,7 @@ function M.resnet(options)
   for n in o.blocks:gmatch '%d+' do blocks[#blocks + 1] = tonumber(n) end
   local ResNet = require 'examples.models.resnet'
   local net = ResNet { blocks = blocks, width = o.width, classes = o.classes }:to(o.device):to { memory_format = 'channels_last' }
+  net = wrapped(o, net)
   local x = amp.randn(o.batch, 3, o.size, o.size, { device = o.device }):contiguous { memory_format = 'channels_last' }
   local y = amp.randint(1, o.classes + 1, { o.batch }, { device = o.device, dtype = 'int64' })
   local step = M.trainer(o, M.optimizer('momentum', net:parameters()), function(a, b) return F.cross_entropy(net(a), b) end)
@@ -86,6 +89,7 @@ function M.gpt2(options)
   local o = with(options, { batch = 16, tokens = 1024, width = 768, layers = 12, heads = 12, vocabulary = 50257 })
   local GPT2 = require 'examples.models.gpt2'
   local net = GPT2 { size = o.width, layers = o.layers, heads = o.heads, vocabulary = o.vocabulary, context = o.tokens }:to(o.device)
+  net = wrapped(o, net)
   local function draw() return amp.randint(1, o.vocabulary + 1, { o.batch, o.tokens }, { device = o.device, dtype = 'int64' }) end
   local x, y = draw(), draw()
   local step = M.trainer(o, M.optimizer('adamw', net:parameters()), function(a, b) return net(a, b) end)

@@ -1,16 +1,23 @@
--- Training on one GPU and on several: milliseconds of a step, weak scaling, and of all-reduces; several.py is PyTorch's.
---   amp run -n 2 examples/bench/gpu/several.lua     (also -n 1, for the time on one)
+-- Training on one GPU and on several: milliseconds of a step, each rank with a batch of its own (weak scaling), and of
+-- all-reduces; several.py is PyTorch's.
+--   amp run -n 2 examples/bench/gpu/several.lua [mlp resnet gpt2 reduce] [captured] [bucket_mb=25] [steps=20]
+-- Ranks may as well be started by anything else that amp.distributed.init knows; with one it is the time without others.
 local amp = require 'amp'
-local nn, F, optim, dist = amp.nn, amp.nn.functional, amp.optim, amp.distributed
+local dist, nn = amp.distributed, amp.nn
+local here = arg[0]:match '^(.*)/' or '.'
+package.path = here .. '/../../../?.lua;' .. package.path
+local timing = dofile(here .. '/timing.lua')
+local cases = dofile(here .. '/cases.lua')
 
-dist.init()
+local o, words = timing.options(arg)
+dist.init { timeout = o.timeout or 100 }
 if not amp.cuda.is_available() then error('no GPU: ' .. amp.cuda.reason(), 0) end
 local n, main = dist.world_size(), dist.is_main()
 local device = ('cuda:%d'):format((dist.local_rank() - 1) % amp.cuda.device_count() + 1)
 amp.set_default_device(device)
 
-local function time(name, rounds, fn)
-  for _ = 1, 5 do fn() end
+local function measure(name, rounds, fn)
+  for _ = 1, 8 do fn() end
   local best = math.huge
   for _ = 1, 5 do
     amp.cuda.synchronize(device)
@@ -20,25 +27,35 @@ local function time(name, rounds, fn)
     amp.cuda.synchronize(device)
     best = math.min(best, (amp.clock() - began) / rounds)
   end
-  if main then print(('%-40s %d ranks %9.3f ms'):format(name, n, best * 1e3)) end
+  if main then print(('amp\t%s\t%d ranks\t%.3f ms'):format(name, n, best * 1e3)) io.flush() end
   return best
 end
 
-for _, size in ipairs { 2 ^ 20, 2 ^ 30 } do
-  local t = amp.ones(size / 4)
-  local s = time(('all-reduce of %d MiB'):format(size / 2 ^ 20), 20, function() dist.all_reduce(t) end)
-  if main and n > 1 then print(('%-40s %.0f GB/s'):format('', size / s / 1e9)) end
-end
+local precision = { mlp = 'fp16', resnet = 'fp16', gpt2 = 'bf16' }
+local options = { bucket_mb = o.bucket_mb, gradient_dtype = o.gradient_dtype }
+local function wrap(net) return nn.parallel.DistributedDataParallel(net, options) end
 
-amp.manual_seed(1)
-local net = nn.Sequential(nn.Linear(4096, 4096), nn.ReLU(), nn.Linear(4096, 4096), nn.ReLU(), nn.Linear(4096, 4096))
-net = nn.parallel.DistributedDataParallel(net, { gradient_dtype = 'float16' })
-local opt, scaler = optim.SGD(net:parameters(), { lr = 1e-3 }), amp.GradScaler()
-local x, y = amp.randn(512, 4096), amp.randint(1, 4097, { 512 }, { dtype = 'int64' })
-time('3 x Linear(4096), batch 512, float16', 20, function()
-  local loss = amp.autocast({ dtype = 'float16' }, function() return F.cross_entropy(net(x), y) end)
-  scaler:scale(loss):backward()
-  scaler:step(opt):update()
-  opt:clear_grad()
-end)
+local captured, list = false, {}
+for _, word in ipairs(words) do
+  if word == 'captured' then captured = true else list[#list + 1] = word end
+end
+if #list == 0 then list = { 'reduce', 'mlp', 'resnet', 'gpt2' } end
+
+for _, name in ipairs(list) do
+  if name == 'reduce' then
+    for _, size in ipairs { 2 ^ 20, 2 ^ 26, 2 ^ 30 } do
+      local t = amp.zeros(size / 4)
+      local s = measure(('all-reduce of %d MiB'):format(size / 2 ^ 20), size > 2 ^ 28 and 10 or 50, function() dist.all_reduce(t) end)
+      if main and n > 1 then print(('amp\tall-reduce of %d MiB\t%d ranks\t%.1f GB/s'):format(size / 2 ^ 20, n, size / s / 1e9)) end
+    end
+  else
+    amp.manual_seed(dist.rank())
+    local step = cases[name] { precision = precision[name], captured = captured, device = device, wrap = wrap }
+    measure(name .. ' ' .. precision[name] .. (captured and ' captured' or ''), o.steps or (name == 'mlp' and 50 or 10), step)
+    step = nil -- luacheck: ignore
+    collectgarbage()
+    collectgarbage()
+    amp.cuda.empty_cache()
+  end
+end
 dist.finalize()

@@ -38,7 +38,7 @@ local function place(args)
   for i = 1, args.n do
     if is_tensor(args[i]) then return nil end
   end
-  return C.amp_device_available(CUDA) > 0 and 0 or nil
+  return C.amp_device_available(CUDA) > 0 and require('amp.types').device_code.cuda % 256 or nil
 end
 
 local SMALL = 1024 -- bytes of a tensor of the CPU, which a step may send to the GPU: they become part of the graph

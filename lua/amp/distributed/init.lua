@@ -64,19 +64,26 @@ local function start(op, name, backend, found)
   return at[0] + 1, at[1]
 end
 
--- The backend to use: NCCL where there is a GPU and its plug-in was built.
-local function choose(o)
+-- The backend to use: NCCL where there is a GPU for each rank of this machine and its plug-in was built.
+local function choose(o, found)
   if o.backend ~= 'auto' then return o.backend end
-  return require('amp.cuda').is_available() and ffi.string(C.amp_plugin_info 'nccl'):find('libamp_nccl%.so is not in') == nil and 'nccl' or 'mpi'
+  local cards = require('amp.cuda').device_count()
+  if cards == 0 or found.plugin and found.places and found.places > cards then return 'mpi' end
+  return ffi.string(C.amp_plugin_info 'nccl'):find('libamp_nccl%.so is not in') == nil and 'nccl' or 'mpi'
 end
 
 local function join(op, o)
   local found = world.find()
   if found.size == 1 then return { rank = 1, size = 1, place = 1, backend = 'none' } end
-  local backend = choose(o)
+  local backend = choose(o, found)
   local s = { backend = backend, place = (found.place or 0) + 1 }
   if backend == 'nccl' then
-    if require('amp.cuda').is_available() then ffi.C.amp_posix_setenv('AMP_NCCL_DEVICE', tostring(found.place or 0), 1) end
+    local cards = require('amp.cuda').device_count()
+    if cards > 0 then
+      local index = (found.place or 0) % cards
+      ffi.C.amp_posix_setenv('AMP_NCCL_DEVICE', tostring(index), 1)
+      s.device = 'cuda:' .. index + 1
+    end
     if found.plugin then s.mpi = start(op, found.plugin, 'mpi', found) end
     s.rank, s.size = start(op, 'nccl', 'nccl', found)
   else
@@ -89,7 +96,7 @@ local function join(op, o)
   return s
 end
 
---- Join the other processes. Calling it again changes nothing.
+--- Join the other processes. Calling it again changes nothing. With NCCL 'cuda' means this rank's card from now on.
 -- @tparam ?table o {backend = 'auto' | 'nccl' | 'mpi', timeout = 300}: seconds that a call waits for the other ranks
 function M.init(o)
   local op = 'distributed.init'
@@ -106,6 +113,7 @@ function M.init(o)
   ffi.C.amp_posix_setenv('AMP_DISTRIBUTED_TIMEOUT', ('%g'):format(o.timeout), 1)
   local s = join(op, o)
   s.timeout = o.timeout
+  if s.device then require('amp.types').gpu_of_rank(s.device) end
   state = s
 end
 
@@ -180,21 +188,29 @@ end
 
 local function plain(f, ...) return require('amp.autograd').no_grad(require('amp.precision.autocast').off, f, ...) end
 
--- A tensor as the engine takes it: where it lies, without gaps.
-local function dense(t)
-  local where = state.backend == 'nccl' and 'cuda' or 'cpu'
-  if t.ptr_.device ~= (where == 'cpu' and 0 or 1) then t = t:detach():to(where) end
+-- What NCCL does not add is added as these.
+local wider = { int16 = 'int32', float8_e4m3 = 'float32', float8_e5m2 = 'float32' }
+
+-- A tensor as the engine takes it: where it lies, without gaps; to add: of a dtype that it adds.
+local function dense(t, add)
+  local gpu = state.backend == 'nccl'
+  local dtype = gpu and add and wider[t.dtype]
+  if (t.ptr_.device == 0) == gpu then t = t:detach():to(gpu and state.device or 'cpu') end
+  if dtype then t = t:detach():to(dtype) end
   return t:is_contiguous() and t or plain(function() return t:detach():contiguous() end)
 end
 
 -- A new one like t, not filled
 local function fresh(t, shape)
-  return require('amp.tensor.create').empty(shape, { dtype = t.dtype, device = state.backend == 'nccl' and t.device or 'cpu' })
+  return require('amp.tensor.create').empty(shape, { dtype = t.dtype, device = state.device or 'cpu' })
 end
 
 local function copy_back(to, from)
   plain(function() to:detach():copy_(from) end)
 end
+
+-- What ranks compare: the caller's tensor, or that of a dtype which is added
+local function like_of(t, c) return c.dtype == t.dtype and t or c end
 
 local function as_device(t, device) return t.device == device and t or t:to(device) end
 
@@ -280,8 +296,8 @@ function M.all_reduce(t, o)
   local g
   o, g = read(op, o, { 'op' }, { op = 'sum' })
   check_tensor(op, t)
-  local number, c = number_of(op, o, t), dense(t)
-  return begin { kind = 'all_reduce', number = number, group = g, like = t, outs = { c }, result = t, async = o.async,
+  local number, c = number_of(op, o, t), dense(t, true)
+  return begin { kind = 'all_reduce', number = number, group = g, like = like_of(t, c), outs = { c }, result = t, async = o.async,
     finish = c ~= t and function() copy_back(t, c) return t end or nil, alone = function() return t end }
 end
 
@@ -308,9 +324,9 @@ function M.reduce(t, o)
   local g
   o, g = read(op, o, { 'to', 'op' }, { to = 1, op = 'sum' })
   check_tensor(op, t)
-  local root, number, c = root_of(op, 'to', o.to, g), number_of(op, o, t), dense(t)
+  local root, number, c = root_of(op, 'to', o.to, g), number_of(op, o, t), dense(t, true)
   local mine = root == g.rank - 1
-  return begin { kind = 'reduce', number = number, group = g, root = root, like = t, ins = { c }, outs = mine and { c } or nil, result = t, async = o.async,
+  return begin { kind = 'reduce', number = number, group = g, root = root, like = like_of(t, c), ins = { c }, outs = mine and { c } or nil, result = t, async = o.async,
     finish = mine and c ~= t and function() copy_back(t, c) return t end or nil, alone = function() return t end }
 end
 
@@ -415,11 +431,11 @@ function M.reduce_scatter(t, o)
   if t:dim() == 0 then err.throw_code('shape', op, 'a tensor without dimensions has no parts') end
   local number, first = number_of(op, o, t), t:size(1)
   if first % g.size ~= 0 then err.throw_code('shape', op, 'dimension 1 of %s has no %d equal parts', util.shape(t.shape), g.size) end
-  local c, shape = dense(t), shape_of(t)
+  local c, shape = dense(t, true), shape_of(t)
   shape[1] = first / g.size
   local out = fresh(c, shape)
-  return begin { kind = 'reduce_scatter', number = number, group = g, like = t, ins = { c }, outs = { out }, async = o.async,
-    finish = function() return as_device(out, t.device) end, alone = function() return copy_of(t) end }
+  return begin { kind = 'reduce_scatter', number = number, group = g, like = like_of(t, c), ins = { c }, outs = { out }, async = o.async,
+    finish = function() return as_device(out:to(t.dtype), t.device) end, alone = function() return copy_of(t) end }
 end
 
 --- Tensor i of each rank's list goes to rank i; gives what came from the ranks.

@@ -16,7 +16,7 @@ return function(dist, metric)
     return metric
   end
   if metric.count == nil then err.throw('distributed.merge_metric', 'takes a metric of amp.metric, got %s', util.show(metric)) end
-  local sums = require('amp.tensor.create').tensor({ number(metric.total), number(metric.count) }, { dtype = 'float64' })
+  local sums = require('amp.tensor.create').tensor({ number(metric.total), number(metric.count) }, { dtype = 'float64', device = 'cpu' })
   dist.all_reduce(sums)
   local list = sums:tolist()
   metric.total, metric.count = list[1], list[2]

@@ -87,10 +87,10 @@ function M.broadcast(dist, value, o, mine)
     text = table.concat(out)
   end
   local where = { from = o.from, group = o.group }
-  local size = create.tensor({ #text }, { dtype = 'int64' })
+  local size = create.tensor({ #text }, { dtype = 'int64', device = 'cpu' })
   dist.broadcast(size, where)
   local n = size:tolist()[1]
-  local data = create.empty({ n }, { dtype = 'uint8' })
+  local data = create.empty({ n }, { dtype = 'uint8', device = 'cpu' })
   if mine then ffi.copy(data:data_ptr(), text, n) end
   dist.broadcast(data, where)
   if mine then return value end

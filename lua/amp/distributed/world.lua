@@ -13,7 +13,7 @@ local function mpi()
   local size = number 'OMPI_COMM_WORLD_SIZE'
   if size then
     return { plugin = 'mpi_openmpi', by = "Open MPI's mpirun", size = size, rank = number 'OMPI_COMM_WORLD_RANK',
-      place = number 'OMPI_COMM_WORLD_LOCAL_RANK' }
+      place = number 'OMPI_COMM_WORLD_LOCAL_RANK', places = number 'OMPI_COMM_WORLD_LOCAL_SIZE' }
   end
   local step = number 'SLURM_STEP_NUM_TASKS' or 1
   if number 'PMIX_RANK' and step >= 1 then
@@ -22,7 +22,7 @@ local function mpi()
   size = number 'PMI_SIZE'
   if size then
     return { plugin = 'mpi_mpich', by = step > 1 and 'srun' or "MPICH's mpirun", size = size, rank = number 'PMI_RANK',
-      place = number 'MPI_LOCALRANKID' or number 'SLURM_LOCALID' }
+      place = number 'MPI_LOCALRANKID' or number 'SLURM_LOCALID', places = number 'MPI_LOCALNRANKS' }
   end
   if step > 1 and number 'SLURM_PROCID' then
     return { by = 'srun', size = step, rank = number 'SLURM_PROCID', place = number 'SLURM_LOCALID',
@@ -37,7 +37,7 @@ local function torch()
 end
 
 --- What started this process.
--- @treturn table {by, size, rank, place (on its host), plugin, torch}; size 1 where nothing did
+-- @treturn table {by, size, rank, place (on its host), places (there), plugin, torch}; size 1 where nothing did
 function M.find()
   local found = mpi()
   if not found or found.size == 1 then

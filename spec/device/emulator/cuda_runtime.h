@@ -17,6 +17,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#pragma GCC visibility push(default) /* for NCCL's plug-in and its stand-in, which are libraries of their own */
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -38,7 +39,8 @@ typedef enum cudaError {
   cudaErrorInsufficientDriver = 35,
   cudaErrorIllegalAddress = 700,
   cudaErrorStreamCaptureUnsupported = 900,
-  cudaErrorStreamCaptureInvalidated = 901
+  cudaErrorStreamCaptureInvalidated = 901,
+  cudaErrorCapturedEvent = 907
 } cudaError_t;
 typedef struct emu_stream *cudaStream_t;
 typedef struct emu_event *cudaEvent_t;
@@ -97,8 +99,7 @@ struct cudaPointerAttributes {
   void *devicePointer, *hostPointer;
 };
 
-EMU_READ cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *a,
-                                              const void *p); /* device 0: every emulated one sees all memory */
+EMU_READ cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *a, const void *p);
 EMU_READ cudaError_t cudaGetDeviceCount(int *n);
 EMU_READ cudaError_t cudaSetDevice(int index);
 EMU_READ cudaError_t cudaGetDevice(int *index);
@@ -148,6 +149,10 @@ EMU_READ cudaError_t cudaGraphGetNodes(cudaGraph_t g, void *nodes, size_t *n);
 
 #ifdef __cplusplus
 }
+#endif
+#pragma GCC visibility pop
+
+#ifdef __cplusplus
 
 /* -- Kernels ----------------------------------------------------------------- */
 
@@ -209,6 +214,8 @@ extern "C" void emu_async_wait(int left);
 void emu_name(
     const char *kernel); /* of the launch that follows: a line on standard error if AMP_EMULATOR_TRACE is set */
 void emu_launch(const std::function<void()> &body, dim3 grid, dim3 block, size_t shared, cudaStream_t s);
+typedef std::function<bool()> emu_work; /* true: done; false: not yet, it is called again */
+__attribute__((visibility("default"))) void emu_queue(cudaStream_t s, const emu_work &f);
 cudaError_t emu_relaunch(cudaGraphExec_t graph, cudaGraphNode_t node, const std::function<void()> &body, dim3 grid,
                          dim3 block, size_t shared); /* what a node does in launches to come */
 

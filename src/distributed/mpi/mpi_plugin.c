@@ -469,7 +469,14 @@ __attribute__((visibility("default"))) const char *amp_plugin_version(void)
 
 __attribute__((visibility("default"))) const amp_collectives *amp_plugin_collectives(const amp_collectives_core *core)
 {
-  static const amp_collectives table = { "MPI", AMP_CPU, start, new_group, submit, wait_for, drop, stop };
+  static const amp_collectives table = { .name = "MPI",
+                                         .device = AMP_CPU,
+                                         .start = start,
+                                         .group = new_group,
+                                         .submit = submit,
+                                         .wait = wait_for,
+                                         .drop = drop,
+                                         .stop = stop };
   amp__mpi.core = core;
   return &table;
 }

@@ -1,62 +1,29 @@
 /*
-** distributed/nccl/nccl_plugin.c: collectives between GPUs through NCCL, in a stream of their own beside the one that
-*computes.
-**
-**   compute  ---- event ----------------------------- wait -> after
-**   talk            `-> wait, NCCL's kernel, event ----'
+** distributed/nccl/nccl_plugin.c: collectives between GPUs through NCCL, beside the stream that computes.
 **
 ** A call is queued, not waited for: what the caller queues after `wait` comes after it on the device. A thread looks at
-** the oldest call; one that takes longer than its timeout ends the communicator, so that the device goes on, and is
-*told
-** by the next call. NCCL's library is opened when the first process joins. The id of the world comes through MPI, where
-** mpirun started the ranks, else from NCCL_COMM_ID (MASTER_ADDR and MASTER_PORT of PyTorch's launcher).
+** the calls under way; one that takes longer than its timeout ends the communicators, so that the device goes on, and
+** whoever waits, or calls next, is told. NCCL's library is opened when the first process joins. The id of the world
+** comes through MPI, where mpirun started the ranks, else from NCCL_COMM_ID, of which NCCL makes the rest itself: the
+** address that PyTorch's launcher gives.
 */
 #define _GNU_SOURCE
-#include <cuda_runtime.h>
 #include <dlfcn.h>
-#include <nccl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
-#include <unistd.h>
-#include "distributed/collectives.h"
+#include "distributed/nccl/nccl_engine.h"
 
-enum { MOST_GROUPS = 256 };
-typedef struct call { /* of one job */
-  cudaEvent_t before, done;
-  double began;
-} call;
-typedef struct group {
-  ncclComm_t comm;
-  int n, *rank;
-} group;
+engine amp__nccl;
+pthread_mutex_t amp__nccl_calls = PTHREAD_MUTEX_INITIALIZER;
 
-static const amp_collectives_core *core;
-static int rank, size, device;
-static group groups[MOST_GROUPS];
-static int ngroup;
-static cudaStream_t talk;
-static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-static amp_job *oldest, **newest = &oldest;
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* of the list */
+static amp_job *under_way;                                /* in no order: groups have streams of their own */
 static pthread_t watcher;
-static _Atomic bool broken, ending;
-static char broken_text[AMP_JOB_ERROR];
+static _Atomic bool ending;
 
-#define FUNCTIONS(X)    \
-  X(ncclGetUniqueId)    \
-  X(ncclCommInitRank)   \
-  X(ncclCommSplit)      \
-  X(ncclCommAbort)      \
-  X(ncclCommDestroy)    \
-  X(ncclGetErrorString) \
-  X(ncclAllReduce)      \
-  X(ncclBroadcast)      \
-  X(ncclReduce)         \
-  X(ncclAllGather)      \
-  X(ncclReduceScatter)  \
-  X(ncclSend) X(ncclRecv) X(ncclGroupStart) X(ncclGroupEnd)
-#define POINTER(name) static __typeof__(&name) p_##name;
-FUNCTIONS(POINTER)
+#define POINTER(name) __typeof__(&name) p_##name;
+AMP_NCCL_FUNCTIONS(POINTER)
 
 static const char *open_library(void)
 {
@@ -66,37 +33,123 @@ static const char *open_library(void)
 #define FIND(name)                         \
   *(void **)&p_##name = dlsym(lib, #name); \
   if (p_##name == NULL) return "libnccl.so.2 has no " #name ": a newer one is needed";
-  FUNCTIONS(FIND)
+  AMP_NCCL_FUNCTIONS(FIND)
+  return NULL;
+}
+
+static void pause_for(long microseconds)
+{
+  const struct timespec moment = { 0, microseconds * 1000 };
+  nanosleep(&moment, NULL);
+}
+
+ncclResult_t amp__nccl_settle(ncclComm_t comm, ncclResult_t status, double until)
+{
+  for (int turn = 0; status == ncclInProgress && !amp__nccl.broken; turn++) {
+    ncclResult_t now = ncclInProgress;
+    pthread_mutex_lock(&amp__nccl_calls);
+    if (!amp__nccl.broken) status = p_ncclCommGetAsyncError(comm, &now);
+    pthread_mutex_unlock(&amp__nccl_calls);
+    if (status != ncclSuccess || (status = now) != ncclInProgress) break;
+    if (amp__nccl.core->clock() > until) return ncclInProgress;
+    if (turn > 100) pause_for(50);
+  }
+  return status;
+}
+
+void amp__nccl_give_up(const char *text)
+{
+  pthread_mutex_lock(&amp__nccl_calls);
+  if (!amp__nccl.broken) {
+    snprintf(amp__nccl.broken_text, sizeof amp__nccl.broken_text, "%s", text);
+    amp__nccl.broken = true;
+    for (int i = 0; i < amp__nccl.ngroup; i++)
+      if (amp__nccl.groups[i].comm) p_ncclCommAbort(amp__nccl.groups[i].comm);
+  }
+  pthread_mutex_unlock(&amp__nccl_calls);
+}
+
+/* -- The thread --------------------------------------------------------------------------- */
+
+void amp__nccl_watch(amp_job *job)
+{
+  pthread_mutex_lock(&mutex);
+  job->next = under_way;
+  under_way = job;
+  pthread_mutex_unlock(&mutex);
+}
+
+void amp__nccl_forget(amp_job *job)
+{
+  pthread_mutex_lock(&mutex);
+  for (amp_job **at = &under_way; *at; at = &(*at)->next)
+    if (*at == job) {
+      *at = job->next;
+      break;
+    }
+  pthread_mutex_unlock(&mutex);
+}
+
+static void over(amp_job *job)
+{
+  call *c = job->own;
+  if (job->kind != AMP_DIST_KINDS) {
+    atomic_store(&job->state, 1);
+    return;
+  }
+  AMP_NCCL_UNREAD(cudaEventDestroy(c->done));
+  free(c);
+  free(job);
+}
+
+/* Does a call wait for ranks that will not come, or has it waited too long? */
+static bool stuck(const amp_job *job, char *text, size_t size)
+{
+  const call *c = job->own;
+  char what[CALL_TEXT], known[AMP_JOB_ERROR / 2] = "";
+  bool late = amp__nccl.core->clock() - c->began > job->timeout;
+  if (job->kind == AMP_DIST_KINDS) snprintf(what, sizeof what, AMP_NCCL_STEP);
+  else amp__nccl.core->describe(job, what, sizeof what);
+  bool told = c->seq && amp__board_tells(job->group, c->seq, what, late, job->timeout, known, sizeof known);
+  if (told) snprintf(text, size, "%s", known);
+  else if (late)
+    snprintf(text, size, "rank %d waits for other ranks in %s for more than %g seconds", amp__nccl.rank + 1, what,
+             job->timeout);
+  return told || late;
+}
+
+static void look(void)
+{
+  char text[AMP_JOB_ERROR];
+  bool given_up = false;
+  pthread_mutex_lock(&mutex);
+  for (amp_job **at = &under_way; *at;) {
+    amp_job *job = *at;
+    if (!amp__nccl_not_ready(cudaEventQuery(((call *)job->own)->done))) {
+      *at = job->next;
+      over(job);
+      continue;
+    }
+    if (!amp__nccl.broken && !given_up) given_up = stuck(job, text, sizeof text);
+    at = &job->next;
+  }
+  pthread_mutex_unlock(&mutex);
+  if (!given_up) return;
+  fprintf(stderr, "amp: %s\n", text);
+  amp__nccl_give_up(text);
+}
+
+static void *watch(void *unused)
+{
+  AMP_NCCL_UNREAD(cudaSetDevice(amp__nccl.device));
+  while (!ending) {
+    pause_for(50 * 1000);
+    look();
+  }
   return NULL;
 }
 
 /* -- Start and end ------------------------------------------------------------------ */
-
-static void *watch(void *unused)
-{
-  while (!ending) {
-    const struct timespec moment = { 0, 100 * 1000000 };
-    nanosleep(&moment, NULL);
-    pthread_mutex_lock(&mutex);
-    while (oldest && cudaEventQuery(((call *)oldest->own)->done) != cudaErrorNotReady) {
-      amp_job *job = oldest;
-      if ((oldest = job->next) == NULL) newest = &oldest;
-      atomic_store(&job->state, 1);
-    }
-    amp_job *job = oldest;
-    if (job && !broken && core->clock() - ((call *)job->own)->began > job->timeout) {
-      char text[192];
-      snprintf(broken_text, sizeof broken_text, "rank %d waits for other ranks in %s for more than %g seconds",
-               rank + 1, core->describe(job, text, sizeof text), job->timeout);
-      broken = true;
-      for (int i = 0; i < ngroup; i++)
-        if (groups[i].comm) p_ncclCommAbort(groups[i].comm);
-      fprintf(stderr, "amp: %s\n", broken_text);
-    }
-    pthread_mutex_unlock(&mutex);
-  }
-  return NULL;
-}
 
 /* The launcher of PyTorch: rank 1's address in the environment is the world's id */
 static int from_environment(void)
@@ -105,24 +158,95 @@ static int from_environment(void)
              *port = getenv("MASTER_PORT");
   char id[300];
   if (!r || !n || !host || !port) return -1;
-  rank = atoi(r);
-  size = atoi(n);
+  amp__nccl.rank = atoi(r);
+  amp__nccl.size = atoi(n);
   snprintf(id, sizeof id, "%s:%d", host, atoi(port) + 1); /* the launcher itself holds the port */
   return setenv("NCCL_COMM_ID", id, 0);
 }
 
+static double patience(void)
+{
+  const char *given = getenv("AMP_DISTRIBUTED_TIMEOUT");
+  return given ? atof(given) : 300;
+}
+
+static ncclResult_t join(char *why, size_t room)
+{
+  engine *e = &amp__nccl;
+  group *g = &e->groups[0];
+  ncclUniqueId id;
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  const char *given = getenv("NCCL_COMM_ID");
+  char world[64];
+  ncclResult_t status = ncclSuccess;
+  uint64_t hash = 14695981039346656037u;
+  double seconds = patience();
+  memset(&id, 0, sizeof id);
+  if (e->rank == 0 || given) status = p_ncclGetUniqueId(&id);
+  if (status == ncclSuccess && !given && e->size > 1 && e->core->share(&id, sizeof id) < 0) status = ncclSystemError;
+  for (size_t i = 0; i < sizeof id; i++) hash = (hash ^ (unsigned char)id.internal[i]) * 1099511628211u;
+  snprintf(world, sizeof world, "amp-nccl-%016llx", (unsigned long long)hash);
+  amp__board_open(world);
+  if (status == ncclSuccess
+      && (cudaSetDevice(e->device) || cudaMalloc(&e->nothing, 64)
+          || cudaStreamCreateWithFlags(&g->talk, cudaStreamNonBlocking) || cudaMemsetAsync(e->nothing, 0, 64, g->talk)
+          || cudaStreamSynchronize(g->talk)))
+    status = ncclUnhandledCudaError;
+  config.blocking = 0;
+  if (status == ncclSuccess) {
+    status = p_ncclCommInitRankConfig(&g->comm, e->size, id, e->rank, &config);
+    status = amp__nccl_settle(g->comm, status, e->core->clock() + seconds);
+  }
+  if (status == ncclInProgress) {
+    char known[512];
+    if (!amp__board_tells(0, 0, "init", true, seconds, known, sizeof known))
+      snprintf(known, sizeof known, "not all %d ranks came to init within %g seconds", e->size, seconds);
+    snprintf(why, room, "%s", known);
+    p_ncclCommAbort(g->comm);
+  } else if (status != ncclSuccess)
+    snprintf(why, room, "NCCL could not join the ranks: %s", p_ncclGetErrorString(status));
+  return status;
+}
+
+static int start(int *at, int *n, char *why, size_t room);
+static int new_group(const int *ranks, int n, char *why, size_t room);
+static int stop(double timeout, int status, char *why, size_t room);
+
+static amp_collectives table = { .name = "NCCL",
+                                 .device = AMP_CUDA,
+                                 .start = start,
+                                 .group = new_group,
+                                 .submit = amp__nccl_submit,
+                                 .wait = amp__nccl_wait,
+                                 .drop = amp__nccl_drop,
+                                 .stop = stop,
+                                 .played = amp__nccl_played };
+
+/* What others wait for is done before the process ends; one that fails leaves at once. */
+static void at_exit(int status, void *unused)
+{
+  for (int i = 0; i < amp__nccl.ngroup && status == 0 && !amp__nccl.broken; i++)
+    while (amp__nccl.groups[i].talk && !amp__nccl.broken
+           && amp__nccl_not_ready(cudaStreamQuery(amp__nccl.groups[i].talk)))
+      pause_for(100);
+}
+
 static int start(int *at, int *n, char *why, size_t room)
 {
-  ncclUniqueId id;
+  engine *e = &amp__nccl;
   const char *lacks = open_library(), *local = getenv("AMP_NCCL_DEVICE");
   int cards = 0;
   if (lacks) {
     snprintf(why, room, "NCCL is not to be had: %s", lacks);
     return -1;
   }
+  if (e->ngroup || e->broken) {
+    snprintf(why, room, "NCCL can be joined once in a process");
+    return -1;
+  }
   if (*n > 1) {
-    rank = *at;
-    size = *n;
+    e->rank = *at;
+    e->size = *n;
   } else if (from_environment()) {
     snprintf(why, room, "NCCL needs mpirun, or RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT");
     return -1;
@@ -131,197 +255,81 @@ static int start(int *at, int *n, char *why, size_t room)
     snprintf(why, room, "there is no GPU");
     return -1;
   }
-  device = (local ? atoi(local) : rank) % cards;
-  ncclResult_t status = ncclSuccess;
-  if (rank == 0 || getenv("NCCL_COMM_ID")) status = p_ncclGetUniqueId(&id);
-  if (!getenv("NCCL_COMM_ID") && core->share(&id, sizeof id) < 0) status = ncclSystemError;
-  if (status == ncclSuccess && (cudaSetDevice(device) || cudaStreamCreateWithFlags(&talk, cudaStreamNonBlocking)))
-    status = ncclUnhandledCudaError;
-  if (status == ncclSuccess) status = p_ncclCommInitRank(&groups[0].comm, size, id, rank);
-  if (status != ncclSuccess) {
-    snprintf(why, room, "NCCL could not join the ranks: %s", p_ncclGetErrorString(status));
+  e->device = (local ? atoi(local) : e->rank) % cards;
+  if (join(why, room) != ncclSuccess) {
+    amp__board_close();
     return -1;
   }
-  groups[0].n = size;
-  ngroup = 1;
-  *at = rank;
-  *n = size;
+  e->groups[0].n = e->size;
+  e->groups[0].me = e->rank;
+  e->ngroup = 1;
+  table.index = e->device;
+  *at = e->rank;
+  *n = e->size;
+  amp__board_joined();
+  on_exit(at_exit, NULL);
   return pthread_create(&watcher, NULL, watch, NULL) ? -1 : 0;
 }
 
 static int new_group(const int *ranks, int n, char *why, size_t room)
 {
-  int key = 0, color = NCCL_SPLIT_NOCOLOR;
-  group *g = &groups[ngroup];
-  if (ngroup == MOST_GROUPS || (g->rank = malloc(sizeof *ranks * (size_t)n)) == NULL) {
-    snprintf(why, room, "no room for a group more");
+  engine *e = &amp__nccl;
+  int color = NCCL_SPLIT_NOCOLOR;
+  group *g = &e->groups[e->ngroup];
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  if (e->ngroup == MOST_GROUPS || e->broken || (g->rank = malloc(sizeof *ranks * (size_t)n)) == NULL) {
+    snprintf(why, room, "%s", e->broken ? e->broken_text : "no room for a group more");
     return -1;
   }
+  g->n = n;
+  g->me = -1;
   for (int i = 0; i < n; i++) {
     g->rank[i] = ranks[i];
-    if (ranks[i] != rank) continue;
-    color = 1;
-    key = i;
+    if (ranks[i] == e->rank) g->me = i;
   }
-  g->n = n;
-  ncclResult_t status = p_ncclCommSplit(groups[0].comm, color, key, &g->comm, NULL);
-  if (status == ncclSuccess) return ngroup++;
-  snprintf(why, room, "NCCL: %s", p_ncclGetErrorString(status));
+  if (g->me >= 0) color = 1;
+  double until = e->core->clock() + patience();
+  pthread_mutex_lock(&amp__nccl_calls);
+  ncclResult_t status = p_ncclCommSplit(e->groups[0].comm, color, g->me < 0 ? 0 : g->me, &g->comm, &config);
+  pthread_mutex_unlock(&amp__nccl_calls);
+  status = amp__nccl_settle(e->groups[0].comm, status, until);
+  if (status == ncclSuccess && g->comm) status = amp__nccl_settle(g->comm, ncclInProgress, until);
+  if (status == ncclSuccess && cudaStreamCreateWithFlags(&g->talk, cudaStreamNonBlocking))
+    status = ncclUnhandledCudaError;
+  if (status == ncclSuccess) return e->ngroup++;
+  snprintf(why, room, "NCCL could not make the group: %s", p_ncclGetErrorString(status));
   return -1;
+}
+
+static void leave(int status, double until)
+{
+  engine *e = &amp__nccl;
+  for (int i = e->ngroup; i-- > 0 && !e->broken;) {
+    ncclComm_t comm = e->groups[i].comm;
+    if (comm == NULL) continue;
+    if (status) p_ncclCommAbort(comm);
+    else if (!e->any_captured) { /* NCCL would wait for the end of steps that hold it */
+      if (amp__nccl_settle(comm, p_ncclCommFinalize(comm), until) == ncclSuccess) p_ncclCommDestroy(comm);
+      else p_ncclCommAbort(comm);
+    }
+    e->groups[i].comm = NULL;
+  }
 }
 
 static int stop(double timeout, int status, char *why, size_t room)
 {
-  if (ngroup == 0) return 0;
-  if (status == 0 && !broken) cudaStreamSynchronize(talk);
+  engine *e = &amp__nccl;
+  if (e->ngroup == 0) return 0;
+  double until = e->core->clock() + timeout;
+  at_exit(status, NULL);
   ending = true;
   pthread_join(watcher, NULL);
-  for (int i = ngroup; i-- > 0 && !broken;)
-    if (groups[i].comm) status ? p_ncclCommAbort(groups[i].comm) : p_ncclCommDestroy(groups[i].comm);
-  ngroup = 0;
-  if (broken) snprintf(why, room, "%s", broken_text);
-  return broken ? -1 : 0;
-}
-
-/* -- Calls ------------------------------------------------------------------------------ */
-
-static int type_of(int dtype, ncclDataType_t *type)
-{
-  static const int known[AMP_DTYPE_COUNT] = {
-    [AMP_FLOAT64] = ncclFloat64,
-    [AMP_FLOAT32] = ncclFloat32,
-    [AMP_FLOAT16] = ncclFloat16,
-    [AMP_BFLOAT16] = ncclBfloat16,
-    [AMP_INT64] = ncclInt64,
-    [AMP_INT32] = ncclInt32,
-    [AMP_INT16] = -1,
-    [AMP_INT8] = ncclInt8,
-    [AMP_UINT8] = ncclUint8,
-    [AMP_BOOL] = ncclUint8,
-  };
-  if (known[dtype] < 0) return -1;
-  *type = (ncclDataType_t)known[dtype];
-  return 0;
-}
-
-static ncclRedOp_t op_of(const amp_job *job)
-{
-  static const ncclRedOp_t ops[] = { ncclSum, ncclAvg, ncclMax, ncclMin, ncclProd };
-  if (job->dtype != AMP_BOOL) return ops[job->op];
-  return job->op == AMP_DIST_MIN || job->op == AMP_DIST_PRODUCT ? ncclMin : ncclMax; /* and, or */
-}
-
-/* Pieces between pairs, as one launch. Bytes: any dtype goes. */
-static ncclResult_t pairs(const amp_job *job, const group *g, size_t bytes, int me)
-{
-  ncclResult_t status = p_ncclGroupStart();
-  bool each = job->kind == AMP_DIST_ALL_TO_ALL, root = me == job->root;
-  for (int i = 0; i < g->n && status == ncclSuccess; i++) {
-    if (each || (job->kind == AMP_DIST_SCATTER && root))
-      status = p_ncclSend(job->in[i], bytes, ncclUint8, i, g->comm, talk);
-    if (status == ncclSuccess && (each || (job->kind == AMP_DIST_GATHER && root)))
-      status = p_ncclRecv(job->out[i], bytes, ncclUint8, i, g->comm, talk);
-  }
-  if (status == ncclSuccess && job->kind == AMP_DIST_GATHER)
-    status = p_ncclSend(job->in[0], bytes, ncclUint8, job->root, g->comm, talk);
-  if (status == ncclSuccess && job->kind == AMP_DIST_SCATTER)
-    status = p_ncclRecv(job->out[0], bytes, ncclUint8, job->root, g->comm, talk);
-  ncclResult_t end = p_ncclGroupEnd();
-  return status == ncclSuccess ? end : status;
-}
-
-static ncclResult_t launch(const amp_job *job, const group *g, ncclDataType_t type)
-{
-  size_t n = (size_t)job->count, bytes = n * core->dtype_size[job->dtype];
-  int me = rank;
-  for (int i = 0; g->rank && i < g->n; i++)
-    if (g->rank[i] == rank) me = i;
-  switch (job->kind) {
-  case AMP_DIST_ALL_REDUCE: return p_ncclAllReduce(job->out[0], job->out[0], n, type, op_of(job), g->comm, talk);
-  case AMP_DIST_BROADCAST: return p_ncclBroadcast(job->out[0], job->out[0], bytes, ncclUint8, job->root, g->comm, talk);
-  case AMP_DIST_REDUCE:
-    return p_ncclReduce(job->in[0], me == job->root ? job->out[0] : NULL, n, type, op_of(job), job->root, g->comm,
-                        talk);
-  case AMP_DIST_ALL_GATHER: return p_ncclAllGather(job->in[0], job->out[0], bytes, ncclUint8, g->comm, talk);
-  case AMP_DIST_REDUCE_SCATTER: return p_ncclReduceScatter(job->in[0], job->out[0], n, type, op_of(job), g->comm, talk);
-  case AMP_DIST_SEND: return p_ncclSend(job->in[0], bytes, ncclUint8, job->root, groups[0].comm, talk);
-  case AMP_DIST_RECV: return p_ncclRecv(job->out[0], bytes, ncclUint8, job->root, groups[0].comm, talk);
-  case AMP_DIST_GATHER:
-  case AMP_DIST_SCATTER:
-  case AMP_DIST_ALL_TO_ALL: return pairs(job, g, bytes, me);
-  default: return ncclSuccess;
-  }
-}
-
-static void refuse(amp_job *job, const char *text)
-{
-  snprintf(job->error, sizeof job->error, "%s", text);
-  atomic_store(&job->state, -1);
-}
-
-static void submit(amp_job *job)
-{
-  call *c = calloc(1, sizeof *c);
-  ncclDataType_t type = ncclUint8;
-  bool sums = job->kind == AMP_DIST_ALL_REDUCE || job->kind == AMP_DIST_REDUCE || job->kind == AMP_DIST_REDUCE_SCATTER;
-  if (c == NULL || broken || ngroup == 0) {
-    free(c);
-    refuse(job, broken ? broken_text : c ? "this process has left the others" : "no memory");
-    return;
-  }
-  job->own = c;
-  job->next = NULL;
-  c->began = core->clock();
-  if (type_of(job->dtype, &type) && sums) {
-    refuse(job, "NCCL adds no int16: convert it to int32");
-    return;
-  }
-  cudaSetDevice(device);
-  cudaStream_t compute = job->stream;
-  bool bad = cudaEventCreateWithFlags(&c->before, cudaEventDisableTiming)
-             || cudaEventCreateWithFlags(&c->done, cudaEventDisableTiming) || cudaEventRecord(c->before, compute)
-             || cudaStreamWaitEvent(talk, c->before, 0);
-  ncclResult_t status = bad ? ncclUnhandledCudaError : ncclSuccess;
-  if (status == ncclSuccess && job->count) status = launch(job, &groups[job->group], type);
-  if (status == ncclSuccess && cudaEventRecord(c->done, talk)) status = ncclUnhandledCudaError;
-  if (status != ncclSuccess) {
-    refuse(job, p_ncclGetErrorString(status));
-    return;
-  }
-  pthread_mutex_lock(&mutex);
-  *newest = job;
-  newest = &job->next;
-  pthread_mutex_unlock(&mutex);
-}
-
-/* The device waits, not the host; a barrier is the host's. */
-static bool wait_for(amp_job *job, double seconds)
-{
-  call *c = job->own;
-  if (atomic_load(&job->state) != 0 || c == NULL) return true;
-  if (seconds < 0) return false; /* only asked: the thread looks */
-  if (job->kind == AMP_DIST_BARRIER) cudaEventSynchronize(c->done);
-  cudaStreamWaitEvent((cudaStream_t)job->stream, c->done, 0);
-  job->waited = true;
-  return true;
-}
-
-static void drop(amp_job *job)
-{
-  call *c = job->own;
-  if (c == NULL) return;
-  pthread_mutex_lock(&mutex);
-  for (amp_job **at = &oldest; *at; at = &(*at)->next) {
-    if (*at != job) continue;
-    *at = job->next;
-    if (newest == &job->next) newest = at;
-    break;
-  }
-  pthread_mutex_unlock(&mutex);
-  if (c->before) cudaEventDestroy(c->before);
-  if (c->done) cudaEventDestroy(c->done);
-  free(c);
-  job->own = NULL;
+  leave(status, until);
+  e->ngroup = 0;
+  amp__board_close();
+  if (e->broken) snprintf(why, room, "%s", e->broken_text);
+  return e->broken ? -1 : 0;
 }
 
 __attribute__((visibility("default"))) const char *amp_plugin_version(void)
@@ -333,7 +341,6 @@ __attribute__((visibility("default"))) const char *amp_plugin_version(void)
 
 __attribute__((visibility("default"))) const amp_collectives *amp_plugin_collectives(const amp_collectives_core *given)
 {
-  static const amp_collectives table = { "NCCL", AMP_CUDA, start, new_group, submit, wait_for, drop, stop };
-  core = given;
+  amp__nccl.core = given;
   return &table;
 }
