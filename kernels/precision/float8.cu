@@ -202,13 +202,13 @@ static int quantize(amp_call *c)
 
 int amp__cuda_float8_quantize(amp_call *c)
 {
-  const int64_t function = AMP_ARGS(c, float8_quantize)->function;
+  const int64_t function = AMP_ARGS(c, float8_quantize)->of;
   int rc = amp__cuda_float8_quick(c);
   if (rc != 1) return rc;
-  if (function == FUNCTION_NONE) return quantize(c);
+  if (function == OF_NONE) return quantize(c);
   amp_tensor *input = c->in[0];
   amp_slot approximate;
-  approximate.i = function == FUNCTION_GELU_TANH ? APPROXIMATE_TANH : APPROXIMATE_NONE;
+  approximate.i = function == OF_GELU_TANH ? APPROXIMATE_TANH : APPROXIMATE_NONE;
   amp_tensor *made = amp__cuda_op(AMP_OP_gelu, &input, 1, &approximate);
   c->in[0] = made;
   rc = made ? quantize(c) : AMP_E_MEMORY;

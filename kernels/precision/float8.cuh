@@ -85,10 +85,10 @@ struct amp_f8_rows {
 __device__ __forceinline__ void amp_f8_take(float (&v)[8], const amp_raw &raw, const amp_f8_rows &in)
 {
   amp_take(v, raw, in.dtype);
-  if (in.function == FUNCTION_NONE) return;
+  if (in.function == OF_NONE) return;
 #pragma unroll
   for (int j = 0; j < 8; j++) {
-    const float y = in.function == FUNCTION_GELU_TANH ? amp_gelu_tanh(v[j]) : amp_gelu(v[j]);
+    const float y = in.function == OF_GELU_TANH ? amp_gelu_tanh(v[j]) : amp_gelu(v[j]);
     v[j] = in.dtype == AMP_FLOAT32 ? y : in.dtype == AMP_FLOAT16 ? amp_h2f(amp_f2h(y)) : amp_bf2f(amp_f2bf(y));
   }
 }

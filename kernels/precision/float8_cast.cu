@@ -142,7 +142,7 @@ static bool rows_of(const amp_tensor *t, int format, amp_f8_rows *in, bool *turn
   in->stride = t->stride[of_rows];
   in->dtype = t->dtype;
   in->format = format;
-  in->function = FUNCTION_NONE;
+  in->function = OF_NONE;
   const bool plain = t->dtype == AMP_FLOAT32 || t->dtype == AMP_FLOAT16 || t->dtype == AMP_BFLOAT16;
   return plain && t->numel > 0 && t->stride[!of_rows] == 1 && in->rows % 16 == 0 && in->cols % 16 == 0
          && in->stride % 8 == 0 && in->stride >= in->cols && ((uintptr_t)in->from & 15) == 0;
@@ -158,11 +158,11 @@ extern "C" int amp__cuda_float8_quick(amp_call *c)
   cast_job job;
   bool turned;
   if ((c->nin > 2 && c->in[2]) || !rows_of(c->in[0], (int)args->format, &job.in, &turned)) return 1;
-  if (args->block && args->function != FUNCTION_NONE) return 1;
+  if (args->block && args->of != OF_NONE) return 1;
   if (args->block)
     return amp__cuda_float8_quick_pieces(&job.in, turned, (float *)amp__data(c->out[1]),
                                          (uint8_t *)amp__data(c->out[0]));
-  job.in.function = (int)args->function;
+  job.in.function = (int)args->of;
   uint8_t *to = (uint8_t *)amp__data(c->out[0]), *other = args->both ? (uint8_t *)amp__data(c->out[3]) : NULL;
   float *own = (float *)amp__data(c->out[2]);
   job.history = history ? (const float *)amp__data(history) : NULL;

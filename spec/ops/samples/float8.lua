@@ -119,7 +119,7 @@ function M.ways()
         same_bits(none[1], rows[1])
         for name, approximate in pairs { gelu = 'none', gelu_tanh = 'tanh' } do
           local y = Call.raw('float8_quantize', { amp.gelu(x, { approximate = approximate }) }, { format = format })
-          local z = Call.raw('float8_quantize', { x }, { format = format, both = both, ['function'] = name })
+          local z = Call.raw('float8_quantize', { x }, { format = format, both = both, of = name })
           same_bits(z[1], y[1])
           H.same(z[2], y[2])
         end

@@ -149,7 +149,7 @@ static amp_tensor *function_of(amp_tensor *input, int64_t function)
 {
   amp_slot attrs[AMP_MAX_SLOT] = { { 0 } };
   amp_meta meta;
-  ((args_gelu *)attrs)->approximate = function == FUNCTION_GELU_TANH ? APPROXIMATE_TANH : APPROXIMATE_NONE;
+  ((args_gelu *)attrs)->approximate = function == OF_GELU_TANH ? APPROXIMATE_TANH : APPROXIMATE_NONE;
   amp__meta_of(input, &meta);
   amp_tensor *output = amp__tensor_new(&meta);
   if (output && amp__cpu_row(AMP_OP_gelu, 1, &input, 1, &output, attrs) == 0) return output;
@@ -195,9 +195,9 @@ static int quantize(amp_call *call, amp_tensor *input)
 
 int amp__cpu_float8_quantize(amp_call *call)
 {
-  int64_t function = AMP_ARGS(call, float8_quantize)->function;
+  int64_t function = AMP_ARGS(call, float8_quantize)->of;
   amp_tensor *input = call->in[0], *made = NULL;
-  if (function != FUNCTION_NONE && (input = made = function_of(input, function)) == NULL) return amp__S->err.code;
+  if (function != OF_NONE && (input = made = function_of(input, function)) == NULL) return amp__S->err.code;
   int status = quantize(call, input);
   amp__free(made);
   return status;
