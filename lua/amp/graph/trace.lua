@@ -113,11 +113,8 @@ function Namer:enter(module)
     self.met[module] = true
     self.modules[#self.modules + 1] = module
   end
-  local leaf = true
-  for _ in module_class().parts(module, 'module') do
-    leaf = false
-    break
-  end
+  local iterate, state, first = module_class().parts(module, 'module')
+  local leaf = iterate(state, first) == nil
   call.check(C.amp_graph_at(S, self.handle, path, leaf and 1 or 0), 'trace')
 end
 
