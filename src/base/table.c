@@ -185,6 +185,25 @@ static const char *next_text(const char **at)
   return text;
 }
 
+/* Rows by their names: open addressing, row + 1; 0: free. */
+enum { NAME_PLACES = 2048 };
+_Static_assert(AMP_OP_COUNT * 2 < NAME_PLACES, "places of names are less than half full");
+static uint16_t name_place[NAME_PLACES];
+
+static unsigned name_hash(const char *name)
+{
+  uint32_t h = 2166136261u;
+  for (; *name; name++) h = (h ^ (uint8_t)*name) * 16777619u;
+  return (h ^ h >> 15) % NAME_PLACES;
+}
+
+static void enter_name(int op)
+{
+  unsigned at = name_hash(amp__ops[op].info.name);
+  while (name_place[at]) at = (at + 1) % NAME_PLACES;
+  name_place[at] = (uint16_t)(op + 1);
+}
+
 void amp__table_install(const amp_op_functions *functions)
 {
   const char *at = texts;
@@ -205,6 +224,7 @@ void amp__table_install(const amp_op_functions *functions)
     row->front = functions[i].front;
     row->bwd = functions[i].bwd;
     parse_schema(row);
+    enter_name(i);
   }
 }
 
@@ -216,8 +236,8 @@ const amp_op_info *amp_op_get(int op) { return op >= 0 && op < AMP_OP_COUNT ? &a
 
 int amp_op_find(const char *name)
 {
-  for (int i = 0; i < AMP_OP_COUNT; i++)
-    if (strcmp(amp__ops[i].info.name, name) == 0) return i;
+  for (unsigned at = name_hash(name); name_place[at]; at = (at + 1) % NAME_PLACES)
+    if (strcmp(amp__ops[name_place[at] - 1].info.name, name) == 0) return name_place[at] - 1;
   return -1;
 }
 

@@ -12,8 +12,16 @@ local passes = {dead = C.AMP_G_DEAD, common = C.AMP_G_COMMON, constants = C.AMP_
   chains = C.AMP_G_CHAINS, layout = C.AMP_G_LAYOUT}
 local known = {'dead', 'common', 'constants', 'fold', 'joins', 'chains', 'layout', 'fuse', 'keep_weights'}
 
+local every, every_used = 0, {}
+for name, flag in pairs(passes) do every, every_used[#every_used + 1] = every + flag, name end
+
 -- All passes, but those that are given as false.
 local function chosen(op, given)
+  if given == nil then
+    local used = {}
+    for i = 1, #every_used do used[every_used[i]] = true end
+    return every, used
+  end
   local o = options.read(op, given, known, {dead = true, common = true, constants = true, fold = true, joins = true, chains = true, layout = true, fuse = true,
     keep_weights = true})
   local flags, used = 0, {}

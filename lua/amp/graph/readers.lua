@@ -152,6 +152,7 @@ end
 -- -- In and out -------------------------------------------------------------------------------------
 
 local depth, before = 0, nil
+local wrapped = {} -- by name: a method, and what stands for it
 
 local function put_in()
   local methods, properties = tensor.methods, tensor.properties
@@ -160,7 +161,8 @@ local function put_in()
   for name, wrap in pairs(wrappers) do
     local f = methods[name]
     before.methods[name] = f
-    methods[name] = wrap(name, f)
+    if not wrapped[name] or wrapped[name][1] ~= f then wrapped[name] = {f, wrap(name, f)} end
+    methods[name] = wrapped[name][2]
   end
   properties.shape = of_all('shape', properties.shape)
   properties.grad = function(t)

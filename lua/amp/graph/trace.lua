@@ -62,16 +62,18 @@ local function join(prefix, name) return prefix == '' and tostring(name) or pref
 
 -- All parts of a module that was not known so far: their paths, and their tensors' names.
 function Namer:meet(root, prefix)
-  for name, m in root:named_modules() do
-    if not self.paths[m] then self.paths[m] = name == '' and prefix or join(prefix, name) end
-  end
-  local function know(kind, iterate)
-    for name, t in iterate do
-      call.check(C.amp_graph_know(S, self.handle, t, kind, join(prefix, name)), 'trace')
+  local parts = module_class().parts
+  local function know(kind, m, what, path)
+    for name, t in parts(m, what) do
+      call.check(C.amp_graph_know(S, self.handle, t, kind, join(path, name)), 'trace')
     end
   end
-  know(C.AMP_G_PARAMETER, root:named_parameters())
-  know(C.AMP_G_BUFFER, root:named_buffers())
+  for name, m in root:named_modules() do
+    local path = name == '' and prefix or join(prefix, name)
+    if not self.paths[m] then self.paths[m] = path end
+    know(C.AMP_G_PARAMETER, m, 'parameter', path)
+    know(C.AMP_G_BUFFER, m, 'buffer', path)
+  end
 end
 
 local function upvalue_name(fn, module)
@@ -111,7 +113,8 @@ function Namer:enter(module)
     self.met[module] = true
     self.modules[#self.modules + 1] = module
   end
-  local leaf = next(module:children()) == nil
+  local iterate, state, first = module_class().parts(module, 'module')
+  local leaf = iterate(state, first) == nil
   call.check(C.amp_graph_at(S, self.handle, path, leaf and 1 or 0), 'trace')
 end
 
