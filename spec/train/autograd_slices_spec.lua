@@ -90,14 +90,27 @@ end)
 
 describe('gradients of attention over the slices of one tensor', function()
   local devices = amp.cuda.is_available() and { 'cpu', 'cuda' } or { 'cpu' }
-  local function gradient(device, create, use)
+  local cuts = {
+    unbind = function(x) return x:unbind(3) end,
+    narrow = function(x)
+      local list = {}
+      for i = 1, 3 do list[i] = x:narrow(3, i, 1):squeeze(3) end
+      return list
+    end,
+    chunk = function(x)
+      local list = {}
+      for i, t in ipairs(x:view(2, 5, 48):chunk(3, -1)) do list[i] = t:view(2, 5, 2, 8) end
+      return list
+    end,
+  }
+  local function gradient(device, create, use, cut)
     amp.manual_seed(3)
     local w = amp.randn(2, 5, 3, 2, 8, { dtype = device == 'cpu' and 'float64' or 'float32', device = device }):requires_grad_()
     local x = w * 1
-    local part = x:unbind(3)
+    local part = cuts[cut](x)
     local q, k, v = unpack(part)
     local held = {}
-    if use then q, k, v = use(q, k, v, held) end
+    if use then q, k, v = use(q, k, v, held, x) end
     local y = amp.nn.functional.scaled_dot_product_attention(q:transpose(2, 3), k:transpose(2, 3), v:transpose(2, 3), { is_causal = true })
     local loss = (y * y):sum()
     local g = amp.grad(loss, { w }, { create_graph = create })[1]
@@ -109,6 +122,7 @@ describe('gradients of attention over the slices of one tensor', function()
     ['one of them left out'] = function(q, k, v) return q, k:detach(), v end,
     ['one of them changed in place'] = function(q, k, v) k:mul_(2) return q, k, v end,
     ['in another order'] = function(q, k, v) return v, k, q end,
+    ['one of them beside others of the whole'] = function(q, k, v, _, x) return q + x:mean(3), k, v end,
     ['with hooks that hold and replace them'] = function(q, k, v, held)
       q:register_hook(function(g) held[1] = g held[2] = g:clone() end)
       v:register_hook(function(g) return g * 3 end)
@@ -118,24 +132,45 @@ describe('gradients of attention over the slices of one tensor', function()
   for name, use in pairs(ways) do
     it('are those of the recorded derivative, ' .. name, function()
       for _, device in ipairs(devices) do
-        local want = gradient(device, true, use)
-        local g, held = gradient(device, false, use)
-        assert.is_true(want:abs():max():item() > 1)
-        assert.is_true((g - want):abs():max():item() <= (device == 'cpu' and 1e-12 or 1e-4))
-        if held[1] then assert.is_true(held[1]:equal(held[2])) end
+        for cut in pairs(cuts) do
+          local want = gradient(device, true, use, cut)
+          local g, held = gradient(device, false, use, cut)
+          assert.is_true(want:abs():max():item() > 1)
+          assert.is_true((g - want):abs():max():item() <= (device == 'cpu' and 1e-12 or 1e-4), cut)
+          if held[1] then assert.is_true(held[1]:equal(held[2])) end
+        end
       end
     end)
   end
   it('are made in place', function()
     amp.manual_seed(3)
-    local w = amp.randn(2, 100, 3, 2, 64):requires_grad_()
-    local x = w * 1
-    local q, k, v = unpack(x:unbind(3))
-    local loss = amp.nn.functional.scaled_dot_product_attention(q:transpose(2, 3), k:transpose(2, 3), v:transpose(2, 3)):sum()
-    local held, most = H.live(), nil
-    x:register_hook(function() most = H.live() - held end)
-    loss:backward()
-    assert.is_true(most > 0 and most < 1.4 * w:numel() * 4, tostring(most / (w:numel() * 4)))
+    local slices = {
+      unbind = function(x) return x:view(2, 100, 3, 2, 64):unbind(3) end,
+      chunk = function(x)
+        local list = {}
+        for i, t in ipairs(x:chunk(3, 3)) do list[i] = t:view(2, 100, 2, 64) end
+        return list
+      end,
+      narrow = function(x)
+        local list = {}
+        for i = 1, 3 do list[i] = x:narrow(3, 128 * i - 127, 128):view(2, 100, 2, 64) end
+        return list
+      end,
+    }
+    for name, way in pairs(slices) do
+      local w = amp.randn(2, 100, 3 * 2 * 64):requires_grad_()
+      local x = w * 1
+      local q, k, v = unpack(way(x))
+      local loss = amp.nn.functional.scaled_dot_product_attention(q:transpose(2, 3), k:transpose(2, 3), v:transpose(2, 3)):sum()
+      local held, most, gq, gx = H.live(), nil, nil, nil
+      q:register_hook(function(g) gq = g end)
+      x:register_hook(function(g)
+        most, gx = H.live() - held, g
+      end)
+      loss:backward()
+      assert.is_true(gx:shares_storage(gq), name)
+      assert.is_true(most > 0 and most < 1.4 * w:numel() * 4, name .. ' ' .. tostring(most / (w:numel() * 4)))
+    end
   end)
 end)
 

@@ -47,6 +47,14 @@ typedef struct watch { /* a leaf that somebody waits for (autograd/engine_ready.
 
 enum phase { AT_HOOKS, AT_TARGETS, AT_DERIVATIVE, AT_PART, AT_LATER, AT_FIT, AT_SEND }; /* of the work on a node */
 
+/* Pieces of a dense gradient that came in place (autograd/engine_pieces.c): which, along a dimension */
+enum { AMP_PIECES_WHOLES = 4, AMP_PIECES_MOST = 8 };
+typedef struct amp_pieces {
+  amp_node *node;
+  int index, dim, count;
+  int64_t start[AMP_PIECES_MOST], length[AMP_PIECES_MOST];
+} amp_pieces;
+
 typedef struct engine {
   amp_engine head;
   int flags;
@@ -79,6 +87,8 @@ typedef struct engine {
   int nitem, capitem;
   amp_tensor *part; /* amp_bwd.part, owned, and its place */
   int64_t part_stride[AMP_MAX_DIM], part_offset;
+  amp_pieces pieces[AMP_PIECES_WHOLES];
+  int npieces;
   /* the stop in progress */
   amp_tensor *leaf; /* whose hooks run, or ran */
   amp_tensor **inputs;
@@ -107,6 +117,15 @@ static inline entry *amp__engine_get(engine *engine, void *key, bool is_leaf)
 int amp__engine_push(engine *engine, amp_node *node);
 amp_node *amp__engine_pop(engine *engine);
 int amp__engine_mark(engine *engine, amp_node *root); /* which nodes from root on lead to a target */
+
+/* autograd/engine_pieces.c */
+/* Engine->part, for an output of node whose gradient is gathered in *cell: 1: it is in place there, 0: it is not, <0:
+** error */
+int amp__engine_piece(engine *engine, amp_node *node, int index, amp_tensor **cell);
+/* Those of an output of node that came so far, or NULL */
+amp_pieces *amp__engine_pieces(engine *engine, const amp_node *node, int index);
+/* What node's outputs gathered is whole from now on */
+int amp__engine_settle(engine *engine, const amp_node *node);
 
 /* autograd/engine_send.c */
 int amp__engine_send(engine *engine, const amp_edge *to, amp_tensor **g, bool may_keep,

@@ -121,6 +121,8 @@ static int derive_row(engine *engine)
     bwd.accumulates = amp__engine_accumulates(engine) && !engine->only;
   }
   entry *to = bwd.takes_part && !amp_unlikely(amp__observing()) ? find(engine, node->edge[0].node) : NULL;
+  if (to && amp_unlikely(engine->npieces) && amp__engine_pieces(engine, node->edge[0].node, node->edge[0].index))
+    to = NULL;
   if (to && to->grad && (bwd.sum = to->grad[node->edge[0].index]) != NULL
       && bwd.sum->dtype != amp__shape_of(node, 0)->dtype)
     bwd.sum = NULL;
@@ -315,6 +317,7 @@ static int advance(engine *engine)
   entry *x = find(engine, node);
   int status;
   if (engine->phase == AT_HOOKS) {
+    if (amp_unlikely(engine->npieces) && (status = amp__engine_settle(engine, node)) < 0) return status;
     for (; node->hooks && engine->hook_at < node->nout; engine->hook_at++)
       if (node->hooks[engine->hook_at] > 0 && x->grad[engine->hook_at])
         return stop_for(engine, AMP_R_HOOK, node->hooks[engine->hook_at], &x->grad[engine->hook_at], 1, 1);

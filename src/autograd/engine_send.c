@@ -158,6 +158,7 @@ int amp__engine_send(engine *engine, const amp_edge *to, amp_tensor **g, bool ma
     drop(g);
     return 0;
   }
+  if (amp_unlikely(engine->npieces) && (status = amp__engine_settle(engine, to->node)) < 0) return status;
   if (*cell && (amp__node_flags(to->node) & AMP_F_STATE) && to->index == 1 && !cell[-1] && !to->node->hooks
       && !(engine->flags & AMP_B_CREATE_GRAPH) && find(engine, to->node)->target < 0
       && (cell[-1] = amp__hooks.gradient_beside(to->node, *cell, *g)) != NULL) {
@@ -184,6 +185,8 @@ int amp__engine_send_part(engine *engine)
   const amp_shape *shape = amp__shape_of(engine->node, 0);
   int mark = amp__pool_mark(), status = gathered(engine, &engine->node->edge[0], &cell);
   if (status < 0 || cell == NULL) return status;
+  if ((status = amp__engine_piece(engine, engine->node->edge[0].node, engine->node->edge[0].index, cell)) != 0)
+    return status < 0 ? status : 0;
   amp_tensor *sum = *cell, *fresh = NULL;
   if (sum == NULL)
     sum = fresh = amp__keep(amp__op_full(0, shape->dtype, g->device, g->device_index, shape->ndim, shape->size));
