@@ -59,6 +59,19 @@ int amp__bwd_permute(amp_bwd *bwd)
   return INPUT_GRAD(bwd, 0, amp__op(AMP_OP_permute, &attrs, 1, &g));
 }
 
+/* Zeros of the input's shape with the gradient copied to the places of a view that meets itself nowhere */
+static amp_tensor *placed(amp_bwd *bwd, const int64_t *stride, int64_t offset)
+{
+  amp_tensor *grad = GRAD(bwd), *whole = amp__op_zeros_like_in(bwd, 0, grad->dtype), *pair[2] = { NULL, grad };
+  if (!whole) return NULL;
+  amp_attrs attrs = amp__attrs();
+  amp__attrs_list(&attrs, grad->ndim, grad->size);
+  amp__attrs_list(&attrs, grad->ndim, stride);
+  amp__attrs_int(&attrs, offset + whole->offset);
+  if (!(pair[0] = amp__op(AMP_OP_as_strided, &attrs, 1, &whole))) return NULL;
+  return amp__dispatch(AMP_OP_copy, AMP_INPLACE, pair, 2, NULL, NULL) < 0 ? NULL : whole;
+}
+
 /* The gradient added to zeros of the input's shape, at the places of a view of the gradient's size. Where the engine
 ** takes it as a part, only those places are touched: n slices of a tensor cost its size, not n times its size. */
 static int strided_back(amp_bwd *bwd, const int64_t *stride, int64_t offset, bool apart)
@@ -71,6 +84,7 @@ static int strided_back(amp_bwd *bwd, const int64_t *stride, int64_t offset, boo
     bwd->part_offset = offset;
     return 0;
   }
+  if (apart && !bwd->create_graph) return INPUT_GRAD(bwd, 0, placed(bwd, stride, offset));
   amp_attrs attrs = amp__attrs();
   amp__attrs_shape(&attrs, SHAPE(bwd, 0));
   amp__attrs_list(&attrs, grad->ndim, grad->size);

@@ -173,8 +173,7 @@ static int spread_grad(amp_bwd *bwd, amp_tensor *grad, uint32_t mask)
     grad = amp__op_cast(grad, AMP_FLOAT32);
   }
   OR_FAIL(input && grad);
-  if (recorded)
-    return INPUT_GRAD(bwd, 0, amp__op_to_input(bwd, 0, OP2(mul, grad, deviation(input, count, dims))));
+  if (recorded) return INPUT_GRAD(bwd, 0, amp__op_to_input(bwd, 0, OP2(mul, grad, deviation(input, count, dims))));
   amp_tensor *inputs[2] = { grad, input };
   int64_t list[AMP_MAX_DIM];
   for (int i = 0; i < count; i++) list[i] = dims[i] + 1;
@@ -245,6 +244,11 @@ int amp__bwd_logsumexp(amp_bwd *bwd)
   OR_FAIL(input && output);
   if (count == 0) return INPUT_GRAD(bwd, 0, amp__op_to_input(bwd, 0, GRAD(bwd)));
   bool exact = amp__all_within(output, -16, 16); /* within 4 units in the last place */
+  if (exact && !bwd->create_graph)
+    return INPUT_GRAD(bwd, 0,
+                      amp__op_to_input(bwd, 0,
+                                       amp__pair_slope(TERM_EXP_DIFFERENCE, kept(bwd, GRAD(bwd), mask), input,
+                                                       kept(bwd, output, mask), 1)));
   if (exact)
     return INPUT_GRAD(
         bwd, 0,
@@ -261,7 +265,10 @@ int amp__bwd_logsumexp(amp_bwd *bwd)
     amp_tensor *plain = amp__op_detach(input);
     OR_FAIL(output = amp__op(AMP_OP_logsumexp, &attrs, 1, &plain));
   }
-  amp_tensor *e = OP1(exp, OP2(sub, input, in_range(output)));
+  OR_FAIL(output = in_range(output));
+  amp_tensor *one
+      = bwd->create_graph ? NULL : amp__op_full(1, input->dtype, input->device, input->device_index, 0, NULL),
+      *e = one ? amp__pair_slope(TERM_EXP_DIFFERENCE, one, input, output, 1) : OP1(exp, OP2(sub, input, output));
   return INPUT_GRAD(
       bwd, 0,
       amp__op_to_input(
