@@ -132,23 +132,7 @@ __global__ void __launch_bounds__(256) finish(const ending e, void *to)
   }
 }
 
-/* What each operand's elements are to be multiplied by, for units that take a scale by a pointer. */
-__global__ void invert(const float *a, const float *b, double a_most, double b_most, float *a_to, float *b_to)
-{
-  if (blockIdx.x == 0 && threadIdx.x == 0) {
-    *a_to = (float)(1 / amp_f8_scale(*a, a_most));
-    *b_to = (float)(1 / amp_f8_scale(*b, b_most));
-  }
-}
-
 } // namespace
-
-extern "C" int amp__cuda_float8_factors(const amp_tensor *a, const amp_tensor *b, double a_most, double b_most,
-                                        float *a_to, float *b_to)
-{
-  AMP_LAUNCH(invert, 1, 32, 0, (const float *)amp__data(a), (const float *)amp__data(b), a_most, b_most, a_to, b_to);
-  return 0;
-}
 
 /* A cast of a whole matrix as it may lie */
 static int whole(amp_call *c, const matrix &m, double *cells)

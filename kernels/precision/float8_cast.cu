@@ -5,7 +5,9 @@
 ** for the transposed copy, which 8-bit units need for the other products, 4 rows make a word, words go through shared
 ** memory (a word more a column, so that neither side meets a bank twice) and out along the columns, 128 bytes at a
 *time.
-** Its own largest |x|, where the scale is of earlier steps, is taken on the way. In 16 bits 4 bytes move an element, 3
+** Its own largest |x|, where the scale is of earlier steps,
+** is taken on the way; else each block finds it among those that the blocks of the pass before it left. In 16 bits 4
+*bytes move an element, 3
 ** without the transposed copy; the pass for the largest reads 2. Memory's speed bounds both.
 */
 #include "precision/float8.cuh"
@@ -16,13 +18,22 @@ enum { SIDE = 128, THREADS = 256, WORDS = SIDE / 4, GROUP = 4 };
 
 struct cast_job {
   amp_f8_rows in;
-  const float *history; /* NULL: own is the scale's */
+  const float *history; /* NULL: its own largest is the scale's */
   int place, window;
-  const float *own;
-  unsigned *noted; /* own, as it is found here; NULL: it is known */
-  float *largest;
+  const float *part; /* [parts], whose largest is its own */
+  int parts;
+  bool noted; /* its own is found here, where earlier steps know of a largest */
+  float *own, *largest;
   uint8_t *rows, *turned; /* NULL: not wanted */
 };
+
+/* For a whole block */
+__device__ __forceinline__ float largest_part(const float *part, int parts)
+{
+  float most = 0.f;
+  for (int i = (int)threadIdx.x; i < parts; i += THREADS) most = fmaxf(most, part[i]);
+  return amp_reduce_block<amp_most>(most, 0.f);
+}
 
 /* 8 elements to 8 bytes */
 __device__ __forceinline__ uint2 cast_eight(const float (&v)[8], const amp_f8_scaling &s, int format)
@@ -49,7 +60,8 @@ template <bool TURNED> __global__ void __launch_bounds__(THREADS) cast_square(co
   __shared__ unsigned words[TURNED ? SIDE * (WORDS + 1) : 1];
   const int format = job.in.format, dtype = job.in.dtype;
   const float before = job.history ? amp_f8_before(job.history, job.place, job.window) : 0.f;
-  const float largest = before > 0.f ? before : *job.own;
+  const float found = before > 0.f ? 0.f : largest_part(job.part, job.parts), largest = before > 0.f ? before : found;
+  const bool noted = job.noted && before > 0.f;
   const amp_f8_scaling scaling = amp_f8_scaling_of(largest, format);
   const int64_t across = (job.in.cols + SIDE - 1) / SIDE, row0 = blockIdx.x / across * SIDE,
                 col0 = blockIdx.x % across * SIDE;
@@ -57,7 +69,10 @@ template <bool TURNED> __global__ void __launch_bounds__(THREADS) cast_square(co
   /* a warp has 32 columns, 8 a lane, and 32 rows, 4 a lane */
   const int64_t col = col0 + (warp & 3) * 32 + (lane & 3) * 8;
   float most = 0.f;
-  if (blockIdx.x == 0 && threadIdx.x == 0) *job.largest = largest;
+  if (blockIdx.x == 0 && threadIdx.x == 0) {
+    *job.largest = largest;
+    if (!noted) *job.own = before > 0.f ? *job.part : found;
+  }
 #pragma unroll 1
   for (int part = 0; part < 2; part++) {
     const int at = (warp >> 2) * 32 + part * 64 + (lane >> 2) * GROUP;
@@ -71,7 +86,7 @@ template <bool TURNED> __global__ void __launch_bounds__(THREADS) cast_square(co
     for (int i = 0; i < GROUP; i++) {
       float v[8];
       amp_f8_take(v, raw[i], job.in);
-      if (job.noted) {
+      if (noted) {
 #pragma unroll
         for (int j = 0; j < 8; j++) most = fmaxf(most, amp_f8_size(v[j]));
       }
@@ -89,9 +104,9 @@ template <bool TURNED> __global__ void __launch_bounds__(THREADS) cast_square(co
       }
     }
   }
-  if (job.noted) {
+  if (noted) {
     most = amp_reduce_block<amp_most>(most, 0.f);
-    if (threadIdx.x == 0) atomicMax(job.noted, __float_as_uint(most));
+    if (threadIdx.x == 0) atomicMax((unsigned *)job.own, __float_as_uint(most));
   }
   if (TURNED) {
     __syncthreads();
@@ -101,11 +116,14 @@ template <bool TURNED> __global__ void __launch_bounds__(THREADS) cast_square(co
   }
 }
 
-/* Not where earlier steps know of one */
+/* The largest of what a block reads, each; nothing is read where earlier steps know of one: the cast finds it then. */
 __global__ void __launch_bounds__(THREADS)
-    find_largest(const amp_f8_rows in, const float *history, int place, int window, unsigned *largest)
+    find_largest(const amp_f8_rows in, const float *history, int place, int window, float *part, float *own)
 {
-  if (history && amp_f8_before(history, place, window) > 0.f) return;
+  if (history && amp_f8_before(history, place, window) > 0.f) {
+    if (blockIdx.x == 0 && threadIdx.x == 0) *own = 0.f;
+    return;
+  }
   const int64_t width = in.cols / 8, n = in.rows * width, step = (int64_t)gridDim.x * THREADS;
   const bool whole = in.stride == in.cols;
   float most = 0.f;
@@ -126,7 +144,7 @@ __global__ void __launch_bounds__(THREADS)
     }
   }
   most = amp_reduce_block<amp_most>(most, 0.f);
-  if (threadIdx.x == 0 && most > 0.f) atomicMax(largest, __float_as_uint(most));
+  if (threadIdx.x == 0) part[blockIdx.x] = most;
 }
 
 } // namespace
@@ -164,28 +182,25 @@ extern "C" int amp__cuda_float8_quick(amp_call *c)
                                          (uint8_t *)amp__data(c->out[0]));
   job.in.function = (int)args->of;
   uint8_t *to = (uint8_t *)amp__data(c->out[0]), *other = args->both ? (uint8_t *)amp__data(c->out[3]) : NULL;
-  float *own = (float *)amp__data(c->out[2]);
+  const unsigned blocks = known ? 1 : amp_grid(job.in.rows * job.in.cols, THREADS * 32, 8);
+  amp_tensor *parts = known ? NULL : amp__cuda_scratch(blocks * sizeof(float));
+  if (!known && !parts) return AMP_E_MEMORY;
   job.history = history ? (const float *)amp__data(history) : NULL;
   job.place = (int)args->place;
   job.window = (int)args->window;
-  job.own = own;
-  job.noted = history && !known ? (unsigned *)own : NULL;
+  job.part = (const float *)amp__data(known ? known : parts);
+  job.parts = (int)blocks;
+  job.noted = history && !known;
+  job.own = (float *)amp__data(c->out[2]);
   job.largest = (float *)amp__data(c->out[1]);
   job.rows = turned ? other : to;
   job.turned = turned ? to : other;
   const int64_t squares = (job.in.rows + SIDE - 1) / SIDE * ((job.in.cols + SIDE - 1) / SIDE);
-  if (known) {
-    int rc = amp__cuda_check(
-        cudaMemcpyAsync(own, amp__data(known), sizeof *own, cudaMemcpyDeviceToDevice, amp__cuda_stream()),
-        "a copy of a largest value");
-    if (rc < 0) return rc;
-  } else {
-    int rc = amp__cuda_fill_value(c->out[2], 0);
-    if (rc < 0) return rc;
-    AMP_LAUNCH(find_largest, amp_grid(job.in.rows * job.in.cols, THREADS * 32, 8), THREADS, 0, job.in, job.history,
-               job.place, job.window, (unsigned *)own);
-  }
+  if (!known)
+    AMP_LAUNCH(find_largest, blocks, THREADS, 0, job.in, job.history, job.place, job.window, (float *)amp__data(parts),
+               job.own);
   if (job.turned) AMP_LAUNCH(cast_square<true>, (unsigned)squares, THREADS, 0, job);
   else AMP_LAUNCH(cast_square<false>, (unsigned)squares, THREADS, 0, job);
+  amp__free(parts);
   return 0;
 }

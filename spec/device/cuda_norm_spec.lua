@@ -150,3 +150,24 @@ for i = 1, 5 do
 end
 ]])
 end)
+
+case("a region's layer norm of 16 bits gives float32 and keeps no copy of its input in that", E.head .. [[
+local x, norm = randn(64, 64):to 'bfloat16':requires_grad_(), nn.LayerNorm(64):to 'cuda'
+amp.no_grad(function() norm.weight:normal_() norm.bias:normal_() end)
+local function live() collectgarbage() collectgarbage() return amp.memory('cuda').live end
+local before = live()
+local y = amp.autocast({ device = 'cuda', dtype = 'bfloat16' }, function() return norm(x) end)
+same('float32', y.dtype, 'dtype')
+assert(live() - before < 64 * 64 * (4 + 2) + 4096) -- the result, its copy for a product
+local wide = x:detach():float():requires_grad_()
+local z = norm(wide)
+equal(z:detach(), y:detach(), 'values')
+local g = randn(64, 64)
+y:backward(g)
+local gain = norm.weight.grad:clone()
+norm.weight.grad = nil
+z:backward(g)
+same('bfloat16', x.grad.dtype, 'dtype of the gradient')
+assert((x.grad:float() - wide.grad):abs():max():item() < 2 ^ -7 * wide.grad:abs():max():item())
+assert((gain - norm.weight.grad):abs():max():item() < 1e-4 * gain:abs():max():item())
+]])

@@ -147,7 +147,7 @@ int amp__infer_layer_norm(amp_call *call)
   const amp_tensor *input = call->in[0];
   int lead, status = layer_norm_rule(call, 1, &lead);
   if (status < 0) return status;
-  amp__out(call, 0, input->dtype, input->ndim, input->size);
+  amp__out(call, 0, call->flags & AMP_WIDEN ? AMP_FLOAT32 : input->dtype, input->ndim, input->size);
   amp__out(call, 1, amp__acc_dtype(input->dtype), lead, input->size);
   amp__out(call, 2, amp__acc_dtype(input->dtype), lead, input->size);
   amp__want_half_copy(call);
