@@ -305,6 +305,38 @@ local function read_onnx(path, o)
   return #g:nodes()
 end
 
+-- Files of torch.save, of both formats.
+local function pt_files(path)
+  local list = {}
+  for _, name in ipairs { 'zip', 'old', 'state', 'date' } do list[#list + 1] = slurp(here .. '/../fixtures/pt/' .. name .. '.pt') end
+  list[#list + 1] = written(path, function() amp.io.save_pt(path, { a = amp.ones(2, 3), n = { 1, 'x', { b = -0.5, [3] = true } } }) end)
+  return list
+end
+
+local TEXT = "Don't  go\t\r\n\195\169e\204\129 \228\184\128\227\129\130 1234 <s>a</s> x y" .. ('z'):rep(300) .. (' '):rep(200) .. ('ab'):rep(100)
+
+local function tokenizer_files()
+  local list = {}
+  for _, name in ipairs { 'gpt2', 'llama3', 'unigram', 'bert', 'suffix', 'prefix', 'llama2' } do
+    list[#list + 1] = slurp(here .. '/../fixtures/text/tokenizers/' .. name .. '.json')
+  end
+  return list
+end
+
+-- Reads a tokenizer, and lets it encode and decode a text; these errors need not name the file.
+local function read_tokenizer(path)
+  local tok = amp.text.Tokenizer.from_file(path)
+  local ok, ids = pcall(tok.encode, tok, TEXT)
+  if not ok then
+    if not require('amp.error').is(ids) then error(ids, 0) end
+    return nil
+  end
+  local fine, e = pcall(tok.decode, tok, ids)
+  if not fine and not require('amp.error').is(e) then error(e, 0) end
+  pcall(tok.encode_batch, tok, { TEXT, 'a' })
+  return #ids
+end
+
 local JSON = { '{"a":[1,2.5e3,-0.0,null,true,false,"x\\u00e9\\n"],"b":{"c":{"d":[[],{}]}}}', '[[[[[[1]]]]]]', '"\\ud83d\\ude00"', '  12  ' }
 local CSV = { 'step,time,loss\n1,1.5,0.5\n2,2.5,nan\n3,3.5,\n', 'step,time,"a,b","c""d"\n1,2,3,4\n2,3,inf,-inf\n', 'step,time\n' }
 
@@ -325,6 +357,8 @@ return function(path, most)
     { name = 'graph', fix = fix_graph, read = run_graph, files = graph_files(path) },
     { name = 'npy', read = function(p) return amp.io.load_npy(p, o) end, files = npy_files(path) },
     { name = 'npz', fix = fix_zip, read = function(p) return amp.io.load_npz(p, o) end, files = npz_files(path) },
+    { name = 'pt', fix = fix_zip, read = function(p) return amp.io.load_pt(p, o) end, files = pt_files(path) },
+    { name = 'tokenizer', share = 0.5, read = read_tokenizer, files = tokenizer_files() },
     { name = 't7', read = function(p) return amp.torch7.load(p, o) end, files = t7_files() },
     { name = 't7_short', read = function(p) return amp.torch7.load(p, { long_size = 4, max_bytes = most }) end, files = t7_files() },
     { name = 'onnx', share = 0.5, read = function(p) return read_onnx(p, o) end, files = onnx_files() },
@@ -342,7 +376,7 @@ return function(path, most)
     { name = 'text', share = 0.2, read = function(p) return amp.data.TextDataset(p, { level = 'char', length = 2 }).tokens end,
       files = { 'a b c\195\169\n', ('xyz'):rep(20), '\255\254\0' } },
     { name = 'any', read = function(p) -- each reader on each other's files
-      local all = { amp.load, amp.io.safetensors.load, amp.io.load_npy, amp.io.load_npz, amp.torch7.load, amp.data.idx, amp.data.read_image }
+      local all = { amp.load, amp.io.load_pt, amp.io.safetensors.load, amp.io.load_npy, amp.io.load_npz, amp.torch7.load, amp.data.idx, amp.data.read_image }
       local v, good
       for _, read in ipairs(all) do
         local ok, e = pcall(read, p, o)

@@ -14,7 +14,8 @@ end
 
 local function network()
   local w = amp.tensor { { 1, 2, 3 }, { 4, 5, 6 } }
-  return { ['layer.weight'] = w, ['layer.turned'] = w:t(), half = amp.tensor({ 0.5, -2 }, { dtype = 'float16' }), count = amp.tensor({ 1, -2 }, { dtype = 'int64' }),
+  return { ['layer.weight'] = w, ['layer.turned'] = w:t(), half = amp.tensor({ 0.5, -2 }, { dtype = 'float16' }),
+    count = amp.tensor({ 1, -2 }, { dtype = 'int64' }),
     mask = amp.tensor { true, false }, one = amp.tensor(3.5), none = amp.zeros(0, 3) }
 end
 
@@ -42,7 +43,8 @@ describe('amp.io.save_pt', function()
     assert.equal(9, r['layer.turned'][1][2]:item())
   end)
   it('names what it cannot hold', function()
-    for text, v in pairs { ["'x.y.f' is a function"] = { x = { y = { f = print } } }, ["'q': files of torch.save hold no float8_e4m3"] = { q = amp.ones(1):to 'float8_e4m3' },
+    for text, v in pairs { ["'x.y.f' is a function"] = { x = { y = { f = print } } },
+      ["'q': files of torch.save hold no float8_e4m3"] = { q = amp.ones(1):to 'float8_e4m3' },
       ["'s': a string that is not UTF-8"] = { s = '\255' } } do
       local ok, e = pcall(amp.io.save_pt, H.tmp 'b.pt', v)
       assert.is_false(ok)

@@ -84,3 +84,38 @@ describe('a damaged file of a tokenizer', function()
     assert.equal('aa', tok:decode { 2 })
   end)
 end)
+
+describe('pieces that stand for themselves', function()
+  local T = require 'amp.text.tokenizer'
+  -- The same ids as those of the whole text, which an added token that never comes makes the tokenizer take at once.
+  local function check(s, texts)
+    local quick = T.build(s)
+    s.added_tokens = { { id = 90, content = '@never@', normalized = true } }
+    local whole = T.build(s)
+    assert.is_truthy(quick.cut)
+    for _, text in ipairs(texts) do
+      local ids = whole:encode(text)
+      for _ = 1, 2 do assert.same(ids, quick:encode(text), text) end
+    end
+  end
+  local vocab, list = {}, {}
+  for i, t in ipairs { '[UNK]', 'a', 'b', '##a', '##b', '.', '\228\184\128', 'e', '\204\129', '\127', '\226\150\129', '\226\150\129a', '\226\150\129b', 'ab' } do
+    vocab[t], list[i] = i - 1, { t, -i }
+  end
+  local texts = { 'ab a.b', ' a  b ', '  ', 'A\127b', 'a\228\184\128\228\184\128b', 'a\204\129 \204\129b', 'a\tb\n c', 'a\194\160b', 'a\194\160 b', '', 'a \226\150\129b',
+    'a\t b', 'a\v b', '\255a' }
+  it('of words, with BERT', function()
+    check({ model = { type = 'WordPiece', vocab = vocab }, pre_tokenizer = { type = 'BertPreTokenizer' },
+      normalizer = { type = 'BertNormalizer', clean_text = true, handle_chinese_chars = true, lowercase = true } }, texts)
+    check({ model = { type = 'WordPiece', vocab = vocab }, pre_tokenizer = { type = 'BertPreTokenizer' }, normalizer = { type = 'NFC' } }, texts)
+  end)
+  it('with spaces before them', function()
+    local space = { type = 'Metaspace', replacement = '\226\150\129' }
+    local joins = { type = 'Replace', pattern = { Regex = ' {2,}' }, content = ' ' }
+    for _, pre in ipairs { space, { type = 'Sequence', pretokenizers = { { type = 'WhitespaceSplit' }, space } }, { type = 'WhitespaceSplit' } } do
+      for _, normalizer in ipairs { { type = 'NFKC' }, { type = 'Lowercase' }, { type = 'Sequence', normalizers = { { type = 'NFKC' }, joins } } } do
+        check({ model = { type = 'Unigram', vocab = list, unk_id = 0 }, pre_tokenizer = pre, normalizer = normalizer }, texts)
+      end
+    end
+  end)
+end)

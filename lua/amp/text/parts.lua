@@ -78,7 +78,7 @@ function M.normalizer(s)
       while true do
         local a, b = find(t, at)
         for i = at, (a or #t + 1) - 1 do out[#out + 1] = t[i] end
-        if not a then return out end
+        if not a then return at == 1 and t or out end
         spend(#to)
         for _, c in ipairs(to) do out[#out + 1] = c end
         at = b
@@ -265,8 +265,13 @@ end
 
 local by_character = { NFC = true, NFD = true, NFKC = true, NFKD = true, Lowercase = true, StripAccents = true, BertNormalizer = true }
 
+-- Several spaces become one.
+local function joins_spaces(s)
+  return s.type == 'Replace' and s.content == ' ' and (s.pattern.Regex == ' {2,}' or s.pattern.Regex == ' +' or s.pattern.String == '  ')
+end
+
 local function local_normalizer(s)
-  if s == nil or by_character[s.type] then return true end
+  if s == nil or by_character[s.type] or joins_spaces(s) then return true end
   if s.type ~= 'Sequence' then return s.type == 'Precompiled' end
   for _, n in ipairs(s.normalizers) do
     if not local_normalizer(n) then return false end
@@ -274,15 +279,23 @@ local function local_normalizer(s)
   return true
 end
 
---- How a text may be cut before anything is done to it: 'words' (at white space, which no token holds), 'bert' (at punctuation and
--- wide characters as well), 'spaced' (before spaces), nil: not at all.
+local function plain_metaspace(s)
+  return s.type == 'Metaspace' and (s.replacement or '\226\150\129') == '\226\150\129' and s.add_prefix_space ~= false and s.prepend_scheme ~= 'never'
+end
+
+--- How a text may be cut before anything is done to it.
+-- @treturn ?string 'words' (at white space, which no token holds), 'bert' (at punctuation and wide characters as well), 'spaced' (before
+-- spaces), nil: not at all
+-- @treturn ?string what stands before a piece that is one word; nil: pieces need not be one
 function M.local_pieces(normalizer, s)
   local list = s.type == 'Sequence' and s.pretokenizers or { s }
   local head = list[1]
   if not head or positional(list) or not local_normalizer(normalizer) then return nil end
-  if head.type == 'BertPreTokenizer' and normalizer and normalizer.type == 'BertNormalizer' and normalizer.handle_chinese_chars then return 'bert' end
+  if head.type == 'BertPreTokenizer' and normalizer and normalizer.type == 'BertNormalizer' and normalizer.handle_chinese_chars then return 'bert', '' end
+  if head.type == 'WhitespaceSplit' and #list == 1 then return 'words', '' end
+  if head.type == 'WhitespaceSplit' and #list == 2 and plain_metaspace(list[2]) then return 'words', '\226\150\129' end
   if head.type == 'BertPreTokenizer' or head.type == 'Whitespace' or head.type == 'WhitespaceSplit' then return 'words' end
-  if head.type == 'Metaspace' and #list == 1 and head.split ~= false then return 'spaced' end
+  if head.type == 'Metaspace' and #list == 1 and head.split ~= false then return 'spaced', plain_metaspace(head) and '\226\150\129' or nil end
   return nil
 end
 

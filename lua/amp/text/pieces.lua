@@ -44,18 +44,41 @@ end
 -- Before spaces; several stay together with what follows them.
 local function spaced(p, n, i)
   if i >= n then return nil end
-  local from = i
+  local from, simple = i, true
   while i < n and p[i] == 32 do i = i + 1 end
-  while i < n and p[i] ~= 32 do i = i + 1 end
-  return from, i, false
+  if i > from + 1 or i >= n then simple = false end
+  while i < n and p[i] ~= 32 do
+    if p[i] >= 0x7F or p[i] < 32 then simple = false end
+    i = i + 1
+  end
+  return from, i, simple
 end
 
 --- A function (bytes, size, at) that gives where the next piece begins and the byte behind it, both from 0, and whether it is one
--- word of ASCII, or one wide character; nil: there is none.
+-- word of ASCII (after one space, with 'spaced'), or one wide character; nil: there is none.
 -- @tparam ?string how 'words', 'bert', 'spaced'; nil: there is no such function
 function M.cutter(how)
   if how == 'spaced' then return spaced end
   return how and words(how == 'bert')
+end
+
+--- What a normalizer makes of words of ASCII: 'same', 'lower', or nil: something else.
+function M.on_ascii(normalize)
+  if not normalize then return 'same' end
+  local u = require 'amp.text.unicode'
+  local how
+  for c = 33, 126 do
+    local was = string.char(c)
+    local is = u.text(normalize(u.codes(was)))
+    if is ~= was then
+      if is ~= was:lower() or how == 'same' then return nil end
+      how = 'lower'
+    elseif was ~= was:lower() then
+      if how == 'lower' then return nil end
+      how = 'same'
+    end
+  end
+  return how
 end
 
 return M

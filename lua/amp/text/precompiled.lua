@@ -32,11 +32,24 @@ end
 
 local function jamo(c) return c >= 0x1100 and c < 0x1200 end
 
--- The end of the grapheme that begins at i: marks, joiners and jamo stay with what is before.
-local function grapheme(t, i, marks)
-  local j = i + 1
-  if t[i] == 13 and t[j] == 10 then return j + 1 end
-  while t[j] and (band(u.class[t[j]], marks) ~= 0 or t[j] == 0x200D or t[j] == 0x200C or jamo(t[i]) and jamo(t[j])) and t[i] >= 32 do j = j + 1 end
+-- What stays with the character before it: marks, joiners, half-width voicing marks, skin tones, tags.
+local function extends(c, marks)
+  return band(u.class[c], marks) ~= 0 or c == 0x200D or c == 0x200C or c == 0xFF9E or c == 0xFF9F or c >= 0x1F3FB and c <= 0x1F3FF
+    or c >= 0xE0020 and c <= 0xE007F
+end
+
+-- What nothing stays with: controls, and characters of format but joiners and signs that stand before numbers.
+local function controls(c, other)
+  return band(u.class[c], other) ~= 0 and c ~= 0x200C and c ~= 0x200D and not (c >= 0x600 and c <= 0x605 or c == 0x6DD or c == 0x70F or c == 0x8E2)
+    or c == 0x2028 or c == 0x2029
+end
+
+-- The end of the grapheme that begins at i.
+local function grapheme(t, i, marks, other)
+  local j, c = i + 1, t[i]
+  if c == 13 and t[j] == 10 then return j + 1 end
+  if controls(c, other) then return j end
+  while t[j] and (extends(t[j], marks) or jamo(c) and jamo(t[j])) do j = j + 1 end
   return j
 end
 
@@ -64,18 +77,46 @@ function M.normalizer(s)
       end
     end
   end
+  local marks, other = u.mask 'M', bit.bor(u.mask 'Cc', u.mask 'Cf')
+  local plain = {} -- ASCII that stays as it is
+  for c = 0, 127 do
+    local to = transform(string.char(c))
+    plain[c] = to == nil or to == string.char(c)
+  end
+  local single = {} -- code points for themselves: what each becomes, false: it stays
+  local function alone(c)
+    local is = u.char(c)
+    local to = transform(is)
+    single[c] = to ~= nil and to ~= is and u.codes(to) or false
+    return single[c]
+  end
   return function(t)
-    local out, marks, i = {}, u.mask 'M', 1
-    local function put(text) for _, c in ipairs(u.codes(text)) do out[#out + 1] = c end end
-    while i <= #t do
-      local j = grapheme(t, i, marks)
-      local text = u.text(t, i, j - 1)
-      local to = #text < 6 and transform(text)
-      if to then put(to)
-      else for k = i, j - 1 do put(transform(u.char(t[k])) or u.char(t[k])) end end
-      i = j
+    local out, i, n, changed = {}, 1, 0, false
+    local function put(codes)
+      for k = 1, #codes do out[n + k] = codes[k] end
+      n, changed = n + #codes, true
     end
-    return out
+    local function one(c)
+      local to = single[c]
+      if to == nil then to = alone(c) end
+      if to then return put(to) end
+      n = n + 1
+      out[n] = c
+    end
+    while t[i] do
+      local c, following = t[i], t[i + 1]
+      if plain[c] and (not following or following < 128) and c ~= 13 then
+        n = n + 1
+        out[n], i = c, i + 1
+      else
+        local j = grapheme(t, i, marks, other)
+        local text = j > i + 1 and u.text(t, i, j - 1)
+        local to = text and #text < 6 and transform(text)
+        if to then put(u.codes(to)) else for k = i, j - 1 do one(t[k]) end end
+        i = j
+      end
+    end
+    return changed and out or t
   end
 end
 

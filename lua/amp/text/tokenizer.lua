@@ -17,6 +17,7 @@ local kind = require('amp.util').kind
 local Tokenizer = {}
 Tokenizer.__index = Tokenizer
 local M = { class = Tokenizer }
+local band = require('bit').band
 local bytes_t = ffi.typeof 'const uint8_t *'
 local STEPS = 4e6    -- of patterns and models for a text, and 400 for each of its bytes
 local CACHED = 50000 -- pieces whose ids are kept
@@ -46,9 +47,11 @@ function M.build(s)
   local bytes
   if s.pre_tokenizer then
     self.find, self.behind, self.spaced, bytes = parts.search(s.pre_tokenizer)
-    local how = not self.find and parts.local_pieces(s.normalizer, s.pre_tokenizer) or nil
-    self.cut = pieces.cutter(how)
-    if how == 'bert' then self.folds = s.normalizer.lowercase == true end -- what a normalizer does to a word of ASCII
+    local how
+    if not self.find then how, self.mark = parts.local_pieces(s.normalizer, s.pre_tokenizer) end
+    self.cut, self.spaces = pieces.cutter(how), how == 'spaced'
+    self.ascii = self.mark and pieces.on_ascii(self.normalize)
+    self.as_is = self.mark and how ~= 'bert' -- a piece that the normalizer leaves is one word
   end
   local of_bytes, vocab
   self.model, of_bytes, vocab = algorithms.model(s.model)
@@ -143,53 +146,84 @@ local function words(self, t, first, out)
   model_ids(self, self.split and self.split(t, first) or { t }, out)
 end
 
--- The ids of a piece that was not met before; `simple`: it is one word.
+-- Whether code points have white space, or what stands for a space.
+local function has_space(t)
+  local white = u.mask 'white'
+  for i = 1, #t do
+    if t[i] == 0x2581 or band(u.class[t[i]], white) ~= 0 then return true end
+  end
+  return false
+end
+
+-- The ids of a piece that was not met before; `simple`: it is one word. nil: it cannot stand for itself.
 local function new_part(self, piece, simple)
-  if simple and self.folds ~= nil then
+  local word = self.spaces and piece:byte() == 32 and piece:sub(2) or piece
+  if simple and self.ascii then
     local ids = {}
-    self.model(self.folds and piece:lower() or piece, ids, 0)
+    self.model(self.mark .. (self.ascii == 'lower' and word:lower() or word), ids, 0)
     return keep(self, piece, ids)
   end
   local t = u.codes(piece)
-  if self.normalize then t = self.normalize(t) end
-  return keep(self, piece, #t > 0 and model_ids(self, self.split(t, true), {}) or {})
+  local is = self.normalize and self.normalize(t) or t
+  if self.as_is and is == t then
+    local w = word == piece and t or u.codes(word)
+    if #w > 0 and not has_space(w) then
+      local ids = {}
+      self.model(self.mark .. u.text(w), ids, 0)
+      return keep(self, piece, ids)
+    end
+  end
+  if self.spaces and is[#is] == 32 then return nil end -- it may become one with the spaces that follow
+  return keep(self, piece, #is > 0 and model_ids(self, self.split(is, true), {}) or {})
 end
 
--- A text that may be cut before anything else: what becomes of a piece depends on nothing around it.
+-- A text that may be cut before anything else: what becomes of a piece depends on nothing around it. False: this one may not.
 local function apart(self, s, out)
-  local p, n, cut, cache = ffi.cast(bytes_t, s), #s, self.cut, self.cache
+  local p, n, cut, cache, before = ffi.cast(bytes_t, s), #s, self.cut, self.cache, #out
   local from, at, simple = cut(p, n, 0)
   while from do
     local piece = s:sub(from + 1, at)
     local known = cache[piece]
     if not known then
       known = new_part(self, piece, simple)
+      if not known then
+        for k = #out, before + 1, -1 do out[k] = nil end
+        return false
+      end
       cache = self.cache
     end
     append(out, known)
     from, at, simple = cut(p, n, at)
   end
+  return true
+end
+
+-- A text in which no added token is looked for before it is normalised; `first`: the whole text begins with it.
+local function section(self, s, first, out)
+  local plain = not self.later.class
+  if plain and self.cut and apart(self, s, out) then return end
+  if self.normalize then
+    local t = self.normalize(u.codes(s))
+    if plain then
+      if #t > 0 then words(self, t, first, out) end
+      return
+    end
+    s = u.text(t)
+  elseif plain and self.find then return searched(self, s, out) end
+  added.pieces(self.later, s, function(a, b)
+    local part = s:sub(a, b)
+    if self.find then searched(self, part, out) else words(self, u.codes(part), first and a == 1, out) end
+  end, function(token) out[#out + 1] = token.id + 1 end)
+end
+
+local function with_tokens(self, text, out)
+  added.pieces(self.raw, text, function(from, to) section(self, text:sub(from, to), from == 1, out) end,
+    function(token) out[#out + 1] = token.id + 1 end)
 end
 
 local function run(self, text, out)
-  local function token(a) out[#out + 1] = a.id + 1 end
-  added.pieces(self.raw, text, function(from, to)
-    local s = from == 1 and to == #text and text or text:sub(from, to)
-    local plain = not self.later.class
-    if plain and self.cut then return apart(self, s, out) end
-    if self.normalize then
-      local t = self.normalize(u.codes(s))
-      if plain then
-        if #t > 0 then words(self, t, from == 1, out) end
-        return
-      end
-      s = u.text(t)
-    elseif plain and self.find then return searched(self, s, out) end
-    added.pieces(self.later, s, function(a, b)
-      local part = s:sub(a, b)
-      if self.find then searched(self, part, out) else words(self, u.codes(part), from == 1 and a == 1, out) end
-    end, token)
-  end, token)
+  if self.raw.class and text:find(self.raw.class) then return with_tokens(self, text, out) end
+  if text ~= '' then section(self, text, true, out) end
 end
 
 local function options(op, o, known)

@@ -68,15 +68,26 @@ function Trie:add(root, token, id, from)
   self.ids[node] = id + 1
 end
 
---- The node behind a node and a byte; 0: there is none.
+-- The rest of a search that did not end in the first places.
+local function far(self, key, at)
+  local keys, mask = self.keys, self.mask
+  while keys[at] ~= key and keys[at] ~= 0 do at = band(at + 1, mask) end
+  return keys[at] == key and self.behind[at] or 0
+end
+
+--- The node behind a node and a byte; 0: there is none. (Without a loop, so that a trace goes through it.)
 function Trie:step(node, byte)
   local keys, mask, key = self.keys, self.mask, node * 256 + byte
   local at = slot_of(key, mask)
-  while true do
-    local k = keys[at]
-    if k == key then return self.behind[at] elseif k == 0 then return 0 end
-    at = band(at + 1, mask)
-  end
+  local k = keys[at]
+  if k == key then return self.behind[at] elseif k == 0 then return 0 end
+  at = band(at + 1, mask)
+  k = keys[at]
+  if k == key then return self.behind[at] elseif k == 0 then return 0 end
+  at = band(at + 1, mask)
+  k = keys[at]
+  if k == key then return self.behind[at] elseif k == 0 then return 0 end
+  return far(self, key, band(at + 1, mask))
 end
 
 return M
