@@ -192,20 +192,21 @@ int want_room(int64_t images, int64_t blocks)
                    6000 * AMP_BOX_BITS);
 }
 
-/* Scratch of both rows: boxes, groups and words of N x K boxes */
-amp_tensor *make_room(amp_suppressing *s, int64_t images, int64_t count, float **boxes, int64_t **groups)
+/* Scratch of both rows, to be freed: boxes, groups and words of N x K boxes */
+int make_room(amp_suppressing *s, int64_t images, int64_t count, float **boxes, int64_t **groups, amp_tensor **room)
 {
   s->count = count;
   s->blocks = (count + AMP_BOX_BITS - 1) / AMP_BOX_BITS;
-  if (want_room(images, s->blocks) < 0) return NULL;
-  amp_tensor *room = amp__cuda_scratch((size_t)images * (size_t)count * (24 + (size_t)s->blocks * 8) + 16);
-  if (room == NULL) return NULL;
-  s->words = AMP_DATA(unsigned long long, room);
+  int rc = want_room(images, s->blocks);
+  if (rc < 0) return rc;
+  *room = amp__cuda_scratch((size_t)images * (size_t)count * (24 + (size_t)s->blocks * 8) + 16);
+  if (*room == NULL) return AMP_E_MEMORY;
+  s->words = AMP_DATA(unsigned long long, *room);
   *groups = (int64_t *)(s->words + images * count * s->blocks);
   *boxes = (float *)(*groups + images * count);
   s->groups = *groups;
   s->boxes = *boxes;
-  return room;
+  return 0;
 }
 
 int launch_detections(detecting *job, int64_t images)
@@ -247,11 +248,12 @@ int detect(detecting *job, const args_multibox_detections *args, int64_t images)
   job->suppressed.threshold = (float)args->nms_threshold;
   job->suppressed.inclusive = true;
   const int64_t choice = job->suppressing ? job->most : 0;
-  amp_tensor *room = make_room(&job->suppressed, images, choice, &job->boxes, &job->groups);
-  if (room == NULL) return amp__S->err.code;
+  amp_tensor *room = NULL;
+  int rc = make_room(&job->suppressed, images, choice, &job->boxes, &job->groups, &room);
+  if (rc < 0) return rc;
   amp_tensor *keys = amp__cuda_scratch((size_t)images * ((size_t)job->count * 8 + sizeof(int)));
   job->tickets = amp_cells(amp__cuda_here(), (unsigned)images);
-  int rc = keys && job->tickets ? 0 : AMP_E_MEMORY;
+  rc = keys && job->tickets ? 0 : AMP_E_MEMORY;
   if (rc == 0) {
     job->keys = AMP_DATA(unsigned long long, keys);
     job->there = (int *)(job->keys + images * job->count);
@@ -310,8 +312,9 @@ static int choose(amp_tensor *const *in, const args_ssd_detections *args, amp_te
   job.variance[3] = (float)args->vh;
   const bool suppressing = args->nms_threshold > 0 && args->nms_threshold < 1;
   job.suppressed.threshold = suppressing ? (float)args->nms_threshold : 2.0f; /* more than any overlap */
-  amp_tensor *room = make_room(&job.suppressed, images, count, &job.boxes, &job.groups);
-  if (room == NULL) return amp__S->err.code;
+  amp_tensor *room = NULL;
+  const int rc = make_room(&job.suppressed, images, count, &job.boxes, &job.groups, &room);
+  if (rc < 0) return rc;
   AMP_LAUNCH(choose_boxes, (unsigned)images, WORKERS, (size_t)(job.suppressed.blocks + 1) * 8, job);
   amp__free(room);
   return 0;

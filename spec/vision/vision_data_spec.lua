@@ -42,6 +42,70 @@ describe('transforms', function()
   end)
 end)
 
+describe('pictures that say how they are to be seen', function()
+  local H = require 'spec.lib.helper'
+  local function stored(name) return H.read(H.root .. '/spec/fixtures/images/' .. name) end
+  local function tiff(o, little)
+    local head = little and 'II\42\0\8\0\0\0\1\0\18\1\3\0\1\0\0\0%s\0\0\0' or 'MM\0\42\0\0\0\8\0\1\1\18\0\3\0\0\0\1\0%s\0\0'
+    return head:gsub('%%s', string.char(o)) .. '\0\0\0\0'
+  end
+  local function big(n) return string.char(bit.rshift(n, 24), bit.band(bit.rshift(n, 16), 255), bit.band(bit.rshift(n, 8), 255), bit.band(n, 255)) end
+  local function jpeg(exif)
+    local bytes, part = stored 'base444.jpg', 'Exif\0\0' .. exif
+    return bytes:sub(1, 2) .. '\255\225' .. big(#part + 2):sub(3) .. part .. bytes:sub(3)
+  end
+  local function crc(s)
+    local c = -1
+    for i = 1, #s do
+      c = bit.bxor(c, s:byte(i))
+      for _ = 1, 8 do c = bit.bxor(bit.rshift(c, 1), bit.band(-bit.band(c, 1), 0xEDB88320)) end
+    end
+    return big(bit.bnot(c))
+  end
+  local function png(exif)
+    local bytes = stored 'rgb.png'
+    return bytes:sub(1, 33) .. big(#exif) .. 'eXIf' .. exif .. crc('eXIf' .. exif) .. bytes:sub(34)
+  end
+  -- where the pixel is stored that is seen at y, x (from 0), of a stored picture of h x w
+  local places = {
+    function(y, x) return y, x end,
+    function(y, x, _, w) return y, w - 1 - x end,
+    function(y, x, h, w) return h - 1 - y, w - 1 - x end,
+    function(y, x, h) return h - 1 - y, x end,
+    function(y, x) return x, y end,
+    function(y, x, h) return h - 1 - x, y end,
+    function(y, x, h, w) return h - 1 - x, w - 1 - y end,
+    function(y, x, _, w) return x, w - 1 - y end,
+  }
+  for kind, make in pairs { JPEG = jpeg, PNG = png } do
+    it(kind .. ', all eight ways', function()
+      local path = H.tmp 'turned'
+      H.write(path, stored(kind == 'PNG' and 'rgb.png' or 'base444.jpg'))
+      local plain = amp.data.read_image(path)
+      local h, w, from = plain:size(2), plain:size(3), plain[1]:tolist()
+      assert.is_true(h ~= w)
+      for o = 1, 8 do
+        for _, little in ipairs { true, false } do
+          H.write(path, make(tiff(o, little)))
+          local seen = amp.data.read_image(path)
+          assert.are.same(o < 5 and { 3, h, w } or { 3, w, h }, H.shape(seen))
+          local to = seen[1]:tolist()
+          for y = 1, #to do
+            for x = 1, #to[1] do
+              local a, b = places[o](y - 1, x - 1, h, w)
+              assert.are.equal(from[a + 1][b + 1], to[y][x])
+            end
+          end
+        end
+      end
+      for _, odd in ipairs { tiff(0), tiff(9, true), 'II\42\0', '', ('MM\0\42'):rep(9), 'II\42\0\255\255\255\255' } do
+        H.write(path, make(odd))
+        assert.is_true(plain:equal(amp.data.read_image(path)))
+      end
+    end)
+  end
+end)
+
 describe('data tools', function()
   it('collate boxes, padded with -1', function()
     local set = amp.vision.datasets.shapes { n = 6, size = 32 }

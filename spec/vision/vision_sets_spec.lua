@@ -191,4 +191,56 @@ describe('a folder of pictures', function()
     fails('skip_bad', amp.data.ImageFolder, root, { skip_bad = 1 })
     fails('transform', amp.data.ImageFolder, root, { transform = {} })
   end)
+  it('choose a part before the rest is made floats: the same pictures, from the same random numbers', function()
+    local root = folder('one')
+    amp.manual_seed(5)
+    amp.data.write_image(root .. '/one/1.png', amp.rand(3, 40, 60))
+    local T = amp.vision.transforms
+    local whole = amp.data.read_image(root .. '/one/1.png'):float() / 255
+    for _, t in ipairs { T.RandomResizedCrop(16), T.Resize(9), T.CenterCrop { 20, 70 }, T.RandomCrop(7), T.Compose { T.CenterCrop(30), T.RandomHorizontalFlip() },
+      T.Compose { T.RandomResizedCrop { 8, 12 }, T.RandomVerticalFlip(), T.Normalize({ 0.5 }, { 2 }) } } do
+      for _, reduced in ipairs { false, true } do
+        local set = amp.data.ImageFolder(root, { transform = t, reduced = reduced })
+        for seed = 1, 4 do
+          amp.manual_seed(seed)
+          local want = t(whole)
+          amp.manual_seed(seed)
+          assert.is_true(want:equal((set:get(1))), tostring(t))
+        end
+      end
+    end
+    local set = amp.data.ImageFolder(root, { transform = T.RandomCrop(50), skip_bad = true }) -- no fault of the picture's
+    fails('50 x 50', set.get, set, 1)
+    fails('reduced', amp.data.ImageFolder, root, { reduced = 2 })
+  end)
+  it('decode large JPEGs at a part of their size where that is enough, turned as they are', function()
+    local codecs = require 'amp.data.codecs'
+    if not codecs.library 'turbojpeg' then return pending 'libturbojpeg is not here' end
+    local root = folder('one')
+    local path = root .. '/one/1.jpg'
+    local smooth = amp.interpolate(amp.rand(1, 3, 5, 7), { size = { 161, 243 }, mode = 'bicubic' })[1]:clamp(0, 1)
+    amp.data.write_image(path, smooth)
+    local bytes = H.read(path)
+    local turned = '\255\225\0\34Exif\0\0MM\0\42\0\0\0\8\0\1\1\18\0\3\0\0\0\1\0\6\0\0\0\0\0\0' -- its orientation: 6
+    local limit, asked = require 'amp.io.limit', {}
+    for _, parts in ipairs { 1, 2, 4, 8 } do
+      local _, w, h = codecs.decode_jpeg(bytes, limit.new(nil, #bytes), parts)
+      asked[#asked + 1] = { h, w }
+    end
+    assert.are.same({ { 161, 243 }, { 81, 122 }, { 41, 61 }, { 21, 31 } }, asked)
+    local T = amp.vision.transforms
+    for _, exif in ipairs { '', turned } do
+      H.write(path, bytes:sub(1, 2) .. exif .. bytes:sub(3))
+      for _, o in ipairs { { transform = T.Resize { 16, 20 } }, { transform = T.RandomResizedCrop(10) }, { transform = T.Resize(50) }, { size = 30 },
+        { transform = T.CenterCrop(30) } } do
+        amp.manual_seed(1)
+        local want = amp.data.ImageFolder(root, o):get(1)
+        amp.manual_seed(1)
+        o.reduced = true
+        local got = amp.data.ImageFolder(root, o):get(1)
+        assert.are.same(H.shape(want), H.shape(got))
+        assert.is_true((want - got):abs():max():item() < 0.2 and (want - got):abs():mean():item() < 0.04, tostring(o.transform))
+      end
+    end
+  end)
 end)

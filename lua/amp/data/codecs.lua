@@ -2,6 +2,7 @@
 --
 -- None of them calls back or jumps over Lua's frames: TurboJPEG's and WebP's interfaces give codes, and so does libpng's simplified one.
 local ffi = require 'ffi'
+local amp = require 'amp'
 
 ffi.cdef [[
 struct amp_png { void *opaque; uint32_t version, width, height, format, flags, entries, warning_or_error; char message[64]; };
@@ -50,21 +51,40 @@ end
 local GRAY, RGB, S444, S420, SGRAY = 6, 0, 0, 2, 3
 local WARNING_IS_ERROR = 8192 -- TJFLAG_STOPONWARNING
 
---- Decode a JPEG: pixels, width, height, channels; nil and the reason; nothing where the library is missing or the own decoder must do.
-function M.decode_jpeg(bytes, budget)
+-- A reader of a JPEG's bytes, with width, height and channels; nothing where the library is missing or the own decoder must do.
+local function open_jpeg(bytes)
   local tj = M.library 'turbojpeg'
   if not tj then return nil end
   local handle = ffi.gc(tj.amp_tj_init_decompress(), tj.amp_tj_destroy)
   local n = ffi.new 'int[4]'
   if tj.amp_tj_header(handle, bytes, #bytes, n, n + 1, n + 2, n + 3) ~= 0 or n[3] > 2 then return nil end
-  local w, h, channels = n[0], n[1], n[3] == 2 and 1 or 3
+  return handle, n[0], n[1], n[3] == 2 and 1 or 3
+end
+
+--- Width and height of a JPEG as it is stored; nothing where open_jpeg gives nothing.
+function M.jpeg_size(bytes)
+  local handle, w, h = open_jpeg(bytes)
+  if handle then return w, h end
+end
+
+--- Decode a JPEG: pixels, width, height, channels, and a tensor H x W x channels that holds them; nil and the reason; nothing where
+-- open_jpeg gives nothing.
+-- @tparam string bytes
+-- @tparam table budget a limit
+-- @tparam ?number parts sides are divided by it, 1, 2, 4 or 8: pixels are then means of as many, and most of the work falls away
+function M.decode_jpeg(bytes, budget, parts)
+  local handle, w, h, channels = open_jpeg(bytes)
+  if not handle then return nil end
+  local tj = M.library 'turbojpeg'
+  w, h = math.ceil(w / (parts or 1)), math.ceil(h / (parts or 1))
   local fits, why = budget:take(w * h * channels)
   if not fits then return nil, ('its size is %d x %d: %s'):format(w, h, why) end
-  local out = ffi.new('uint8_t[?]', w * h * channels)
+  local pixels = amp.empty({ h, w, channels }, { dtype = 'uint8', device = 'cpu' })
+  local out = ffi.cast('uint8_t *', pixels:data_ptr())
   if tj.amp_tj_decompress(handle, bytes, #bytes, out, w, 0, h, channels == 1 and GRAY or RGB, WARNING_IS_ERROR) ~= 0 then
     return nil, 'it is damaged or cut off (' .. ffi.string(tj.amp_tj_error(handle)) .. ')'
   end
-  return out, w, h, channels
+  return out, w, h, channels, pixels
 end
 
 --- Encode interleaved pixels of a tensor.
@@ -151,39 +171,74 @@ end
 
 -- -- EXIF ---------------------------------------------------------------------------------------------
 
---- The orientation that a JPEG's EXIF part says, 1 to 8; 1 where there is none or it is damaged.
-function M.orientation(bytes)
+-- The orientation that a TIFF header's first list of entries says
+local function tiff_orientation(tiff)
+  local little = tiff:sub(1, 2) == 'II'
+  if not little and tiff:sub(1, 2) ~= 'MM' then return 1 end
+  local function read(place, n)
+    local v = 0
+    for k = 0, n - 1 do
+      local x = tiff:byte(place + 1 + (little and n - 1 - k or k))
+      if not x then return 0 end
+      v = v * 256 + x
+    end
+    return v
+  end
+  local first = read(4, 4)
+  for k = 0, math.min(read(first, 2), 500) - 1 do
+    local entry = first + 2 + 12 * k
+    if read(entry, 2) == 0x0112 then
+      local v = read(entry + 8, 2)
+      return v >= 1 and v <= 8 and v or 1
+    end
+  end
+  return 1
+end
+
+local function jpeg_exif(bytes)
   local at = 3
   while at + 3 <= #bytes do
     local mark, kind, a, b = bytes:byte(at, at + 3)
-    if mark ~= 255 or kind == 0xDA or kind == 0xD9 then return 1 end
+    if mark ~= 255 or kind == 0xDA or kind == 0xD9 then return nil end
     local size = a * 256 + b
-    if kind == 0xE1 and bytes:sub(at + 4, at + 9) == 'Exif\0\0' then
-      local tiff = bytes:sub(at + 10, at + 1 + size)
-      local little = tiff:sub(1, 2) == 'II'
-      if not little and tiff:sub(1, 2) ~= 'MM' then return 1 end
-      local function read(place, n)
-        local v = 0
-        for k = 0, n - 1 do
-          local x = tiff:byte(place + 1 + (little and n - 1 - k or k))
-          if not x then return 0 end
-          v = v * 256 + x
-        end
-        return v
-      end
-      local first = read(4, 4)
-      for k = 0, math.min(read(first, 2), 500) - 1 do
-        local entry = first + 2 + 12 * k
-        if read(entry, 2) == 0x0112 then
-          local v = read(entry + 8, 2)
-          return v >= 1 and v <= 8 and v or 1
-        end
-      end
-      return 1
-    end
+    if kind == 0xE1 and bytes:sub(at + 4, at + 9) == 'Exif\0\0' then return bytes:sub(at + 10, at + 1 + size) end
     at = at + 2 + math.max(size, 2)
   end
-  return 1
+end
+
+local function png_exif(bytes)
+  local at = 9
+  while true do
+    local a, b, c, d = bytes:byte(at, at + 3)
+    local kind = bytes:sub(at + 4, at + 7)
+    if not d or #kind < 4 or kind == 'IEND' then return nil end
+    local size = ((a * 256 + b) * 256 + c) * 256 + d
+    if kind == 'eXIf' then return bytes:sub(at + 8, at + 7 + size) end
+    at = at + 12 + size
+  end
+end
+
+-- A part of a RIFF file by its name, from place `at` on
+local function riff_part(bytes, name, at)
+  while true do
+    local a, b, c, d = bytes:byte(at + 4, at + 7)
+    if not d then return nil end
+    local size = a + 256 * (b + 256 * (c + 256 * d))
+    if bytes:sub(at, at + 3) == name then return bytes:sub(at + 8, at + 7 + size) end
+    at = at + 8 + size + size % 2
+  end
+end
+
+--- The orientation that a picture's EXIF part says, 1 to 8; 1 where there is none or it is damaged.
+function M.orientation(bytes)
+  local exif
+  if bytes:sub(1, 2) == '\255\216' then exif = jpeg_exif(bytes)
+  elseif bytes:sub(1, 4) == '\137PNG' then exif = png_exif(bytes)
+  elseif M.is_webp(bytes) then
+    exif = riff_part(bytes, 'EXIF', 13)
+    if exif and exif:sub(1, 6) == 'Exif\0\0' then exif = exif:sub(7) end
+  end
+  return exif and tiff_orientation(exif) or 1
 end
 
 --- A picture C x H x W as its EXIF orientation says it is to be seen.

@@ -1,7 +1,7 @@
 --- Images from files: amp.data.read_image(path).
 --
 -- PNG, JPEG, WebP, PPM, PGM and PBM are read, by what they hold and not by their names' endings. JPEG, PNG and WebP go through the
--- system's libraries where they are (data/codecs.lua); a JPEG is turned as its EXIF part says.
+-- system's libraries where they are (data/codecs.lua); a picture is turned as its EXIF part says.
 local ffi = require 'ffi'
 local amp = require 'amp'
 local file = require 'amp.io.file'
@@ -30,8 +30,9 @@ local function decoder_of(head)
   if webp.is(head) then return webp end
 end
 
--- Planes of interleaved pixels, as many as asked for.
-local function planes(p, w, h, have, want)
+-- Planes of interleaved pixels, as many as asked for. `pixels`, a tensor that holds them, is viewed where it has just those planes.
+local function planes(p, w, h, have, want, pixels)
+  if pixels and have == want then return pixels:permute(3, 1, 2) end
   local out = amp.empty({want, h, w}, {dtype = 'uint8', device = 'cpu'})
   local to, n = ffi.cast('uint8_t *', out:data_ptr()), w * h
   local gray, alpha = have <= 2, have == 2 or have == 4
@@ -53,20 +54,26 @@ end
 
 -- A JPEG goes through libturbojpeg and a PNG through libpng where they are there; what they do not take, and where they are not, through
 -- the own decoder, which also says what is wrong with a damaged file.
-function decode(d, bytes, most, size)
+function decode(d, bytes, most, size, parts)
   local library = d == jpeg() and codecs.decode_jpeg or d == require 'amp.data.png' and codecs.decode_png
   if library then
-    local p, w, h, have = library(bytes, limit.new(most, size))
-    if p then return p, w, h, have end
+    local p, w, h, have, pixels = library(bytes, limit.new(most, size), parts)
+    if p then return p, w, h, have, pixels end
   end
   return d.decode(bytes, limit.new(most, size))
 end
 
---- Read for somebody else: op is who the errors name.
-local function read(op, path, channels, most)
+--- Read for somebody else.
+-- @tparam string op who the errors name
+-- @tparam string path
+-- @tparam ?number channels
+-- @tparam ?number most bytes
+-- @tparam ?function parts of (height, width) of a JPEG, as it is seen: by what its sides may be divided
+-- @treturn Tensor the picture, whose planes may stand interleaved
+function M.read_any(op, path, channels, most, parts)
   local f, why = file.open(path)
   if not f then raise(op, "cannot read '%s': %s", path, why) end
-  local bytes, ok, p, w, h, have
+  local bytes
   local head
   head, why = f:text(math.min(f.size, 16))
   local d = head and decoder_of(head)
@@ -74,13 +81,22 @@ local function read(op, path, channels, most)
   if d then bytes, why = f:text() end
   f:close()
   if not bytes then raise(op, "cannot read '%s': %s", path, why) end
-  ok, p, w, h, have = pcall(decode, d, bytes, most, f.size)
+  local turned, divided, wide, high = codecs.orientation(bytes), nil, nil, nil
+  if parts and d == jpeg() then
+    wide, high = codecs.jpeg_size(bytes)
+    divided = wide and (turned < 5 and parts(high, wide) or turned >= 5 and parts(wide, high))
+  end
+  local ok, p, w, h, have, pixels = pcall(decode, d, bytes, most, f.size, divided)
   if not ok then memory.rethrow(op, path, p) end
   if not p then raise(op, "cannot read '%s': %s", path, w) end
-  local out = planes(p, w, h, have, channels or (have == 2 and 4 or have))
-  local turned = d == jpeg() and codecs.orientation(bytes) or 1
+  local out = planes(p, w, h, have, channels or (have == 2 and 4 or have), pixels)
+  if divided and h < high then -- a last row or column that stands for less than half of the others' pixels goes
+    out = out:narrow(2, 1, math.max(1, math.floor(high / divided + 0.5))):narrow(3, 1, math.max(1, math.floor(wide / divided + 0.5)))
+  end
   return turned > 1 and codecs.turn(out, turned) or out
 end
+
+local function read(op, path, channels, most) return M.read_any(op, path, channels, most):contiguous() end
 
 --- What `channels` may be.
 local function check_channels(op, v)

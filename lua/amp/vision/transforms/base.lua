@@ -101,6 +101,58 @@ local function call(self, x, ...)
   return self:image(x, self:draw(x:size(x:dim() - 1), x:size(x:dim()))), ...
 end
 
+-- A picture whose sides were divided when it was read, cut as p says of the whole: as near as its pixels are.
+local function cut_part(t, p, divided)
+  local d = t:dim()
+  local function part(n) return math.floor(n / divided + 0.5) end
+  local ch, cw, top, left = math.max(1, part(p.h)), math.max(1, part(p.w)), part(p.top), part(p.left)
+  ch, cw = math.min(ch, t:size(d - 1)), math.min(cw, t:size(d))
+  return M.crop(t, math.min(top, t:size(d - 1) - ch), math.min(left, t:size(d) - cw), ch, cw)
+end
+
+--- By what the sides of h x w pixels may be divided when a JPEG is read that is to have size `to`.
+function M.divisor(h, w, to)
+  local least = math.min(h / to[1], w / to[2])
+  return least >= 8 and 8 or least >= 4 and 4 or least >= 2 and 2 or 1
+end
+
+--- For data sets: a transform that first chooses a part of a picture, or a size, may be asked before the picture is decoded.
+-- @tparam function transform
+-- @tparam boolean reduced whether a picture may be read at a part of its size where more pixels than are wanted remain
+-- @return nothing where this transform does not; else parts(h, w), which draws and says by what sides may be divided, and
+-- finish(bytes), which makes of what was read what the transform makes of the whole picture as floats from 0 to 1
+function M.ahead(transform, reduced)
+  local list = type(transform) == 'table' and transform.is_compose and transform or { transform }
+  local first = list[1]
+  local meta = type(first) == 'table' and getmetatable(first)
+  if not meta or not meta.chooses then return nil end
+  local p, h, w, divided
+  local function parts(height, width)
+    h, w, divided = height, width, 1
+    p = first:draw(h, w)
+    local to = p.to or p.oh and { p.oh, p.ow }
+    if reduced and to then divided = M.divisor(p.oh and h or p.h, p.oh and w or p.w, to) end
+    return divided
+  end
+  local function finish(bytes)
+    local d = bytes:dim()
+    local whole = bytes:size(d - 1) == h and bytes:size(d) == w
+    if not p then -- no JPEG: nothing was asked
+      h, w, whole = bytes:size(d - 1), bytes:size(d), true
+      p = first:draw(h, w)
+    end
+    local x
+    if p.pad or p.oh then x = bytes:contiguous():float():div_(255)
+    else x = (whole and M.crop(bytes, p.top, p.left, p.h, p.w) or cut_part(bytes, p, divided)):contiguous():float():div_(255) end
+    if p.oh then x = M.resize(x, p.oh, p.ow)
+    elseif p.pad then x = first:image(x, p)
+    elseif p.to then x = M.resize(x, p.to[1], p.to[2]) end
+    for i = 2, #list do x = list[i](x) end
+    return x
+  end
+  return parts, finish
+end
+
 --- A class of transforms.
 function M.class(name)
   local C = { op = 'vision.transforms.' .. name, name = name }

@@ -145,7 +145,7 @@ function Normalize:image(t)
   local c = t:size(t:dim() - 2)
   if #self.mean ~= 1 and #self.mean ~= c then raise(self.op, 'mean and std have %d numbers, the picture %d channels', #self.mean, c) end
   local o = { dtype = t.dtype, device = t.device }
-  return (t - amp.tensor(self.mean, o):reshape(-1, 1, 1)) / amp.tensor(self.std, o):reshape(-1, 1, 1)
+  return (t - amp.tensor(self.mean, o):reshape(-1, 1, 1)):div_(amp.tensor(self.std, o):reshape(-1, 1, 1))
 end
 
 local ToFloat = base.class 'ToFloat'

@@ -147,6 +147,9 @@ function RandomResizedCrop:draw(h, w)
   return { h = ch, w = cw, top = math.floor((h - ch) / 2), left = math.floor((w - cw) / 2), to = self.size }
 end
 
+-- What a data set may ask before it decodes a picture (base.ahead)
+for _, C in ipairs { Resize, CenterCrop, RandomResizedCrop } do C.chooses = true end -- none of them refuses a picture
+
 -- -- Flips and Pad ------------------------------------------------------------------------------------
 
 local amp = require 'amp'

@@ -9,7 +9,7 @@ local raise = require('amp.error').throw
 
 local M = {}
 
-local Compose = {}
+local Compose = { is_compose = true }
 Compose.__index = Compose
 
 local function callable(v)
