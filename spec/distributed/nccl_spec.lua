@@ -118,7 +118,6 @@ describe('NCCL', function()
   it_there('goes with MPI, which compares calls before NCCL has them', function()
     local mpi = R.mpis[1]
     if not mpi then return end
-    H.sh(("export AMP_PLUGIN_DIR='%s'; cp '%s/amp/libamp_mpi_%s.so' '%s/'"):format(folder, build, mpi, folder))
     local out = H.sh(([[cd / && AMP_LIBRARY='%s/amp/libamp.so' AMP_PLUGIN_DIR='%s' AMP_NCCL_LIBRARY='%s/libnccl.so.2' AMP_EMULATED_GPUS=2 timeout -k 5 100 '%s/lua/bin/amp' run -n 2 --mpi %s '%s/spec/distributed/checks.lua' reductions moves forms ddp agreed 2>&1]])
       :format(build, folder, folder, root, mpi, root))
     for _, name in ipairs { 'reductions', 'moves', 'forms', 'ddp', 'agreed' } do
