@@ -326,7 +326,8 @@ function M.reduce(t, o)
   check_tensor(op, t)
   local root, number, c = root_of(op, 'to', o.to, g), number_of(op, o, t), dense(t, true)
   local mine = root == g.rank - 1
-  return begin { kind = 'reduce', number = number, group = g, root = root, like = like_of(t, c), ins = { c }, outs = mine and { c } or nil, result = t, async = o.async,
+  return begin { kind = 'reduce', number = number, group = g, root = root, like = like_of(t, c), ins = { c }, outs = mine and { c } or nil,
+    result = t, async = o.async,
     finish = mine and c ~= t and function() copy_back(t, c) return t end or nil, alone = function() return t end }
 end
 

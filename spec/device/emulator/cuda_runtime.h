@@ -215,6 +215,7 @@ void emu_name(
     const char *kernel); /* of the launch that follows: a line on standard error if AMP_EMULATOR_TRACE is set */
 void emu_launch(const std::function<void()> &body, dim3 grid, dim3 block, size_t shared, cudaStream_t s);
 typedef std::function<bool()> emu_work; /* true: done; false: not yet, it is called again */
+__attribute__((visibility("default"))) void emu_go_on();
 __attribute__((visibility("default"))) void emu_queue(cudaStream_t s, const emu_work &f);
 cudaError_t emu_relaunch(cudaGraphExec_t graph, cudaGraphNode_t node, const std::function<void()> &body, dim3 grid,
                          dim3 block, size_t shared); /* what a node does in launches to come */

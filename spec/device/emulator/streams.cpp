@@ -27,7 +27,7 @@ struct emu_graph {
   int refs;
 };
 struct emu_stream {
-  bool capturing, broken, guest, stepping; /* guest: of another stream's capture */
+  bool capturing, broken, guest, stepping, stuck; /* guest: of another stream's capture; stuck: its first is not done */
   emu_graph *noted;
   std::vector<emu_node *> *now;
   std::deque<emu_work> queue;
@@ -50,7 +50,7 @@ static bool lazy()
   static const bool on = getenv("AMP_EMULATED_LAZY") != nullptr;
   return on;
 }
-static std::vector<emu_stream *> streams;
+static std::vector<emu_stream *> &streams = *new std::vector<emu_stream *>; /* threads look at it to the very end */
 
 /* -- Queues ------------------------------------------------------------------------ */
 
@@ -61,6 +61,7 @@ static bool step(emu_stream *s)
   s->stepping = true;
   bool done = s->queue.front()();
   s->stepping = false;
+  s->stuck = !done;
   if (done) s->queue.pop_front();
   return done;
 }
@@ -71,6 +72,15 @@ static void let_others()
   bool moved = false;
   for (size_t i = 0; i < streams.size(); i++) moved = step(streams[i]) || moved;
   if (!moved) usleep(50);
+}
+
+/* Cards go on by themselves: for a thread that has nothing else to do */
+void emu_go_on()
+{
+  std::lock_guard<std::recursive_mutex> guard(running);
+  for (size_t i = 0; i < streams.size(); i++)
+    if (streams[i]->stuck)
+      while (step(streams[i]) && !lazy()) {}
 }
 
 static void catch_up(emu_stream *s)
@@ -246,7 +256,7 @@ cudaError_t cudaMemsetAsync(void *dst, int v, size_t n, cudaStream_t s)
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned)
 {
-  *s = new emu_stream{ false, false, false, false, nullptr, nullptr, {} };
+  *s = new emu_stream{ false, false, false, false, false, nullptr, nullptr, {} };
   std::lock_guard<std::recursive_mutex> guard(running);
   streams.push_back(*s);
   return cudaSuccess;
