@@ -8038,7 +8038,7 @@ function amp.cuda.synchronize(device) end
 function amp.cuda.tf32(value) end
 
 ---Version of a library the GPU's part uses, or why it is not there.
----@param name string 'cublas', 'cudnn', 'cusolver', 'cufft' or 'nccl'
+---@param name string 'cublas', 'cudnn', 'cusolver', 'cufft', 'nvrtc' (with what it has compiled) or 'nccl'
 ---@return string # 
 function amp.cuda.version_of(name) end
 

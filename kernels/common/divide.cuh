@@ -4,12 +4,13 @@
 */
 #ifndef AMP_DIVIDE_CUH
 #define AMP_DIVIDE_CUH
-#include "common/kernel.cuh"
+#include "common/elements.cuh"
 
 typedef struct amp_divisor {
   uint32_t n, factor, shift;
 } amp_divisor;
 
+#ifndef AMP_GENERATED
 /* n: 1 to 2^31 */
 static inline amp_divisor amp_divisor_of(int64_t n)
 {
@@ -20,6 +21,7 @@ static inline amp_divisor amp_divisor_of(int64_t n)
   d.factor = (uint32_t)(((((uint64_t)1 << d.shift) - (uint64_t)n) << 32) / (uint64_t)n + 1);
   return d;
 }
+#endif
 
 __device__ __forceinline__ uint32_t amp_divide(uint32_t i, const amp_divisor &d)
 {

@@ -4,7 +4,7 @@
 */
 #ifndef AMP_MATH_CUH
 #define AMP_MATH_CUH
-#include "common/kernel.cuh"
+#include "common/elements.cuh"
 
 #define AMP_FN template <class T> __device__ __forceinline__ T
 

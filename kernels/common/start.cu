@@ -4,6 +4,7 @@
 ** of random numbers is set. One node does all of it; what it does comes with each
 ** launch (cuda_capture.c).
 */
+#include "common/kernel.cuh"
 #include "common/math.cuh"
 
 namespace {

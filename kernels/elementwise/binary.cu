@@ -11,72 +11,17 @@
 ** exponent) gives 0 and is noted in the device's trouble cell, which the next wait raises.
 */
 #include "elementwise/formula_calls.cuh"
-#include "common/math.cuh"
+#include "elementwise/binary_rows.cuh"
 
 namespace {
 
-typedef struct settings {
-  double alpha;
-  int64_t ialpha;
-  int32_t k;
-  amp_trouble *trouble;
-} settings;
-
-#define WRAP(op, a, b) (int64_t)((uint64_t)(a)op(uint64_t)(b))
-
-template <class T> __device__ __forceinline__ T larger(T a, T b) { return a != a || b != b ? a + b : a > b ? a : b; }
-template <class T> __device__ __forceinline__ T smaller(T a, T b) { return a != a || b != b ? a + b : a < b ? a : b; }
-
-/* What an integer is divided by, and the power it is raised to, looked at first. */
-__device__ __forceinline__ int64_t not_zero(int op, int64_t a, int64_t b, const settings &s)
-{
-  if (b == 0) amp_note(s.trouble, AMP_TROUBLE_ZERO, op, a, 0, 0);
-  return b;
-}
-__device__ __forceinline__ int64_t not_negative(int op, int64_t b, const settings &s)
-{
-  if (b < 0) amp_note(s.trouble, AMP_TROUBLE_NEGATIVE_POWER, op, b, 0, 0);
-  return b;
-}
-
-/* -- Formulas: floats, integers, tests ----------------------------------------------- */
-
-#define CASE(name, formula) \
-  case AMP_OP_##name: return formula;
-
-template <class T> __device__ __forceinline__ T binary(int op, T a, T b, const settings &s)
-{
-  switch (op) {
-#define ROW(name, entry, real) CASE(name, real)
-#define BOTH(name, entry, real, whole) CASE(name, real)
-#include "elementwise/binary_formulas.h"
-  }
-  AMP_NEVER();
-}
-
-template <> __device__ __forceinline__ int64_t binary<int64_t>(int op, int64_t a, int64_t b, const settings &s)
-{
-  switch (op) {
-#define BOTH(name, entry, real, whole) CASE(name, whole)
-#define WHOLE(name, whole) CASE(name, whole)
-#include "elementwise/binary_formulas.h"
-  }
-  AMP_NEVER();
-}
-
-template <class T> __device__ __forceinline__ uint8_t compare(int op, T a, T b)
-{
-  switch (op) {
-#define TEST(name, formula) CASE(name, formula)
-#include "elementwise/binary_formulas.h"
-  }
-  AMP_NEVER();
-}
+using namespace binary_text;
 
 /* What formula_calls.cuh makes kernels and calls of; has: has the row such a formula? */
 struct binary_rows {
   enum { operands = 2 };
-  typedef ::settings settings;
+  static const char *name() { return "binary_text"; }
+  typedef binary_text::settings settings;
   template <class T> static __device__ __forceinline__ T of(int op, const T *a, const settings &s)
   {
     return binary<T>(op, a[0], a[1], s);
@@ -101,40 +46,29 @@ struct binary_rows {
     }
     return false;
   }
+  static constexpr bool is_long(int op)
+  {
+    switch (op) {
+#define LONG_SHARED(name)
+#define LONG_FAST(name)
+#define LONG_OWN(name)
+#define LONG_LONG(name) case AMP_OP_##name:
+#define ROW(name, entry, real) LONG_##entry(name)
+#define BOTH(name, entry, real, whole) LONG_##entry(name)
+#include "elementwise/binary_formulas.h"
+      return true;
+    }
+    return false;
+  }
 };
 typedef formula_calls<binary_rows> run;
 
 struct test {
   enum { flat = 0 };
   int op;
+  AMP_EW_TEXT(op, "binary_text::test<%d>", op)
   template <class T> __device__ __forceinline__ uint8_t of(const T *a) const { return compare<T>(op, a[0], a[1]); }
 };
-struct choose {
-  enum { flat = 1 };
-  template <class T> __device__ __forceinline__ T of(const T *a) const { return a[0] != 0 ? a[1] : a[2]; }
-};
-/* derivatives of elu and its relatives, and of the euclidean norm */
-struct elu_slope {
-  enum { flat = 1 };
-  double above, below, by;
-  template <class T> __device__ __forceinline__ T of(const T *a) const
-  {
-    return a[0] * (a[1] > 0 ? (T)above : (T)below * exp(a[1] / (T)by));
-  }
-};
-struct norm_slope {
-  enum { flat = 1 };
-  template <class T> __device__ __forceinline__ T of(const T *a) const
-  {
-    return a[2] < (sizeof(T) == 8 ? (T)DBL_MIN : (T)FLT_MIN) ? 0 * a[1] : a[0] * (a[1] / a[2]);
-  }
-};
-template <class T> struct masked {
-  enum { flat = 1 };
-  T v;
-  __device__ __forceinline__ T of(const T *a) const { return a[1] != 0 ? v : a[0]; }
-};
-
 /* -- Calls --------------------------------------------------------------------------------- */
 
 static settings plain()
@@ -193,9 +127,11 @@ extern "C" {
 #define RUN_SHARED(name, cls) return run::floats<AMP_OP_##name>(c, cls, plain());
 #define RUN_FAST(name, cls) return run::fast<AMP_OP_##name>(c, cls, plain());
 #define RUN_OWN(name, cls)
+#define RUN_LONG(name, cls) RUN_SHARED(name, cls)
 #define ENTRY_SHARED(name, body) \
   int amp__cuda_##name(amp_call *c) { body }
 #define ENTRY_FAST(name, body) ENTRY_SHARED(name, body)
+#define ENTRY_LONG(name, body) ENTRY_SHARED(name, body)
 #define ENTRY_OWN(name, body)
 
 #define ROW(name, entry, real) ENTRY_##entry(name, RUN_##entry(name, run::float_class(c)))

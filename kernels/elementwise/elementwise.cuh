@@ -17,42 +17,19 @@
 */
 #ifndef AMP_ELEMENTWISE_CUH
 #define AMP_ELEMENTWISE_CUH
-#include "common/divide.cuh"
+#include "common/kernel.cuh"
+#include "elementwise/places.cuh"
+#include "../src/cuda/cuda_chain.h"
 
-enum { AMP_EW_MOST = 5, AMP_EW_VECTOR = 8 };
-enum { AMP_EW_DENSE, AMP_EW_ONE, AMP_EW_VALUE };
+enum { AMP_EW_MOST = 5 };
 #define AMP_EW_TURN(F, NIN) ((NIN) <= 2 && F::flat == 1 ? 2 : 1) /* vectors of a thread at once */
 
-typedef struct amp_ew {
-  int64_t n;
-  int32_t dims, small; /* dims 0: flat; small: turns fit 31 bits */
-  int64_t size[AMP_MAX_DIM];
-  amp_divisor by[AMP_MAX_DIM]; /* sizes; wide kernel: the last one's and its strides are a vector's */
-  struct {
-    char *p;
-    int32_t dtype, mode;
-    int64_t stride[AMP_MAX_DIM];
-    double v;
-    int64_t i;
-  } op[AMP_EW_MOST]; /* results first */
-} amp_ew;
+typedef amp_ew_of<AMP_EW_MOST> amp_ew;
 
 template <class T> __device__ __forceinline__ T amp_ew_value(const amp_ew &e, int k) { return (T)e.op[k].v; }
 template <> __device__ __forceinline__ int64_t amp_ew_value<int64_t>(const amp_ew &e, int k) { return e.op[k].i; }
 
 /* -- Kernels --------------------------------------------------------------------- */
-
-/* Offsets of turn j */
-template <int K> __device__ __forceinline__ void amp_ew_places(const amp_ew &e, uint32_t j, int64_t (&at)[K])
-{
-#pragma unroll
-  for (int k = 0; k < K; k++) at[k] = 0;
-  for (int d = e.dims - 1; d >= 0; d--) {
-    uint32_t r = d ? amp_digit(j, e.by[d]) : j;
-#pragma unroll
-    for (int k = 0; k < K; k++) at[k] += (int64_t)r * e.op[k].stride[d];
-  }
-}
 
 /* 8 elements of a dtype with 1, 2 or (floats) 4 bytes, on their way: all operands' are before the first is waited for
  */
@@ -186,18 +163,7 @@ __global__ void __launch_bounds__(256) amp_ew_any(const amp_ew e, const F f)
   AMP_FOR(j, e.n)
   {
     int64_t at[NIN + 1];
-    if (e.small) amp_ew_places(e, (uint32_t)j, at);
-    else {
-#pragma unroll
-      for (int k = 0; k <= NIN; k++) at[k] = 0;
-      int64_t i = j;
-      for (int d = e.dims - 1; d >= 0; d--) {
-        int64_t q = d ? i / e.size[d] : 0, r = i - q * e.size[d];
-#pragma unroll
-        for (int k = 0; k <= NIN; k++) at[k] += r * e.op[k].stride[d];
-        i = q;
-      }
-    }
+    amp_ew_far_places(e, j, at);
     T a[NIN > 0 ? NIN : 1];
 #pragma unroll
     for (int k = 0; k < NIN; k++)
@@ -218,7 +184,7 @@ static inline void amp_ew_strides(const amp_tensor *t, const amp_tensor *shape, 
 
 /* Does every operand have neighbours, or one value, along the last dimension, in whole vectors? Then its strides
 ** become a vector's. */
-static inline bool amp_ew_vectors(amp_ew *e, int nin)
+template <class E> static inline bool amp_ew_vectors(E *e, int nin, bool any_dtype)
 {
   const int last = e->dims - 1;
   if (last < 0 || e->size[last] % AMP_EW_VECTOR || e->op[0].stride[last] != 1 || e->n / AMP_EW_VECTOR > INT32_MAX)
@@ -226,7 +192,8 @@ static inline bool amp_ew_vectors(amp_ew *e, int nin)
   for (int k = 0; k <= nin; k++) {
     if (e->op[k].mode == AMP_EW_VALUE) continue;
     if (e->op[k].stride[last] == 0) continue;
-    if (e->op[k].stride[last] != 1 || ((uintptr_t)e->op[k].p & 15) || !amp_ew_vector_dtype(e->op[k].dtype))
+    if (e->op[k].stride[last] != 1 || ((uintptr_t)e->op[k].p & 15)
+        || !(any_dtype || amp_ew_vector_dtype(e->op[k].dtype)))
       return false;
     for (int d = 0; d < last; d++)
       if (e->op[k].stride[d] % AMP_EW_VECTOR) return false;
@@ -257,8 +224,10 @@ static inline int amp_ew_order(const amp_tensor *out, int *order)
   return n;
 }
 
-/* Fill e for a result and nin operands; true: for the wide kernel, if it may be. */
-static inline bool amp_ew_layout(amp_ew *e, amp_tensor *out, amp_tensor *const *in, int nin, bool wide)
+/* Fill e for a result and nin operands; true: for the wide kernel, if it may be (any_dtype: it takes all). */
+template <class E>
+static inline bool amp_ew_layout(E *e, amp_tensor *out, amp_tensor *const *in, int nin, bool wide,
+                                 bool any_dtype = false)
 {
   bool flat = wide && (out->flags & AMP_T_DENSE) != 0;
   memset((void *)e, 0, sizeof *e);
@@ -269,10 +238,9 @@ static inline bool amp_ew_layout(amp_ew *e, amp_tensor *out, amp_tensor *const *
     e->op[k].dtype = t->dtype;
     if (t->device == AMP_CPU) { /* a number, or a scalar of the host */
       e->op[k].mode = AMP_EW_VALUE;
-      e->op[k].v = amp__value_get(amp__data(t), t->dtype);
-      e->op[k].i = t->dtype == AMP_INT64                           ? *AMP_DATA(int64_t, t)
-                   : e->op[k].v >= -9.2e18 && e->op[k].v <= 9.2e18 ? (int64_t)e->op[k].v
-                                                                   : 0;
+      const amp_chain_number n = amp__chain_number(t);
+      e->op[k].v = n.v;
+      e->op[k].i = n.i;
       continue;
     }
     e->op[k].p = (char *)amp__data(t);
@@ -281,7 +249,7 @@ static inline bool amp_ew_layout(amp_ew *e, amp_tensor *out, amp_tensor *const *
       e->op[k].mode = AMP_EW_ONE;
       continue;
     }
-    if (((uintptr_t)e->op[k].p & 15) || !amp_ew_vector_dtype(t->dtype)) flat = false;
+    if (((uintptr_t)e->op[k].p & 15) || !(any_dtype || amp_ew_vector_dtype(t->dtype))) flat = false;
     if (k == 0) continue;
     if (t->numel != out->numel || t->ndim > out->ndim) {
       flat = false;
@@ -293,7 +261,7 @@ static inline bool amp_ew_layout(amp_ew *e, amp_tensor *out, amp_tensor *const *
   if (flat) return true;
   /* by the result's strides, largest first; then merged */
   int order[AMP_MAX_DIM], n = amp_ew_order(out, order);
-  amp_ew m = *e;
+  E m = *e;
   m.dims = 0;
   for (int j = 0; j < n; j++) {
     int d = order[j];
@@ -304,16 +272,39 @@ static inline bool amp_ew_layout(amp_ew *e, amp_tensor *out, amp_tensor *const *
     for (int k = 0; k <= nin; k++) m.op[k].stride[m.dims - 1] = e->op[k].stride[d];
   }
   *e = m;
-  wide = wide && amp_ew_vectors(e, nin);
+  wide = wide && amp_ew_vectors(e, nin, any_dtype);
   e->small = e->n <= INT32_MAX;
   if (wide || e->small)
     for (int d = 0; d < e->dims; d++) e->by[d] = amp_divisor_of(e->size[d]);
   return wide;
 }
 
+/* -- Chains: what would be computed is noted, for a kernel of several rows (src/cuda/cuda_chain.h) ------------ */
+
+static inline const char *amp_ew_type(double) { return "double"; }
+static inline const char *amp_ew_type(float) { return "float"; }
+static inline const char *amp_ew_type(int64_t) { return "int64_t"; }
+static inline const char *amp_ew_type(uint8_t) { return "uint8_t"; }
+
+template <class F> static auto amp_ew_name(const F &f, amp_chain_step *step, int) -> decltype(f.text(step), true)
+{
+  f.text(step);
+  return true;
+}
+template <class F> static bool amp_ew_name(const F &, amp_chain_step *, long) { return false; } /* of no row */
+
+template <class T, class R, int NIN, class F>
+static int amp_ew_record(amp_tensor *out, amp_tensor *const *in, const F &f)
+{
+  amp_chain_step *step = amp__chain_step(amp_ew_type(T()), out, in, NIN);
+  if (step && !amp_ew_name(f, step, 0)) amp__chain_record->unfit = true;
+  return 0;
+}
+
 template <class T, class R, int NIN, class F> static int amp_ew_run(amp_tensor *out, amp_tensor *const *in, F f)
 {
   amp_ew e;
+  if (amp_unlikely(amp__chain_record != NULL)) return amp_ew_record<T, R, NIN>(out, in, f);
   if (out->numel == 0) return 0;
   constexpr bool can = F::flat && (sizeof(T) <= 4 || NIN == 0); /* few operands of double and int64_t would fit */
   bool wide = amp_ew_layout(&e, out, in, NIN, can);

@@ -1,9 +1,9 @@
 /*
 ** formula_calls.cuh: kernels and calls of rows whose formulas stand in a list (unary_formulas.h, binary_formulas.h).
 **
-** A family of rows, ROWS, says how many `operands` it has, what `settings` of a call its formulas take, has the
-** formulas themselves, of(row, elements, settings), and knows which rows have one (has_real, has_whole). A call of a
-** row without the formula that it needs does not compile.
+** A family of rows, ROWS, says its name(), how many `operands` it has, what `settings` of a call its formulas
+** take, has the formulas themselves, of(row, elements, settings), and knows which rows have one (has_real,
+** has_whole) and which are long (is_long). A call of a row without the formula that it needs does not compile.
 */
 #ifndef AMP_FORMULA_CALLS_CUH
 #define AMP_FORMULA_CALLS_CUH
@@ -19,12 +19,14 @@ template <class ROWS> struct formula_calls {
   template <int OP> struct fixed {
     enum { flat = 1 };
     settings s;
+    AMP_EW_LONG_TEXT(ROWS::is_long(OP), s, "%s::fixed<%d>", ROWS::name(), OP)
     template <class T> __device__ __forceinline__ T of(const T *a) const { return ROWS::template of<T>(OP, a, s); }
   };
   struct by_number {
     enum { flat = 0 };
     int op;
     settings s;
+    AMP_EW_LONG_TEXT(ROWS::is_long(op), s, "%s::fixed<%d>", ROWS::name(), op)
     template <class T> __device__ __forceinline__ T of(const T *a) const { return ROWS::template of<T>(op, a, s); }
   };
 

@@ -10,73 +10,17 @@
 ** which it is chosen at run time.
 */
 #include "elementwise/formula_calls.cuh"
-#include "common/math.cuh"
+#include "elementwise/unary_rows.cuh"
 
 namespace {
 
-constexpr double SELU_SCALE = 1.0507009873554804934193349852946, SELU_ALPHA = 1.6732632423543772848170429916717;
-
-typedef struct settings {
-  double d[3];
-  int64_t i[3];
-  int32_t k;
-} settings;
-
-#define S(n) ((T)s.d[n])
-
-template <class T> __device__ __forceinline__ T sign_of(T a) { return a > 0 ? (T)1 : a < 0 ? (T)-1 : a; }
-/* A NaN element stays; where low > high, high */
-template <class T> __device__ __forceinline__ T limited(T a, T low, T high)
-{
-  return a < low ? (low > high ? high : low) : a > high ? high : a;
-}
-
-/* -- Formulas: floats, integers, tests --------------------------------------------- */
-
-#define CASE(name, formula) \
-  case AMP_OP_##name: return formula;
-
-template <class T> __device__ __forceinline__ T unary(int op, T a, const settings &s)
-{
-  switch (op) {
-#define ROW(name, entry, real) CASE(name, real)
-#define BOTH(name, entry, real, whole) CASE(name, real)
-#include "elementwise/unary_formulas.h"
-  }
-  AMP_NEVER();
-}
-
-template <> __device__ __forceinline__ int64_t unary<int64_t>(int op, int64_t a, const settings &s)
-{
-  switch (op) {
-#define BOTH(name, entry, real, whole) CASE(name, whole)
-#define WHOLE(name, entry, whole) CASE(name, whole)
-#include "elementwise/unary_formulas.h"
-  }
-  AMP_NEVER();
-}
-
-template <class T> __device__ __forceinline__ uint8_t truth(int op, T a)
-{
-  switch (op) {
-#define TEST(name, real, whole) CASE(name, real)
-#include "elementwise/unary_formulas.h"
-  }
-  AMP_NEVER();
-}
-template <> __device__ __forceinline__ uint8_t truth<int64_t>(int op, int64_t a)
-{
-  switch (op) {
-#define TEST(name, real, whole) CASE(name, whole)
-#include "elementwise/unary_formulas.h"
-  }
-  AMP_NEVER();
-}
+using namespace unary_text;
 
 /* What formula_calls.cuh makes kernels and calls of; has: has the row such a formula? */
 struct unary_rows {
   enum { operands = 1 };
-  typedef ::settings settings;
+  static const char *name() { return "unary_text"; }
+  typedef unary_text::settings settings;
   template <class T> static __device__ __forceinline__ T of(int op, const T *a, const settings &s)
   {
     return unary<T>(op, a[0], s);
@@ -101,12 +45,28 @@ struct unary_rows {
     }
     return false;
   }
+  static constexpr bool is_long(int op)
+  {
+    switch (op) {
+#define LONG_SHARED(name)
+#define LONG_FAST(name)
+#define LONG_OWN(name)
+#define LONG_LONG(name) case AMP_OP_##name:
+#define LONG_OWN_LONG(name) LONG_LONG(name)
+#define ROW(name, entry, real) LONG_##entry(name)
+#define BOTH(name, entry, real, whole) LONG_##entry(name)
+#include "elementwise/unary_formulas.h"
+      return true;
+    }
+    return false;
+  }
 };
 typedef formula_calls<unary_rows> run;
 
 struct test {
   enum { flat = 0 };
   int op;
+  AMP_EW_TEXT(op, "unary_text::test<%d>", op)
   template <class T> __device__ __forceinline__ uint8_t of(const T *a) const { return truth<T>(op, a[0]); }
 };
 
@@ -137,8 +97,12 @@ extern "C" {
 #define ENTRY_SHARED(name, body) \
   int amp__cuda_##name(amp_call *c) { body }
 #define ENTRY_FAST(name, body) ENTRY_SHARED(name, body)
+#define ENTRY_LONG(name, body) ENTRY_SHARED(name, body)
+#define ENTRY_OWN_LONG(name, body)
 #define ENTRY_OWN(name, body)
 #define RUN_OWN(name, cls, s)
+#define RUN_OWN_LONG(name, cls, s)
+#define RUN_LONG(name, cls, s) RUN_SHARED(name, cls, s)
 
 #define ROW(name, entry, real) ENTRY_##entry(name, RUN_##entry(name, run::float_class(c), plain()))
 #define BOTH(name, entry, real, whole)                                                  \

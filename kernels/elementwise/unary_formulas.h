@@ -12,7 +12,7 @@
 **   TWO(name, entry, first, second, real)   and another one as s.d[1]
 **
 ** entry: SHARED, the kernels in which the row is chosen at run time; FAST, one of its own in float32; OWN, a function
-** written out in unary.cu.
+** written out in unary.cu; LONG and OWN_LONG, as SHARED and OWN, of code that generated kernels have in a loop.
 */
 /* clang-format off */
 #ifndef ROW
@@ -56,9 +56,9 @@ ROW(log1p, SHARED, log1p(a))
 ROW(sqrt, FAST, sqrt(a))
 ROW(rsqrt, FAST, 1 / sqrt(a))
 ROW(reciprocal, FAST, 1 / a)
-ROW(sin, SHARED, sin(a))
-ROW(cos, SHARED, cos(a))
-ROW(tan, SHARED, tan(a))
+ROW(sin, LONG, sin(a))
+ROW(cos, LONG, cos(a))
+ROW(tan, LONG, tan(a))
 ROW(asin, SHARED, asin(a))
 ROW(acos, SHARED, acos(a))
 ROW(atan, SHARED, atan(a))
@@ -70,16 +70,16 @@ ROW(acosh, SHARED, acosh(a))
 ROW(atanh, SHARED, atanh(a))
 ROW(cbrt, SHARED, cbrt(a))
 ROW(frac, SHARED, a - trunc(a))
-ROW(sinc, SHARED, amp_sinc(a))
+ROW(sinc, LONG, amp_sinc(a))
 ROW(nan_to_num, OWN, a != a ? S(0) : isinf(a) ? (a > 0 ? S(1) : S(2)) : a)
 
 ROW(erf, SHARED, erf(a))
 ROW(erfc, SHARED, erfc(a))
-ROW(erfinv, SHARED, (T)erfinv((double)a))
-ROW(gamma, SHARED, a == -amp_inf<T>() ? (T)NAN : (T)tgamma((double)a))
-ROW(lgamma, SHARED, (T)lgamma((double)a))
-ROW(digamma, SHARED, (T)amp_digamma((double)a))
-ROW(polygamma, OWN, (T)amp_polygamma(s.k, (double)a))
+ROW(erfinv, LONG, (T)erfinv((double)a))
+ROW(gamma, LONG, a == -amp_inf<T>() ? (T)NAN : (T)tgamma((double)a))
+ROW(lgamma, LONG, (T)lgamma((double)a))
+ROW(digamma, LONG, (T)amp_digamma((double)a))
+ROW(polygamma, OWN_LONG, (T)amp_polygamma(s.k, (double)a))
 ROW(logit, OWN, amp_logit(s.k ? a < S(0) ? S(0) : a > S(1) ? S(1) : a : a))
 
 ROW(sigmoid, FAST, amp_sigmoid(a))

@@ -11,27 +11,12 @@
 */
 #include "layout/cat.cuh"
 #include "elementwise/elementwise.cuh"
+#include "elementwise/cast_rows.cuh"
 #include "order/sort.cuh"
 
 namespace {
 
-template <class T> struct same {
-  enum { flat = 1 };
-  __device__ __forceinline__ T of(const T *a) const { return a[0]; }
-};
-/* a float that an integer can't hold is noted */
-template <class T> struct checked {
-  enum { flat = 0 };
-  amp_trouble *trouble;
-  int op;
-  double low, high;
-  __device__ __forceinline__ T of(const T *a) const
-  {
-    double v = trunc((double)a[0]);
-    if (!(v >= low && v < high)) amp_note(trouble, AMP_TROUBLE_CAST, op, 0, 0, 0, (double)a[0]);
-    return a[0];
-  }
-};
+using namespace cast_text;
 
 static bool bytes_alike(const amp_tensor *a, const amp_tensor *b)
 {
@@ -140,6 +125,7 @@ static int copy_as(amp_tensor *dst, amp_tensor *src, int op)
 
 static int copy_for(amp_tensor *dst, const amp_tensor *src, int op)
 {
+  if (amp_unlikely(amp__chain_record != NULL)) return copy_as(dst, (amp_tensor *)src, op);
   if (dst->numel == 0) return 0;
   if (bytes_alike(dst, src)) {
     if (amp__data(dst) == amp__data(src)) return 0;
@@ -166,6 +152,7 @@ static int cast_unsaturated(amp_tensor *dst, amp_tensor *src)
 {
   const uint8_t dtype = dst->dtype;
   if (!amp__is_float8(dtype) || src->dtype == dtype) return copy_for(dst, src, AMP_OP_cast_unsaturated);
+  if (amp_unlikely(amp__chain_record != NULL)) return amp__chain_record->unfit = true, 0;
   if (dst->numel == 0) return 0;
   pattern_of f = { dtype };
   dst->dtype = AMP_UINT8; /* its patterns are written as they are */
@@ -258,11 +245,13 @@ int amp__cuda_copy_to(amp_tensor *dst, const amp_tensor *src) { return copy_for(
 int amp__cuda_clone(amp_call *c) { return copy_for(c->out[0], c->in[0], AMP_OP_clone); }
 int amp__cuda_cast(amp_call *c)
 {
-  return amp__cuda_start_casts(c->in[0], c->out[0]) ? 0 : copy_for(c->out[0], c->in[0], AMP_OP_cast);
+  if (amp__chain_record == NULL && amp__cuda_start_casts(c->in[0], c->out[0])) return 0;
+  return copy_for(c->out[0], c->in[0], AMP_OP_cast);
 }
 
 int amp__cuda_fill_value(amp_tensor *tensor, double number)
 {
+  if (amp_unlikely(amp__chain_record != NULL)) return amp__chain_record->unfit = true, 0;
   if (tensor->numel == 0) return 0;
   if (amp__is_int(tensor->dtype) && !amp__fits(number, tensor->dtype)) {
     if (number != number) return amp__fail(AMP_E_VALUE, "NaN can't be cast to %s", amp_dtype_name(tensor->dtype));

@@ -12,6 +12,7 @@
 */
 #ifndef AMP_GEMM_QUICK_CUH
 #define AMP_GEMM_QUICK_CUH
+#include "common/kernel.cuh"
 #include "common/math.cuh"
 #include "common/mma.cuh"
 

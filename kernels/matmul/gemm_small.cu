@@ -14,6 +14,7 @@
 ** share a launch. What is as layers' matrices mostly are (`quick`) has kernels of few
 ** instructions, with the same bits. From compute capability 8.0 on.
 */
+#include "common/kernel.cuh"
 #include "common/math.cuh"
 #include "matmul/gemm_quick.cuh"
 #include "../src/cuda/cuda_gemm.h"

@@ -10,6 +10,7 @@
 ** 12 bytes an element are moved in float32 (gradient and saved value read, dz written), 6 in 16 bits; running sums
 ** stay in registers. Memory's speed bounds it.
 */
+#include "common/kernel.cuh"
 #include "common/math.cuh"
 #include "common/raw.cuh"
 #include "../src/cuda/cuda_gemm.h"

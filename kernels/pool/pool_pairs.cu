@@ -11,6 +11,7 @@
 ** Other windows, layouts and dtypes: pool.cu, pool_back.cu.
 */
 #include "common/divide.cuh"
+#include "common/kernel.cuh"
 #include "pool/pool_back.cuh"
 
 namespace {

@@ -10,6 +10,7 @@
 */
 #ifndef AMP_RNN_CUH
 #define AMP_RNN_CUH
+#include "common/kernel.cuh"
 #include "common/math.cuh"
 
 enum {

@@ -127,6 +127,10 @@ typedef struct amp_device_ops {
   ** else changes. 1: queued; 0: not for this step, nothing is queued. May be NULL */
   int (*optim_step_look)(int kind, const amp_hyper *hyper, const amp_hyper *on_device, amp_optim_chunk *chunks, int n,
                          const float *const *found, int nfound, float *mark);
+  /* Elementwise rows in one launch. call[i]: a row's call as its shape rule left it; an operand that another of them
+  ** makes is that one's out[0], of which only the last one's has memory. 1: queued; 0: nothing is, and *why is a
+  ** sentence that has not been told yet, or empty; <0: error. NULL: there is none */
+  int (*chain)(int index, amp_call *call, int count, char *why, size_t room);
 } amp_device_ops;
 extern amp_device_ops amp__devices[AMP_DEVICE_COUNT];
 /* A row's kernel on a device, or NULL. Atomic: another thread's first product may just now load a plug-in that

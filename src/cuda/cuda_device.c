@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "cuda_branches.h"
+#include "cuda_chain.h"
 #include "cuda_core.h"
 #include "cuda_gemm.h"
 #include "cuda_solver.h"
@@ -219,6 +220,8 @@ static int run(amp_call *c)
   return rc;
 }
 
+amp_kernel_fn amp__cuda_row(int op) { return row[op]; }
+
 static int upload(int index, void *dst, const void *src, size_t n)
 {
   return amp__cuda_enter(index) ? amp__cuda_upload(dst, src, n) : AMP_E_DEVICE;
@@ -243,15 +246,11 @@ static int set(const char *name, int value)
     const char *name;
     int *cell, most;
   } list[] = {
-    { "branches", &amp__cuda_branches, 1 },
-    { "chain", &amp__cuda_chain, 1 },
-    { "small", &amp__cuda_small, 1 },
-    { "split", &amp__cuda_split, 2 },
-    { "rnn", &amp__cuda_rnn, 3 },
-    { "tf32", &amp__cuda_tf32, 1 },
-    { "deterministic", &amp__cuda_deterministic, 1 },
-    { "cudnn", &amp__cuda_cudnn, 2 },
-    { "cusolver", &amp__cuda_solver, 2 },
+    { "branches", &amp__cuda_branches, 1 },   { "chain", &amp__cuda_chain, 1 },
+    { "generated", &amp__cuda_generated, 1 }, { "small", &amp__cuda_small, 1 },
+    { "split", &amp__cuda_split, 2 },         { "rnn", &amp__cuda_rnn, 3 },
+    { "tf32", &amp__cuda_tf32, 1 },           { "deterministic", &amp__cuda_deterministic, 1 },
+    { "cudnn", &amp__cuda_cudnn, 2 },         { "cusolver", &amp__cuda_solver, 2 },
     { "cufft", &amp__cuda_fft, 2 },
   };
   for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
@@ -269,6 +268,7 @@ static const char *version_of(const char *name)
          : strcmp(name, "cudnn") == 0    ? amp__cuda_dnn_info()
          : strcmp(name, "cusolver") == 0 ? amp__cuda_solver_info()
          : strcmp(name, "cufft") == 0    ? amp__cuda_fft_info()
+         : strcmp(name, "nvrtc") == 0    ? amp__cuda_chain_info()
                                          : NULL;
 }
 
@@ -345,6 +345,7 @@ const char *amp_plugin_init(uint64_t hash, amp_device_ops *devices)
   g->check_scale = amp__cuda_check_scale;
   g->check_many = amp__cuda_check_many;
   g->norm_many = amp__cuda_norm_many;
+  g->chain = amp__cuda_chain_run;
   g->scale_update = amp__cuda_scale_update;
   snprintf(reason, sizeof reason, "%s, %s (compute capability %d.%d)", amp_plugin_version(), amp__cuda_devices[0].name,
            amp__cuda_devices[0].cc / 10, amp__cuda_devices[0].cc % 10);

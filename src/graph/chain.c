@@ -4,10 +4,12 @@
 **
 **   for each block:  t1 = row1(x[block], ...)   t2 = row2(t1, y[block])   ...   out[block] = row_n(t_k, ...)
 **
-** Each row runs its own CPU kernel on views of a block, so values are those of the rows to the bit. Operands broadcast
-*as
-** ever: a view's dimensions of size 1 stay. Where a gradient is wanted, a region is on or something watches, the nodes
-** run one by one instead.
+** Each row runs its own CPU kernel on views of a block, so values are those of the rows to the bit. Operands
+** broadcast as ever: a view's dimensions of size 1 stay. Where a gradient is wanted, a region is on or something
+** watches, the nodes run one by one instead.
+**
+** On a GPU the device is told the calls, and makes one launch of them (amp_device_ops.chain); where it can't, the
+** nodes run one by one as well, and why is said once, as a line of the log.
 */
 #include <stdlib.h>
 #include "cpu/strided.h"
@@ -38,6 +40,7 @@ typedef struct plan {
   size_t buffer_room; /* bytes */
   int64_t blocks;
   int threads, failed;
+  int device, index; /* that they run on */
 } plan;
 
 /* -- Planning ------------------------------------------------------------------------- */
@@ -48,13 +51,20 @@ static bool good_dtype(const amp_tensor *t)
          || t->dtype == AMP_INT32;
 }
 
-/* Operands of node i from outside must be plain tensors of the CPU that want no gradient here. */
+static bool lies_there(const plan *p, const amp_tensor *t)
+{
+  if (t->device == p->device && t->device_index == p->index) return true;
+  return t->device == AMP_CPU && t->ndim == 0; /* a number, or a scalar of the host, goes to every device */
+}
+
+/* Operands of node i from outside must be plain tensors of the device that want no gradient here. */
 static bool outer_fits(const plan *p, int i, amp_tensor *t)
 {
   int8_t grad = p->node[i].grad;
   amp__refresh(t);
   bool recording = grad < 0 ? amp__S->grad_mode != 0 : grad != 0;
-  return t->device == AMP_CPU && !(recording && amp__tracked(t)) && !(t->flags & AMP_T_MASK) && good_dtype(t);
+  return lies_there(p, t) && !(recording && amp__tracked(t)) && !(t->flags & AMP_T_MASK)
+         && (p->device != AMP_CPU || good_dtype(t));
 }
 
 static int maker_in_chain(const plan *p, int i, int32_t value)
@@ -87,15 +97,20 @@ static bool infer(plan *p, int i)
   }
   if (c->op->infer(c) < 0 || c->nout != 1) return false;
   const amp_meta *m = &c->meta[0];
-  if (m->device != AMP_CPU || m->strides != AMP_M_C_ORDER || (!amp__is_float(m->dtype) && m->dtype != AMP_BOOL))
+  if (m->device != p->device) return false;
+  if (p->device == AMP_CPU && (m->strides != AMP_M_C_ORDER || (!amp__is_float(m->dtype) && m->dtype != AMP_BOOL)))
     return false;
+  if (m->strides > AMP_M_STRIDES) return false;
   amp_tensor *t = &p->whole[i];
   memset(t, 0, sizeof *t);
   t->refs = 1;
   t->dtype = m->dtype;
   t->ndim = m->ndim;
+  t->device = m->device;
+  t->device_index = m->device_index;
   memcpy(t->size, m->size, sizeof *t->size * m->ndim);
-  amp__contiguous_strides(t->ndim, t->size, t->stride);
+  if (m->strides == AMP_M_STRIDES) memcpy(t->stride, m->stride, sizeof *t->stride * m->ndim);
+  else amp__contiguous_strides(t->ndim, t->size, t->stride);
   amp__tensor_set_flags(t);
   return i == 0 || amp__same_size(t, &p->whole[0]);
 }
@@ -235,17 +250,24 @@ static void run_part(int64_t begin, int64_t end, void *context)
 
 /* -- Running ---------------------------------------------------------------------------- */
 
-static bool watched(const amp_state *S)
+static bool watched(const plan *p)
 {
-  return amp__capturing || S->autocast_on || amp__tracing() || amp__observing();
+  const amp_state *S = amp__S;
+  if (S->autocast_on || amp__tracing() || amp__observing()) return true;
+  return amp__capturing && (p->device == AMP_CPU || S->priv->journal);
+}
+
+static bool infer_all(plan *p)
+{
+  for (int i = 0; i < p->count; i++) p->link[i].last = OUTER;
+  for (int i = 0; i < p->count; i++)
+    if (!infer(p, i)) return false;
+  return true;
 }
 
 static int run_plan(plan *p)
 {
-  for (int i = 0; i < p->count; i++) p->link[i].last = OUTER;
-  if (!infer(p, 0) || p->whole[0].numel < CHAIN_LEAST) return 0;
-  for (int i = 1; i < p->count; i++)
-    if (!infer(p, i)) return 0;
+  if (!infer_all(p) || p->whole[0].numel < CHAIN_LEAST) return 0;
   assign_buffers(p);
   if ((p->result = amp__tensor_new(&p->call[p->count - 1].meta[0])) == NULL) return amp__S->err.code;
   cut(p);
@@ -256,17 +278,50 @@ static int run_plan(plan *p)
   return 0; /* node by node it says why */
 }
 
+/* The same for all that a launch uses as dispatch does for an op */
+static void touch(const plan *p)
+{
+  for (int i = 0; i < p->count; i++)
+    for (int o = 0; o < p->node[i].nin; o++) {
+      amp_tensor *t = p->node[i].in[o] >= 0 && p->link[i].operand[o] == OUTER ? p->call[i].in_store[o] : NULL;
+      if (t && amp_unlikely(amp__capturing)) amp__capture_note(t);
+      amp__touch(t);
+    }
+  if (amp_unlikely(amp__capturing)) amp__capture_note(p->result);
+  amp__touch(p->result);
+}
+
+static int run_there(plan *p)
+{
+  const int last = p->count - 1;
+  char why[512] = "";
+  if (!infer_all(p) || p->whole[0].numel == 0) return 0;
+  if ((p->result = amp__tensor_new(&p->call[last].meta[0])) == NULL) return amp__S->err.code;
+  for (int i = 0; i <= last; i++) p->call[i].out[0] = i < last ? &p->whole[i] : p->result;
+  touch(p);
+  int rc = amp__devices[p->device].chain(p->index, p->call, p->count, why, sizeof why);
+  if (why[0])
+    amp__log("nodes '%s' to '%s' of a graph %s: %s", p->node[0].name, p->node[last].name,
+             rc > 0 ? "are one kernel" : "run one by one, not as one kernel", why);
+  if (rc > 0) return rc;
+  amp__free(p->result);
+  p->result = NULL;
+  return rc;
+}
+
 int graph_run_chain(graph_run *run, const graph_chain *chain)
 {
   const amp_graph *g = run->graph;
-  if (watched(amp__S)) return 0;
   plan *p = malloc(sizeof *p);
   if (p == NULL) return 0;
   p->run = run;
   p->node = &g->nodes[chain->first];
   p->count = chain->count;
   p->failed = 0;
-  int rc = run_plan(p);
+  const amp_graph_value *result = &g->values[p->node[p->count - 1].out[0]].info;
+  p->device = result->device;
+  p->index = result->device_index;
+  int rc = watched(p) ? 0 : p->device == AMP_CPU ? run_plan(p) : amp__devices[p->device].chain ? run_there(p) : 0;
   if (rc > 0) run->value[p->node[p->count - 1].out[0]] = p->result;
   free(p);
   return rc;

@@ -23,6 +23,7 @@ enum { GRAPH_OFF = 255 /* no region */ };
 enum {
   CHAIN_MOST = 24 /* nodes of a chain */,
   CHAIN_OPERANDS = 3 /* of each */,
+  CHAIN_READS = 14 /* operands from outside, on a GPU */,
   CHAIN_LEAST = 16384 /* elements: fewer fit the cache as they are */
 };
 
@@ -130,7 +131,7 @@ void graph_fold_gives(struct graph_fold *fold, int i, amp_tensor *t);
 void graph_fold_retain(struct graph_fold *fold);
 void graph_fold_free(struct graph_fold *fold);
 int graph_folds_take(graph_run *run); /* the values of folds as they are now */
-/* Runs a chain by blocks. 0: it must run node by node; 1: done; <0: error. */
+/* Runs a chain by blocks, or in one launch. 0: it must run node by node; 1: done; <0: error. */
 int graph_run_chain(graph_run *run, const graph_chain *chain);
 /* Products: found after the passes; the one at this node if it may be offered more in this run, NULL: not. */
 int graph_products_find(amp_graph *g);

@@ -63,6 +63,20 @@ typedef struct chain {
   int count;
 } chain;
 
+/* Of any size and dtype: what a device does with several rows in one launch is its own matter. */
+static bool on_device(const graph_pass *p, const amp_graph_node *n, const amp_graph_value *result)
+{
+  const amp_op_desc *d = pass_row(n);
+  if (amp__devices[result->device].chain == NULL) return false;
+  if (!(d->info.flags & AMP_F_ELEMENTWISE) && !amp__row_is(d, AMP_R_CAST)) return false;
+  for (int i = 0; i < n->nin; i++) {
+    const amp_graph_value *v = n->in[i] >= 0 ? pass_value(p, n->in[i]) : result;
+    bool there = v->device == result->device && v->device_index == result->device_index;
+    if (!there && (v->device != AMP_CPU || v->ndim > 0)) return false;
+  }
+  return true;
+}
+
 /* A row whose kernel works element by element and can't fail on what shape rules let pass. */
 static bool elementwise(const graph_pass *p, int k, const uint8_t *taken)
 {
@@ -70,17 +84,18 @@ static bool elementwise(const graph_pass *p, int k, const uint8_t *taken)
   const amp_op_desc *d = pass_row(n);
   if (d == NULL || taken[k] || k < p->graph->nkept || n->flags || n->regions || n->nout != 1 || n->out[0] < 0)
     return false;
-  if (!(d->info.flags & AMP_F_ELEMENTWISE) || (d->info.flags & (AMP_F_PRIVATE | AMP_F_LIST | AMP_F_RANDOM)) || d->front)
-    return false;
   const amp_graph_value *result = pass_value(p, n->out[0]);
   int64_t elements = 1;
   for (int i = 0; i < result->ndim; i++) elements *= result->size[i];
   if (p->sized[k] || n->nin > CHAIN_OPERANDS || result->ndim < 1) return false;
+  if ((d->info.flags & (AMP_F_LIST | AMP_F_RANDOM)) || d->front) return false;
+  if (result->device != AMP_CPU) return on_device(p, n, result);
+  if (!(d->info.flags & AMP_F_ELEMENTWISE) || (d->info.flags & AMP_F_PRIVATE)) return false;
   if (elements < CHAIN_LEAST && p->graph->nfree == 0) return false;
   if (!amp__is_float(result->dtype) && result->dtype != AMP_BOOL) return false;
   for (int i = 0; i < n->nin; i++)
     if (n->in[i] >= 0 && pass_value(p, n->in[i])->device != AMP_CPU) return false;
-  return result->device == AMP_CPU;
+  return true;
 }
 
 static bool same_shape(const amp_graph_value *a, const amp_graph_value *b)
@@ -110,6 +125,17 @@ static bool belongs(const graph_pass *p, const chain *c, int k)
   return true;
 }
 
+/* How many operands come from outside of the chain; a launch takes so many. */
+static int outside(const graph_pass *p, const chain *c)
+{
+  int count = 0;
+  for (int i = 0; i < c->count; i++) {
+    const amp_graph_node *n = &p->graph->nodes[c->node[i]];
+    for (int o = 0; o < n->nin; o++) count += n->in[o] >= 0 && !in_chain(c, pass_value(p, n->in[o])->node);
+  }
+  return count;
+}
+
 static bool grow(const graph_pass *p, chain *c, const uint8_t *taken)
 {
   int count = c->count;
@@ -117,8 +143,9 @@ static bool grow(const graph_pass *p, chain *c, const uint8_t *taken)
     const amp_graph_node *n = &p->graph->nodes[c->node[i]];
     for (int o = 0; o < n->nin && c->count < CHAIN_MOST; o++) {
       int maker = n->in[o] >= 0 ? pass_value(p, n->in[o])->node : -1;
-      if (maker >= 0 && !in_chain(c, maker) && elementwise(p, maker, taken) && belongs(p, c, maker))
-        c->node[c->count++] = maker;
+      if (maker < 0 || in_chain(c, maker) || !elementwise(p, maker, taken) || !belongs(p, c, maker)) continue;
+      c->node[c->count++] = maker;
+      if (pass_value(p, n->in[o])->device != AMP_CPU && outside(p, c) > CHAIN_READS) c->count--;
     }
   }
   return c->count > count;

@@ -92,7 +92,7 @@ function M.tf32(value) return switch('tf32', value) end
 function M.deterministic(value) return switch('deterministic', value) end
 
 --- Version of a library the GPU's part uses, or why it is not there.
--- @tparam string name 'cublas', 'cudnn', 'cusolver', 'cufft' or 'nccl'
+-- @tparam string name 'cublas', 'cudnn', 'cusolver', 'cufft', 'nvrtc' (with what it has compiled) or 'nccl'
 -- @treturn string
 function M.version_of(name)
   if type(name) ~= 'string' then err.throw('cuda.version_of', "the name of a library is expected, such as 'cudnn', got %s", tostring(name)) end

@@ -79,8 +79,7 @@ local function chain_reason(g, first, second, value, context)
   local why = apart(first, second, value, context.uses, context.outputs)
   if why then return why end
   if value.shape ~= second.outputs[1].shape then return 'their shapes differ' end
-  if context.device ~= 'cpu' then return 'chains are made on a CPU' end
-  if value.elements < LEAST and not context.free then return 'few elements: they stay in the cache as they are' end
+  if context.device == 'cpu' and value.elements < LEAST and not context.free then return 'few elements: they stay in the cache as they are' end
   if not rawget(g, 'before') then return 'no pass has run here: g:optimize()' end
   if not g.passes.chains then return 'this pass was switched off' end
   return 'unknown'

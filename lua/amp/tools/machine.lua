@@ -140,6 +140,7 @@ int amp_cuda_attribute(int *value, int attribute, int device) __asm__("cuDeviceG
 int amp_cuda_runtime(int *version) __asm__("cudaRuntimeGetVersion");
 size_t amp_cudnn_version(void) __asm__("cudnnGetVersion");
 int amp_nccl_version(int *version) __asm__("ncclGetVersion");
+int amp_nvrtc_version(int *major, int *minor) __asm__("nvrtcVersion");
 ]]
 
 local int = ffi.typeof 'int[1]'
@@ -228,6 +229,18 @@ local function cudnn(list)
   row(list, 'cuDNN', 'ok', ('%d.%d.%d, %s'):format(major, minor, v % 100, path))
 end
 
+local function nvrtc(list)
+  local lib, path = open { 'libnvrtc.so.13', 'libnvrtc.so.12', 'libnvrtc.so' }
+  local major, minor = int(), int()
+  local rc = lib and ask(function() return lib.amp_nvrtc_version(major, minor) end)
+  if rc ~= 0 then
+    return row(list, 'NVRTC', 'missing', 'not found: elementwise ops of a graph on a GPU run one by one',
+      'install NVRTC, a part of the CUDA toolkit, or name its folder in LD_LIBRARY_PATH')
+  end
+  row(list, 'NVRTC', 'ok', ('%d.%d, %s; compiled kernels are kept in %s/amp'):format(major[0], minor[0], path,
+    os.getenv 'XDG_CACHE_HOME' or (os.getenv 'HOME' or '~') .. '/.cache'))
+end
+
 local function nccl(list)
   local lib, path = open { 'libnccl.so.2', 'libnccl.so' }
   local v = int()
@@ -277,6 +290,7 @@ function M.report()
   driver(list)
   toolkit(list)
   cudnn(list)
+  nvrtc(list)
   nccl(list)
   cuda_plugin(list, core)
   return list

@@ -1,0 +1,119 @@
+--- Every elementwise row in chains, for the emulated GPU and a real one: a chain's kernel is generated of the rows'
+-- formulas, so it gives the bits that the rows' own kernels give.
+local amp = require 'amp'
+local core = require 'amp.ffi'
+local H = require 'spec.lib.helper'
+local ops = require 'spec.ops.op_call'
+
+local M = {}
+
+-- Attributes where the defaults leave a part of a formula out; several: the row stands there several times.
+local ATTRIBUTES = {
+  add = {{}, {alpha = 3}}, sub = {{alpha = 2}}, gelu = {{}, {approximate = 'tanh'}}, gelu_backward = {{}, {approximate = 'tanh'}},
+  polygamma = {{n = 2}}, threshold = {{threshold = 0.1, value = 0.5}}, masked_fill = {{value = 2}}, clamp = {{min = -1, max = 1}, {max = 1}},
+  elu_backward = {{above = 1.5, below = 0.75, by = 2}}, logit = {{eps = 0.125}}, nan_to_num = {{posinf = 7}}, softplus = {{beta = 2, threshold = 3}},
+  leaky_relu = {{negative_slope = 0.3}}, addcmul = {{value = 2}}, addcdiv = {{value = 2}}, hardtanh = {{min_val = -0.5, max_val = 0.75}},
+}
+local OPERANDS = {
+  where = function(t) return {t.mask, t.x, t.y} end, masked_fill = function(t) return {t.x, t.mask} end,
+}
+
+--- Elementwise rows that take a dtype.
+-- @tparam string dtype
+-- @treturn table list of {name, attrs}
+function M.rows(dtype)
+  local list = {}
+  for _, row in ipairs(ops.rows) do
+    if row.flags.elementwise and not row.flags.random and not row.flags.list and row.dtypes[dtype] then
+      for _, attrs in ipairs(ATTRIBUTES[row.name] or {{}}) do list[#list + 1] = {name = row.name, attrs = attrs} end
+    end
+  end
+  return list
+end
+
+--- Operands of a shape; integers are small, and divisors not 0.
+function M.operands(dtype, shape, device)
+  local t = {}
+  for k, name in ipairs {'x', 'y', 'z'} do
+    local v = amp.randn(shape, {device = device})
+    if dtype == 'bool' then t[name] = v:gt(0)
+    elseif dtype:find 'int' then t[name] = ((v * 4):abs():clamp(0, 9) + (k > 1 and 1 or 0)):floor():to(dtype)
+    else t[name] = v:to(dtype) end
+  end
+  t.mask = amp.randn(shape, {device = device}):gt(0)
+  t.select = amp.rand(shape, {device = device})
+  return t
+end
+
+--- Functions of x, y, z, mask and select that call all the rows, a few each: every element of a result is what one of them gives.
+-- @tparam string dtype
+-- @tparam ?number each rows in one
+-- @treturn table list of {names, run}
+function M.functions(dtype, each)
+  each = each or 5
+  local rows, list = M.rows(dtype), {}
+  local common = dtype == 'float64' and 'float64' or 'float32'
+  for first = 1, #rows, each do
+    local some, names = {}, {}
+    for i = first, math.min(first + each - 1, #rows) do
+      some[#some + 1], names[#names + 1] = rows[i], rows[i].name
+    end
+    list[#list + 1] = {names = table.concat(names, ' '), run = function(x, y, z, mask, select)
+      local t = {x = x, y = y, z = z, mask = mask}
+      local result = x:to(common)
+      for k, r in ipairs(some) do
+        local count = #ops.by_name[r.name].args
+        local operands = OPERANDS[r.name] and OPERANDS[r.name](t) or {x, count > 1 and y or nil, count > 2 and z or nil}
+        local v = ops.raw(r.name, operands, r.attrs)[1]:to(common)
+        result = amp.where(select:gt((k - 1) / #some), v, result)
+      end
+      return result
+    end}
+  end
+  return list
+end
+
+--- Are the bits of two float tensors equal, but for which NaN it is?
+function M.alike(a, b)
+  if H.dtype(a) ~= H.dtype(b) or table.concat(H.shape(a), 'x') ~= table.concat(H.shape(b), 'x') then return false end
+  local one = amp.ones_like(a)
+  local same = a:eq(b):logical_and(amp.copysign(one, a):eq(amp.copysign(one, b)))
+  return same:logical_or(a:isnan():logical_and(b:isnan())):all():item()
+end
+
+--- The switch of generated kernels; nil only asks.
+function M.generated(on)
+  local was = core.C.amp_device_set(core.S, core.C.AMP_CUDA, 'generated', on == nil and -1 or on)
+  assert(was >= 0)
+  return was
+end
+
+--- Kernels that this process has compiled, taken from the folder, launched.
+function M.counts()
+  local text = amp.cuda.version_of 'nvrtc'
+  local compiled, kept, launched = text:match '(%d+) compiled, (%d+) kept, (%d+) launched'
+  return tonumber(compiled or 0), tonumber(kept or 0), tonumber(launched or 0)
+end
+
+--- One function as a graph against itself called plainly: an error where bits differ, or where it was not one launch.
+-- @tparam table f of M.functions
+-- @tparam table t of M.operands
+-- @tparam ?number launches that it must be
+function M.check(f, t, launches)
+  amp.no_grad(function()
+    local args = {t.x, t.y, t.z, t.mask, t.select}
+    local want = f.run(unpack(args))
+    local g = amp.graph.trace(f.run, args):optimize {joins = false}
+    local _, _, before = M.counts()
+    local got = g(unpack(args))
+    local _, _, after = M.counts()
+    if not M.alike(got, want) then
+      local differ = got:ne(want):logical_and(got:isnan():logical_and(want:isnan()):logical_not())
+      error(('%s: %d of %d elements differ, by at most %g'):format(f.names, differ:sum():item(), got:numel(),
+        (got - want):nan_to_num():abs():max():item()), 0)
+    end
+    if launches and after - before ~= launches then error(('%s: %d launches of generated kernels, not %d'):format(f.names, after - before, launches), 0) end
+  end)
+end
+
+return M
