@@ -62,7 +62,7 @@ static int quantize(amp_float8_layer *layer, casting how, const args_float8_prod
   amp__attrs_int(&attrs, shift ? -1 : place); /* the steps before this one have not moved yet */
   amp__attrs_int(&attrs, window);
   amp__attrs_int(&attrs, how.both);
-  amp__attrs_int(&attrs, how.of);
+  amp__attrs_int(&attrs, how.function);
   int status;
   if (how.into) {
     status = amp__dispatch(AMP_OP_float8_quantize, AMP_OUT, inputs, 4, out, attrs.v);
@@ -321,11 +321,11 @@ static int input_again(amp_bwd *bwd, amp_float8_layer *layer, operand8 *made)
   if (args->again != AGAIN_NONE) OR_FAIL(how.by = made->largest = OUTPUT(bwd, 1));
   switch (args->again) {
   case AGAIN_KEPT: made->bits = OUTPUT(bwd, 2); return made->bits ? 0 : amp__err();
-  case AGAIN_GELU: how.of = OF_GELU; break;
-  case AGAIN_GELU_TANH: how.of = OF_GELU_TANH; break;
+  case AGAIN_GELU: how.function = OF_GELU; break;
+  case AGAIN_GELU_TANH: how.function = OF_GELU_TANH; break;
   default: break;
   }
-  input = args->again == AGAIN_NONE ? INPUT(bwd, 0) : how.of ? INPUT(bwd, 3) : made_again(bwd);
+  input = args->again == AGAIN_NONE ? INPUT(bwd, 0) : how.function ? INPUT(bwd, 3) : made_again(bwd);
   if (input) input = amp__op_transpose(input, 0, 1);
   return input ? quantize(layer, how, args, input, made) : amp__err();
 }
