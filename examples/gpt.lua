@@ -4,10 +4,13 @@
 -- --data PATH, --tokenizer tokenizer.json, --steps 100, --batch 8, --length 64, --layers 2, --heads 4, --width 64, --dropout 0, --lr 1e-3,
 -- --warmup 20, --precision float32 | bfloat16 | float16, --device, --seed 1, --save DIR (config.json and model.safetensors),
 -- --init DIR (weights to begin from). examples/bench/gpt.py is the same in PyTorch.
+-- On several devices: amp run -n 4 examples/gpt.lua --batch 2, which is one with --batch 8 (--device cuda: a card for each).
 local tree = (arg[0]:match '^(.*/)' or '') .. '../lua/' -- where amp is not installed, its tree as it lies here
 package.path = package.path .. ';' .. tree .. '?.lua;' .. tree .. '?/init.lua'
 local amp = require 'amp'
-local nn, optim, models = amp.nn, amp.optim, amp.text.models
+local nn, optim, models, dist = amp.nn, amp.optim, amp.text.models, amp.distributed
+dist.init()
+local rank, ranks, main = dist.rank(), dist.world_size(), dist.is_main()
 
 local o = {data = false, tokenizer = false, save = false, init = false, precision = 'float32', device = 'cpu', steps = 100, batch = 8, length = 64,
   layers = 2, heads = 4, width = 64, dropout = 0, lr = 1e-3, warmup = 20, seed = 1}
@@ -61,13 +64,15 @@ local cut = math.floor(all:numel() * 0.9)
 local train, held = all:narrow(1, 1, cut), all:narrow(1, cut + 1, all:numel() - cut)
 assert(held:numel() > o.length, 'the text is too short for --length ' .. o.length)
 
--- Rows at places that a generator of its own picks, the same in the twin: x <- 16807 x mod 2^31 - 1.
+-- Rows at places that a generator of its own picks, the same in the twin: x <- 16807 x mod 2^31 - 1. Of a batch of all ranks
+-- each has its rows.
 local function batches(ids, state)
   return function()
     local rows = {}
-    for r = 1, o.batch do
+    for r = 1, o.batch * ranks do
       state = state * 16807 % 2147483647
-      rows[r] = ids:narrow(1, state % (ids:numel() - o.length) + 1, o.length)
+      local mine = r - (rank - 1) * o.batch
+      if mine >= 1 and mine <= o.batch then rows[mine] = ids:narrow(1, state % (ids:numel() - o.length) + 1, o.length) end
     end
     return amp.stack(rows, 1):to(o.device)
   end
@@ -82,7 +87,8 @@ else
   net = models.GPT2{vocab_size = vocabulary, n_positions = o.length, n_embd = o.width, n_layer = o.layers, n_head = o.heads,
     resid_pdrop = o.dropout, embd_pdrop = o.dropout, attn_pdrop = o.dropout}:to(o.device)
 end
-if o.save and o.steps == 0 then net:save_pretrained(o.save) end
+if o.save and o.steps == 0 and main then net:save_pretrained(o.save) end
+local trained = nn.parallel.DistributedDataParallel(net) -- of one rank the network itself
 
 -- Matrices decay, biases and gains do not.
 local decayed, others = {}, {}
@@ -93,7 +99,7 @@ local scaler = amp.GradScaler{enabled = o.precision == 'float16'}
 local region = {dtype = o.precision ~= 'float32' and o.precision or nil, enabled = o.precision ~= 'float32'}
 
 local function loss_of(ids)
-  return amp.autocast(region, function() return select(2, net(ids, {labels = ids})) end)
+  return amp.autocast(region, function() return select(2, trained(ids, {labels = ids})) end)
 end
 
 -- -- Training --------------------------------------------------------------------------------------------
@@ -109,9 +115,9 @@ for i = 1, o.steps do
     opt:clear_grad()
     schedule:step()
     if i == 1 or i % 20 == 0 or i == o.steps then
-      result.last = loss:item()
+      result.last = dist.all_reduce(loss:detach():clone(), {op = 'mean'}):item()
       result.first = result.first or result.last
-      print(('step %5d  loss %.4f'):format(i, result.last))
+      if main then print(('step %5d  loss %.4f'):format(i, result.last)) end
     end
   end)
 end
@@ -119,9 +125,10 @@ end
 net:eval()
 local check, sum = batches(held, 1), 0
 for _ = 1, 10 do
-  amp.scope(function() sum = sum + amp.no_grad(loss_of, check()):item() end)
+  amp.scope(function() sum = sum + dist.all_reduce(amp.no_grad(loss_of, check()), {op = 'mean'}):item() end)
 end
 result.held = sum / 10
+if not main then return result end
 print(('held-out  loss %.4f'):format(result.held))
 local room = math.min(200, net.config.n_positions - 1)
 result.said = decode(net:generate({all[1]:item()}, {max_new_tokens = room, top_k = 10, seed = o.seed}):tolist())

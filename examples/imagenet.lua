@@ -3,12 +3,15 @@
 -- Any folder with train/CLASS/*.jpg and val/CLASS/*.jpg serves; without one, classes of drawn shapes.
 -- Try: luajit examples/imagenet.lua --epochs 4
 --      luajit examples/imagenet.lua --data imagenet --model resnet50 --epochs 90 --checkpoint run.amp --workers 8
+--      amp run -n 8 --restarts 2 examples/imagenet.lua --data imagenet --checkpoint run.amp    (a card, or a CPU's part, for each)
 -- Options: --data --model --width --epochs --batch --size --lr --decay --smoothing --mixup --workers --mode --checkpoint --drawn (pictures)
 -- --stop (epoch after which this run ends; a later one goes on)
 local tree = (arg[0]:match '^(.*/)' or '') .. '../lua/' -- where amp is not installed, its tree as it lies here
 package.path = package.path .. ';' .. tree .. '?.lua;' .. tree .. '?/init.lua'
 local amp = require 'amp'
-local nn, vision, T = amp.nn, amp.vision, amp.vision.transforms
+local nn, vision, T, dist = amp.nn, amp.vision, amp.vision.transforms, amp.distributed
+dist.init()
+local rank, ranks, main = dist.rank(), dist.world_size(), dist.is_main()
 
 local gpu = amp.cuda.is_available()
 local o = { data = '', model = 'resnet18', width = gpu and 64 or 16, epochs = 10, batch = gpu and 256 or 32, size = gpu and 224 or 40, lr = 0.1,
@@ -45,8 +48,12 @@ else
 end
 local classes = #train_set.classes
 if #val_set.classes ~= classes then error(('train has %d classes, val %d'):format(classes, #val_set.classes), 0) end
-local loader = amp.data.DataLoader(train_set, { batch_size = o.batch, shuffle = true, drop_last = true, workers = o.workers, device = device })
-local val_loader = amp.data.DataLoader(val_set, { batch_size = o.batch, workers = o.workers, device = device })
+-- Each rank has its part of the pictures; --batch is a rank's.
+local sampler = ranks > 1 and amp.data.DistributedSampler(train_set, { drop_last = true }) or nil
+local val_places = ranks > 1 and amp.arange(rank, (val_set.size or #val_set) + 1, ranks, { dtype = 'int64', device = 'cpu' }) or nil
+local loader = amp.data.DataLoader(train_set,
+  { batch_size = o.batch, shuffle = not sampler, sampler = sampler, drop_last = true, workers = o.workers, device = device })
+local val_loader = amp.data.DataLoader(val_set, { batch_size = o.batch, sampler = val_places, workers = o.workers, device = device })
 if #loader == 0 then error('there are fewer pictures than a batch takes: make --batch smaller', 0) end
 
 -- -- Network, optimizer, schedule ---------------------------------------------------------------------
@@ -62,12 +69,14 @@ for _, p in ipairs(net:parameters()) do
   list[#list + 1] = p
 end
 local opt = amp.optim.SGD({ { params = decayed, weight_decay = o.decay }, { params = plain, weight_decay = 0 } },
-  { lr = o.lr * o.batch / 64, momentum = 0.9, nesterov = true })
+  { lr = o.lr * o.batch * ranks / 64, momentum = 0.9, nesterov = true })
 local schedule = amp.optim.lr_scheduler.CosineWithWarmup(opt, { warmup_steps = math.floor(total / 20), total_steps = total })
 local scaler = amp.GradScaler { enabled = o.mode == 'float16' }
 local ema = amp.optim.swa.EMA(net, { decay = math.min(0.9999, 1 - math.min(0.5, 10 / total)), use_buffers = true })
 local loss_fn = nn.CrossEntropyLoss { label_smoothing = o.smoothing }
 local region = { enabled = o.mode ~= 'float32', dtype = o.mode ~= 'float32' and o.mode or nil }
+
+local trained = nn.parallel.DistributedDataParallel(net) -- of one rank the network itself
 
 -- Of two pictures' classes the loss is the mean that their pictures are (Zhang et al., 2018). The parts are drawn per batch, by the ratio
 -- of two exponential powers, which is Beta(alpha, alpha) for alpha <= 1 (Jöhnk, 1964).
@@ -82,9 +91,9 @@ end
 
 local function loss_of(x, y)
   local lambda = part()
-  if lambda == 1 then return loss_fn(net(x), y) end
+  if lambda == 1 then return loss_fn(trained(x), y) end
   local order = amp.randperm(x:size(1), { device = 'cpu' }):to(x.device)
-  local scores = net(x * lambda + x:index_select(1, order) * (1 - lambda))
+  local scores = trained(x * lambda + x:index_select(1, order) * (1 - lambda))
   return loss_fn(scores, y) * lambda + loss_fn(scores, y:index_select(1, order)) * (1 - lambda)
 end
 
@@ -102,10 +111,12 @@ end
 local done = { epoch = 0, best = 0 }
 local parts = { net = net, opt = opt, schedule = schedule, scaler = scaler, ema = ema }
 
-local function save()
+local function save() -- rank 1 writes; any number of ranks goes on from it
+  if not main then return dist.barrier() end
   local run = { epoch = done.epoch, best = done.best, rng = amp.get_rng_state() }
   for name, p in pairs(parts) do run[name] = p:state_dict() end
   amp.save(o.checkpoint, run)
+  dist.barrier()
 end
 
 local file = o.checkpoint ~= '' and io.open(o.checkpoint, 'rb')
@@ -115,12 +126,13 @@ if file then
   for name, p in pairs(parts) do p:load_state_dict(run[name]) end
   amp.set_rng_state(run.rng)
   done.epoch, done.best = run.epoch, run.best
-  print(('going on after epoch %d of %s'):format(done.epoch, o.checkpoint))
+  if main then print(('going on after epoch %d of %s'):format(done.epoch, o.checkpoint)) end
 end
 
 -- -- Training ------------------------------------------------------------------------------------------------
 
 local function measure(model)
+  for _, b in ipairs(model:buffers()) do dist.broadcast(b) end -- statistics are those of rank 1's pictures
   model:eval()
   local top1, topk = amp.metric.TopK { k = 1 }, amp.metric.TopK { k = math.min(5, math.max(1, classes - 1)) }
   for x, y in val_loader:iter() do
@@ -129,21 +141,28 @@ local function measure(model)
     topk:update(scores, y)
   end
   model:train()
+  dist.merge_metric(top1)
+  dist.merge_metric(topk)
   return top1:value(), topk:value(), topk.k
 end
 
 local result = { first = done.epoch + 1 }
 for epoch = done.epoch + 1, o.stop > 0 and o.stop or o.epochs do
   local mean, began = amp.metric.Mean 'loss', amp.clock()
+  if sampler then
+    sampler:set_epoch(epoch)
+    amp.manual_seed(1000 * epoch + rank) -- other parts and orders on each rank
+  end
   for x, y in loader:iter() do
     mean:update(amp.scope(step, x, y))
     ema:update(net)
     schedule:step()
   end
-  local speed = #loader * o.batch / (amp.clock() - began)
+  dist.merge_metric(mean)
+  local speed = #loader * o.batch * ranks / (amp.clock() - began)
   local top1, topk, k = measure(ema.module)
   done.epoch, done.best = epoch, math.max(done.best, top1)
-  print(('epoch %d of %d, %s, top-1 %.3f, top-%d %.3f, %.0f pictures/s'):format(epoch, o.epochs, tostring(mean), top1, k, topk, speed))
+  if main then print(('epoch %d of %d, %s, top-1 %.3f, top-%d %.3f, %.0f pictures/s'):format(epoch, o.epochs, tostring(mean), top1, k, topk, speed)) end
   if o.checkpoint ~= '' then save() end
   result.top1, result.topk, result.loss = top1, topk, mean:value()
 end

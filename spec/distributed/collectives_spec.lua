@@ -165,6 +165,45 @@ describe('collectives', function()
       works()
     ]], { mpi = mpi })
   end)
+  for _ = 1, 2 do
+    several('that can never meet are ended on all ranks, with their names, and the next ones work', function(mpi)
+      local _, err = R.passes(3, [[
+        local r = init { timeout = 30 }
+        local t = amp.ones(2)
+        local function works()
+          assert(dist.all_reduce(amp.ones(1)):item() == 3)
+          if r == 1 then dist.send(amp.full({ 3 }, 5), { to = 2 })
+          elseif r == 2 then assert(dist.recv(amp.zeros(3), { from = 1 }):sum():item() == 15) end
+          if r == 3 then dist.send(amp.ones(1):long(), { to = 1 })
+          elseif r == 1 then assert(dist.recv(amp.zeros(1):long(), { from = 3 }):item() == 1) end
+        end
+        for _ = 1, 2 do
+          fails('differ: rank 1: send of float32 2 to rank 2; ranks 2 and 3: all_reduce%(sum%) of float32 2',
+            r == 1 and dist.send or dist.all_reduce, t, r == 1 and { to = 2 } or nil)
+          works()
+        end
+        fails('rank 1: barrier; rank 2: all_gather of float32 2; rank 3: recv of float32 2 from rank 2',
+          r == 1 and dist.barrier or r == 2 and dist.all_gather or dist.recv, r > 1 and t or nil, r == 3 and { from = 2 } or nil)
+        works()
+        fails('rank 1: send of float32 2 to rank 2; rank 2: send of float32 2 to rank 3; rank 3: send of float32 2 to rank 1', dist.send, t, { to = r % 3 + 1 })
+        works()
+        fails('rank 1: recv of float32 2 from rank 2', dist.recv, t, { from = r % 3 + 1 })
+        works()
+        local g = dist.new_group { 2, 3 }
+        if r == 2 then fails('rank 2: all_reduce', dist.all_reduce, t, { group = g }) else fails('rank 2: all_reduce', dist.barrier) end
+        works()
+        if r > 1 then assert(dist.all_reduce(amp.ones(1), { group = g }):item() == 2) end
+        -- what waits for a rank that computes for long does not count
+        local w = r == 1 and dist.send(t, { to = 2, async = true })
+        if r == 3 then require('ffi').cdef 'int usleep(unsigned us);' require('ffi').C.usleep(1500000) end
+        dist.barrier()
+        if r == 2 then dist.recv(t, { from = 1 }) end
+        if w then w:wait() end
+        works()
+      ]], { mpi = mpi })
+      assert.equal('', err)
+    end)
+  end
   several('that a rank does not come to end in time, on the others and for it', function(mpi)
     R.passes(3, [[
       local ffi = require 'ffi'

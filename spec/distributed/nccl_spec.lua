@@ -26,8 +26,10 @@ local function run(n, names, o)
   for r = 0, n - 1 do
     out[r + 1], err[r + 1], status[r + 1] = H.tmp('out' .. r), H.tmp('err' .. r), H.tmp('status' .. r)
     if r ~= o.missing then
-      list[#list + 1] = ("(RANK=%d LOCAL_RANK=%d WORLD_SIZE=%d MASTER_ADDR=127.0.0.1 MASTER_PORT=%d CHECK_TIMEOUT=%d %s timeout -k 2 100 luajit '%s' %s >'%s' 2>'%s'; echo $? >'%s') &")
-        :format(r, r, n, port, o.timeout or 30, o.environment or '', o.program or root .. '/spec/distributed/checks.lua', names, out[r + 1], err[r + 1], status[r + 1])
+      list[#list + 1] = ("(export RANK=%d LOCAL_RANK=%d WORLD_SIZE=%d MASTER_ADDR=127.0.0.1 MASTER_PORT=%d CHECK_TIMEOUT=%d;")
+        :format(r, r, n, port, o.timeout or 30)
+        .. ("%s timeout -k 2 100 luajit '%s' %s >'%s' 2>'%s'; echo $? >'%s') &"):format(o.environment or '',
+          o.program or root .. '/spec/distributed/checks.lua', names, out[r + 1], err[r + 1], status[r + 1])
     end
   end
   list[#list + 1] = 'wait'
@@ -118,7 +120,9 @@ describe('NCCL', function()
   it_there('goes with MPI, which compares calls before NCCL has them', function()
     local mpi = R.mpis[1]
     if not mpi then return end
-    local out = H.sh(([[cd / && AMP_LIBRARY='%s/amp/libamp.so' AMP_PLUGIN_DIR='%s' AMP_NCCL_LIBRARY='%s/libnccl.so.2' AMP_EMULATED_GPUS=2 timeout -k 5 100 '%s/lua/bin/amp' run -n 2 --mpi %s '%s/spec/distributed/checks.lua' reductions moves forms ddp agreed 2>&1]])
+    local out = H.sh(([[cd /
+      export AMP_LIBRARY='%s/amp/libamp.so' AMP_PLUGIN_DIR='%s' AMP_NCCL_LIBRARY='%s/libnccl.so.2' AMP_EMULATED_GPUS=2
+      timeout -k 5 100 '%s/lua/bin/amp' run -n 2 --mpi %s '%s/spec/distributed/checks.lua' reductions moves forms ddp agreed 2>&1]])
       :format(build, folder, folder, root, mpi, root))
     for _, name in ipairs { 'reductions', 'moves', 'forms', 'ddp', 'agreed' } do
       local _, count = out:gsub(name .. ' ok', '')

@@ -322,6 +322,22 @@ describe('data of ranks', function()
       m:update(amp.tensor({ 1, 1, r }, { dtype = 'int64' }), amp.tensor({ 1, 2, 2 }, { dtype = 'int64' }))
       dist.merge_metric(m)
       assert(math.abs(m:value() - 3 / 6) < 1e-12)
+      -- states that hold tensors
+      local mean, top = amp.metric.Mean 'loss', amp.metric.TopK { k = 2 }
+      mean:update(amp.tensor(3 * r - 3))
+      mean:update(amp.tensor(1))
+      top:update(amp.tensor { { 3, 2, 1 }, { 1, 2, 3 } }, amp.tensor({ 2, r }, { dtype = 'int64' }))
+      local counts = amp.metric.ConfusionMatrix { classes = 2 }
+      counts:update(amp.tensor({ 1, r }, { dtype = 'int64' }), amp.tensor({ 1, 2 }, { dtype = 'int64' }))
+      for _ = 1, 2 do -- what a rank sends is its own, also where it merged the others' before
+        local m, t, c = amp.metric.Mean 'loss', amp.metric.TopK { k = 2 }, amp.metric.ConfusionMatrix { classes = 2 }
+        m:merge(mean:state())
+        t:merge(top:state())
+        c:merge(counts:state())
+        assert(math.abs(dist.merge_metric(m):value() - 5 / 4) < 1e-6)
+        assert(math.abs(dist.merge_metric(t):value() - 3 / 4) < 1e-6)
+        same(amp.is_tensor(dist.merge_metric(c):value()) and c:value() or amp.tensor(c:value()), amp.tensor { { 2, 0 }, { 1, 1 } })
+      end
       local log = amp.Logger(os.tmpname() .. '.runs')
       log:scalars({ a = 1 }, 1):close()
       assert((tostring(log):find 'rank 1 writes' ~= nil) == (r == 2))

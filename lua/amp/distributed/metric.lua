@@ -3,14 +3,57 @@
 local err = require 'amp.error'
 local util = require 'amp.util'
 
-local function number(v) return require('amp.core.library').is_tensor(v) and v:item() or v or 0 end
+local PLACE = '\0tensor' -- of a tensor in a state that is sent: its number, with dtype, shape and kind of device
+
+local function is_tensor(v) return require('amp.core.library').is_tensor(v) end
+
+-- A state without its tensors, which go into the list
+local function apart(v, list)
+  if is_tensor(v) then
+    list[#list + 1] = v:detach()
+    return { [PLACE] = #list, v.dtype, { unpack(v.shape) }, v.device:match '^%a+' }
+  end
+  if type(v) ~= 'table' then return v end
+  local out = {}
+  for k, x in pairs(v) do out[k] = apart(x, list) end
+  return out
+end
+
+local function together(v, list)
+  if type(v) ~= 'table' then return v end
+  if v[PLACE] then return list[v[PLACE]] end
+  local out = {}
+  for k, x in pairs(v) do out[k] = together(x, list) end
+  return out
+end
+
+-- Places of all tensors of a state that came, in their order
+local function places(v, out)
+  if type(v) ~= 'table' then return out end
+  if v[PLACE] then out[v[PLACE]] = v else for _, x in pairs(v) do places(x, out) end end
+  return out
+end
+
+-- Rank r's state, on all ranks
+local function share(dist, state, r)
+  local list = {}
+  local mine = r == dist.rank()
+  local plain = dist.broadcast_object(mine and apart(state, list) or nil, { from = r })
+  for i, place in ipairs(places(plain, {})) do
+    local t = mine and list[i]:contiguous() or require('amp.tensor.create').empty(place[2], { dtype = place[1], device = place[3] })
+    list[i] = dist.broadcast(t, { from = r })
+  end
+  return together(plain, list)
+end
+
+local function number(v) return is_tensor(v) and v:item() or v or 0 end
 
 return function(dist, metric)
   if type(metric) ~= 'table' then err.throw('distributed.merge_metric', 'takes a metric, got %s', util.show(metric)) end
   if type(metric.state) == 'function' and type(metric.merge) == 'function' then
     local mine = metric:state()
     for r = 1, dist.world_size() do
-      local state = dist.broadcast_object(r == dist.rank() and mine or nil, { from = r })
+      local state = dist.world_size() > 1 and share(dist, mine, r)
       if r ~= dist.rank() then metric:merge(state) end
     end
     return metric

@@ -109,7 +109,7 @@ static int hear(group *g, int group_id, int i, int64_t seq)
     if (!flag) return 0;
     g->posted[i] = false;
     if (g->heard[i].seq >= seq) g->came[i] = true;
-    else if (too_late(g, group_id, i) < 0) return -1;
+    else if (g->heard[i].seq > g->dead && too_late(g, group_id, i) < 0) return -1;
   }
 }
 

@@ -4,6 +4,7 @@
 **   mpi_plugin.c   the thread that alone calls MPI, the queue of jobs, start and end
 **   mpi_agree.c    before data moves, all ranks of a call agree on what it is
 **   mpi_move.c     data, piece by piece
+**   mpi_stuck.c    calls that can never meet
 **
 ** Nothing waits inside MPI: sends and receives are begun, then asked about, so that a rank that does not come costs
 ** the others their timeout and no more.
@@ -14,7 +15,7 @@
 #include "distributed/collectives.h"
 
 enum { VERDICT_TEXT = 960, MOST_GROUPS = 4096 }; /* tags go up to 32767 everywhere */
-enum { TAG_BYE = 1, TAG_SEND = 2, TAG_ANSWER = 3, TAG_PAIR = 4, TAG_GROUPS = 8 };
+enum { TAG_BYE = 1, TAG_SEND, TAG_ANSWER, TAG_PAIR, TAG_NOTE, TAG_ASK, TAG_END, TAG_GROUPS };
 enum { TAG_CALL, TAG_VERDICT, TAG_DATA, TAGS_OF_GROUP }; /* of group g: TAG_GROUPS + g * TAGS_OF_GROUP + this */
 
 typedef struct call_header { /* what a rank calls */
@@ -29,9 +30,9 @@ typedef struct verdict { /* what the group's first rank, or the receiver, says o
 } verdict;
 
 typedef struct group {
-  int n, me; /* me: -1, this rank is none of it */
-  int *rank; /* of the world */
-  int64_t seq;
+  int n, me;          /* me: -1, this rank is none of it */
+  int *rank;          /* of the world */
+  int64_t seq, dead;  /* of calls; dead: those up to this one were given up by all */
   call_header *heard; /* [n]: at its first rank */
   MPI_Request *hearing;
   bool *posted, *came;
@@ -53,7 +54,7 @@ typedef struct run { /* a job under way */
 } run;
 
 typedef struct pair { /* sends to, and receives from, a rank */
-  int64_t sent;
+  int64_t sent, dead; /* dead: sends of this rank up to this number were given up */
 } pair;
 
 typedef struct engine {
@@ -64,6 +65,9 @@ typedef struct engine {
   int *gone; /* of each rank: 0, 1 + the status that it ended with */
   int32_t bye[2];
   MPI_Request bye_request;
+  _Atomic(amp_job *) waited; /* what the program waits for, and when it said so last */
+  _Atomic double waited_at;
+  amp_job *ended; /* given up by amp__mpi_stuck */
 } engine;
 extern engine amp__mpi;
 
@@ -79,6 +83,10 @@ void amp__mpi_listen(void);        /* who has left? */
 int amp__mpi_agree(amp_job *job, run *r);
 int amp__mpi_move(amp_job *job, run *r);
 int amp__mpi_pair(amp_job *job, run *r); /* send and recv, all of it */
+
+/* mpi_stuck.c. job: what the program waits for, or NULL; 1: it was given up, all ranks know */
+int amp__mpi_stuck(amp_job *job);
+void amp__mpi_withdraw(amp_job *job); /* what a send or recv waits for that fails */
 
 static inline int amp__mpi_tag(int group, int which) { return TAG_GROUPS + group * TAGS_OF_GROUP + which; }
 

@@ -198,7 +198,8 @@ static int pair_late(amp_job *job, const run *r)
   char call[192];
   if (!gone && amp__mpi.core->clock() < r->until) return 0;
   amp__mpi.core->describe(job, call, sizeof call);
-  job->stuck = true;
+  if (r->phase == 1 && job->kind == AMP_DIST_RECV) amp__mpi_withdraw(job);
+  else job->stuck = true;
   const char *other = job->kind == AMP_DIST_SEND ? "recv" : "send";
   if (gone > 1)
     return amp__mpi_fail(job, "rank %d ended with status %d; rank %d calls %s", job->root + 1, gone - 1,
@@ -246,6 +247,10 @@ int amp__mpi_pair(amp_job *job, run *r)
     if (done == 0) return pair_late(job, r);
     if (r->phase == 3) return 1;
     if (r->phase == 1 && job->kind == AMP_DIST_RECV) {
+      if (r->theirs.seq <= amp__mpi.pairs[job->root].dead) { /* of a call that was given up */
+        if (amp__mpi_irecv(r, &r->theirs, sizeof r->theirs, job->root, TAG_SEND) < 0) return amp__mpi_broken(job);
+        continue;
+      }
       judge(job, r);
       if (amp__mpi_isend(r, &r->said, sizeof r->said, job->root, TAG_ANSWER) < 0) return amp__mpi_broken(job);
       r->phase = 2;

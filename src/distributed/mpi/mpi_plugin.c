@@ -176,6 +176,28 @@ static bool round_of(amp_job **jobs)
   return moved;
 }
 
+/* What the program waits for, if it is among these */
+static amp_job *waited(amp_job *jobs)
+{
+  amp_job *job = atomic_load(&amp__mpi.waited);
+  while (jobs && jobs != job) jobs = jobs->next;
+  return jobs;
+}
+
+/* Calls that can never meet are ended; true: one was */
+static bool part(amp_job **jobs)
+{
+  if (amp__mpi_stuck(waited(*jobs)) == 0) return false;
+  for (amp_job **at = jobs; *at; at = &(*at)->next) {
+    amp_job *job = *at;
+    if (job != amp__mpi.ended) continue;
+    *at = job->next;
+    finish(job, -1);
+    break;
+  }
+  return true;
+}
+
 /* A short wait after `idle` rounds in which nothing ended */
 static void rest(int idle)
 {
@@ -260,6 +282,35 @@ static void why_not(void)
   }
 }
 
+static void cancel(MPI_Request *q)
+{
+  if (*q == MPI_REQUEST_NULL) return;
+  MPI_Cancel(q);
+  MPI_Request_free(q);
+}
+
+/* What calls that were given up have left behind */
+static void sweep(void)
+{
+  cancel(&amp__mpi.bye_request);
+  for (int k = 0; k < amp__mpi.ngroup; k++) {
+    group *g = amp__mpi.groups[k];
+    if (g->waits) cancel(&g->answering);
+    for (int i = 0; i < g->n; i++)
+      if (g->posted[i]) cancel(&g->hearing[i]);
+  }
+  for (int flag = 1; flag;) {
+    MPI_Status status;
+    int n = 0;
+    if (MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &flag, &status) || !flag) break;
+    MPI_Get_count(&status, MPI_BYTE, &n);
+    void *p = malloc((size_t)n + 1);
+    if (p == NULL || MPI_Recv(p, n, MPI_BYTE, status.MPI_SOURCE, status.MPI_TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE))
+      flag = 0;
+    free(p);
+  }
+}
+
 static void end_mpi(void)
 {
   run r = { 0 };
@@ -276,10 +327,7 @@ static void end_mpi(void)
   }
   why_not();
   if (stop_status || reason[0]) return; /* MPI's own end would wait for those that are not there */
-  if (amp__mpi.bye_request != MPI_REQUEST_NULL) {
-    MPI_Cancel(&amp__mpi.bye_request);
-    MPI_Request_free(&amp__mpi.bye_request);
-  }
+  sweep();
   left_well = MPI_Finalize() == 0;
 }
 
@@ -308,6 +356,7 @@ static void *serve(void *unused)
     pthread_mutex_unlock(&mutex);
     amp__mpi_listen();
     if (round_of(&active)) idle = 0;
+    else if (idle > 1000 && idle % 16 == 0 && part(&active)) idle = 0;
     else rest(idle++);
     pthread_mutex_lock(&mutex);
   }
@@ -440,6 +489,10 @@ static bool wait_for(amp_job *job, double seconds)
   }
   struct timespec until = in_seconds(seconds);
   pthread_mutex_lock(&mutex);
+  if (seconds > 0) {
+    atomic_store(&amp__mpi.waited_at, amp__mpi.core->clock());
+    atomic_store(&amp__mpi.waited, job);
+  }
   while (atomic_load(&job->state) == 0)
     if (pthread_cond_timedwait(&news, &mutex, &until) == ETIMEDOUT) break;
   pthread_mutex_unlock(&mutex);
