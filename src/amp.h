@@ -850,8 +850,22 @@ enum amp_graph_pass {
   AMP_G_ANYWHERE = 64,   /* to compare: joined rows also where they gain nothing */
   AMP_G_REGION = 128,    /* its runs are in the region in which it was recorded, or out of any as that was */
   AMP_G_LAYOUT = 256,    /* with AMP_G_REGION, where S wants no gradients now: convolutions on a CPU with channels last */
-  AMP_G_LEAN = 512       /* no weights of products stay in their kernels' own forms between runs: less memory */
+  AMP_G_LEAN = 512,      /* no weights of products stay in their kernels' own forms between runs: less memory */
+  AMP_G_TRAINS = 1024    /* of amp_graph_missed: the passes ran where S wanted gradients */
 };
+/* Why nodes that a row does together are several: nothing (no pass has joined any); another node reads what is between, or
+** it is an output; something writes it; grad modes or regions differ; attributes, or shapes and dtypes, are not those of
+** the joined row; it is for another device; dtypes are the same in the region of the recording alone; on a CPU its
+** backward takes more memory; a class was set; draws would change their order. */
+enum amp_graph_why {
+  AMP_G_WHY_NOTHING, AMP_G_WHY_READ, AMP_G_WHY_OUTPUT, AMP_G_WHY_WRITTEN, AMP_G_WHY_MODES, AMP_G_WHY_ATTRIBUTES,
+  AMP_G_WHY_SHAPES, AMP_G_WHY_DEVICE, AMP_G_WHY_REGION, AMP_G_WHY_TRAINS, AMP_G_WHY_CLASS, AMP_G_WHY_ORDER
+};
+typedef struct amp_graph_miss {
+  int32_t first, second; /* nodes */
+  int32_t op, why;       /* the row that would do both; enum amp_graph_why */
+  int32_t other;         /* node that reads what is between as well, -1: none */
+} amp_graph_miss;
 /* Passes over a finished graph, in place: what changes nothing and is not used goes, equal nodes become one, nodes of constants
 ** are computed, batch norm in eval mode goes into the product before it, nodes that one row does together become that row,
 ** elementwise rows in a row work through memory together. What depends on parameters alone is kept between runs while they
@@ -864,6 +878,9 @@ AMP_API int amp_graph_refresh(amp_state *S, amp_graph *g);
 /* What passes found of node i (from 0): k > 0, it belongs to elementwise chain k; -1, it depends on nothing but what the graph
 ** holds, and its results are kept between runs; 0, nothing, or there is no such node. */
 AMP_API int amp_graph_group(const amp_graph *g, int i);
+/* Nodes of a finished graph that the joins of `passes` (enum amp_graph_pass) would have made one, but for a reason; up to
+** `room` go to list. How many there are, <0: error. */
+AMP_API int amp_graph_missed(amp_state *S, amp_graph *g, int passes, amp_graph_miss *list, int room);
 /* Frees it; what runs of it gave stays. NULL is harmless. */
 AMP_API void amp_graph_free(amp_graph *g);
 

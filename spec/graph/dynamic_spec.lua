@@ -94,6 +94,12 @@ describe('a free size is refused', function()
     refused(function(a) return a * math.max(a:size(1), 3) end, {x}, {1}, "node 'mul'")
   end)
 
+  it('where it is followed in few sizes alone', function()
+    local rows = randn(9, 3)
+    refused(function(x) return x + rows:narrow(1, 1, x:size(1)) * math.floor(x:size(1) / 3) end, {randn(4, 3)}, {1}, "can't")
+    refused(function(x) return x + rows:narrow(1, 1, x:size(1)) * math.min(x:size(1), 5) end, {randn(4, 3)}, {1}, "can't")
+  end)
+
   it('where a branch, a loop or a table of numbers depends on it', function()
     refused(function(a) if a:size(1) > 20 then return a * 2 end return a end, {x}, {1}, "dimension 1 of input 'a'", "'mul'")
     refused(function(a) if a:size(1) == 1 then return a * 2 end return a end, {x}, {1}, "dimension 1 of input 'a'")

@@ -146,6 +146,49 @@ describe('amp.io.onnx.load', function()
       output = {{name = 'y', type = {tensor_type = {elem_type = 7}}}}})
   end
 
+  it('transforms by Fourier, along any dimension, forth and back, shorter and longer', function()
+    -- The transform of x (N x L x C x parts) along dimension 2, element by element.
+    local function sums(x, length, count, sign)
+      local out = {}
+      for a, rows in ipairs(x) do
+        out[a] = {}
+        for k = 0, count - 1 do
+          out[a][k + 1] = {}
+          for c = 1, #rows[1] do
+            local re, im = 0, 0
+            for j = 0, math.min(length, #rows) - 1 do
+              local v, angle = rows[j + 1][c], sign * 2 * math.pi * j * k / length
+              local b = v[2] or 0
+              re, im = re + v[1] * math.cos(angle) - b * math.sin(angle), im + v[1] * math.sin(angle) + b * math.cos(angle)
+            end
+            out[a][k + 1][c] = sign > 0 and {re / length, im / length} or {re, im}
+          end
+        end
+      end
+      return amp.tensor(out)
+    end
+    local function loaded(shape, attrs, length, opset, axis)
+      local list, constants, names = {}, {}, {'x', length and 'length' or ''}
+      for name, v in pairs(attrs) do list[#list + 1] = {name = name, type = 2, i = v} end
+      if length then constants[1] = {name = 'length', dims = {}, data_type = 7, int64_data = {length}} end
+      if axis then constants[#constants + 1], names[3] = {name = 'axis', dims = {}, data_type = 7, int64_data = {axis}}, 'axis' end
+      return amp.io.onnx.load(model({{op_type = 'DFT', input = names, output = {'y'}, attribute = list}}, opset or 17,
+        {input = {info('x', unpack(shape))}, initializer = constants, output = {{name = 'y', type = {tensor_type = {elem_type = 1}}}}}))
+    end
+    local real, complex = amp.randn(2, 5, 3, 1), amp.randn(2, 5, 3, 2)
+    near('real', loaded({'n', 5, 3, 1}, {})(real), sums(real:tolist(), 5, 5, -1))
+    near('complex', loaded({2, 5, 3, 2}, {axis = -3})(complex), sums(complex:tolist(), 5, 5, -1))
+    near('one side', loaded({2, 5, 3, 1}, {onesided = 1})(real), sums(real:tolist(), 5, 3, -1))
+    near('back', loaded({2, 5, 3, 2}, {inverse = 1})(complex), sums(complex:tolist(), 5, 5, 1))
+    near('longer', loaded({2, 5, 3, 2}, {}, 8)(complex), sums(complex:tolist(), 8, 8, -1))
+    near('shorter', loaded({2, 5, 3, 1}, {}, 4)(real), sums(real:tolist(), 4, 4, -1))
+    local last = complex:transpose(2, 3)
+    near('opset 20', loaded({2, 3, 5, 2}, {}, nil, 20)(last), sums(complex:tolist(), 5, 5, -1):transpose(2, 3))
+    near('an axis', loaded({2, 5, 3, 2}, {}, nil, 20, 1)(complex), sums(complex:tolist(), 5, 5, -1))
+    assert.error_matches(function() loaded({2, 5, 3, 2}, {onesided = 1}) end, 'DFT.*onesided')
+    assert.error_matches(function() loaded({2, 5, 3, 2}, {axis = 3}) end, 'DFT')
+  end)
+
   it('takes sizes of several names apart where it can, and as equal where it must', function()
     local y = {{name = 'y', type = {tensor_type = {elem_type = 1}}}}
     local either = {input = {info('x', 'a', 'b'), info('z', 'c', 'd')}, output = y}

@@ -264,6 +264,24 @@ describe('amp.summary and amp.doctor', function()
       return h:relu()
     end, {}, input))
     assert.equal('this pass was switched off', why(function(a) return net(a):relu() end, {fuse = false}, input))
+    assert.equal('no pass has run here: g:optimize()', why(function(a) return net(a):relu() end, nil, input))
+    local plain, other = nn.Linear(4, 4, {bias = false}), amp.randn(4, {requires_grad = true})
+    local row = amp.randn(1, 4, {requires_grad = true})
+    assert.is_truthy(why(function(a) return plain(a) + other end, {}, input):find('amp.compile', 1, true))
+    assert.equal('shapes or dtypes are not those of the join', why(function(a) return plain(a) + row end, {}, input))
+    amp.set_policy('gelu', 'fp32')
+    local set = why(function(a) return F.gelu(net(a)) end, {}, input)
+    amp.reset_policy()
+    assert.equal('a class was set for one of the ops: amp.set_policy', set)
+    for _, sum in ipairs {function(a) return a + plain(a) end, function(a) return a + net(a) end, function(a) return plain(a) + a:exp() end} do
+      for _, m in ipairs(amp.summary(amp.trace(sum, input):optimize()).missed) do assert.equal('a chain', m.as) end -- no bias
+    end
+    if input.device == 'cpu' then
+      assert.is_truthy(why(function(a) return F.layer_norm(a + net(a), {4}) end, {}, input):find('on a GPU alone', 1, true))
+      local f = amp.compile(function(a) return net(a):relu() end)
+      local r = amp.doctor(function() f(input):sum():backward() end, {print = false})
+      assert.is_truthy(r.graphs[1].report.missed[1].why:find('steps that train', 1, true))
+    end
     local conv = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2))
     assert.is_truthy(why(conv, {}, amp.randn(2, 1, 4, 4)):find('training mode', 1, true))
     assert.is_nil(amp.summary(amp.trace(conv:eval(), amp.randn(2, 1, 4, 4)):optimize()).missed[1])

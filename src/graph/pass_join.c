@@ -66,8 +66,17 @@ typedef struct matcher {
   join *j;
   const char *text;
   const bool *taken;
-  int second; /* place of the node whose result stays, 0: none */
+  int second;           /* place of the node whose result stays, 0: none */
+  amp_graph_miss *miss; /* what keeps nodes apart is noted here, and matching goes on; NULL: it ends there */
 } matcher;
+
+/* Nodes are not to be joined. Does matching go on all the same? */
+static bool noted(const matcher *m, int first, int second, int why, int other)
+{
+  if (m->miss == NULL) return false;
+  if (m->miss->why == 0) *m->miss = (amp_graph_miss){ first, second, -1, why, other };
+  return true;
+}
 
 static bool match_node(matcher *m, const char *at, int k);
 
@@ -91,21 +100,26 @@ static bool unused_beside(const graph_pass *p, const amp_graph_node *n)
   return true;
 }
 
-/* Of the value that node `made` gives, is `reader` the only user? */
-static bool single_use(const matcher *m, int value, int made, int reader, bool stays)
+/* Of the value that node `made` gives, is `reader` the only user? 0, or why not; *other: who reads it as well. */
+static int other_use(const matcher *m, int value, int made, int reader, bool stays, int *other)
 {
   const graph_pass *p = m->j->pass;
   const amp_graph_node *r = &p->graph->nodes[reader];
   bool over = r->flags && r->in[0] == value; /* what comes after is the reader's result */
   int root = m->j->node[0];
+  *other = -1;
+  if (!over && !stays && pass_is_output(p, value)) return AMP_G_WHY_OUTPUT;
   for (int i = p->user_from[value]; i < p->user_from[value + 1]; i++) {
     int k = p->user[i];
     if (k <= made || k == reader) continue;
-    if (k < reader || (!over && !(stays && k > root))) return false;
+    if (k < reader || (!over && !(stays && k > root))) {
+      *other = k;
+      return AMP_G_WHY_READ;
+    }
   }
-  if (!over && !stays && pass_is_output(p, value)) return false;
-  return unused_beside(p, &p->graph->nodes[made]) && pass_unwritten(p, value, made, reader)
-         && (!stays || !pass_class(p, value, CLASS_WRITTEN));
+  if (!unused_beside(p, &p->graph->nodes[made])) return AMP_G_WHY_READ;
+  bool still = pass_unwritten(p, value, made, reader) && (!stays || !pass_class(p, value, CLASS_WRITTEN));
+  return still ? 0 : AMP_G_WHY_WRITTEN;
 }
 
 static bool match_letter(matcher *m, const char *at, int32_t value)
@@ -137,7 +151,9 @@ static bool match_operand(matcher *m, const char *at, int32_t value, int reader)
   int op = row_at(at, &end, &free_attributes, &stays);
   if (value < 0 || value >= p->nvalue) return false;
   int k = maker(p, value, reader);
-  if (k < 0 || op < 0 || p->graph->nodes[k].op != op || !single_use(m, value, k, reader, stays)) return false;
+  if (k < 0 || op < 0 || p->graph->nodes[k].op != op) return false;
+  int other, why = other_use(m, value, k, reader, stays, &other);
+  if (why && !noted(m, k, reader, why, other)) return false;
   if (stays) m->second = places_before(m->text, end);
   return match_node(m, at, k);
 }
@@ -159,10 +175,12 @@ static bool plain_node(const matcher *m, int k, bool free_attributes)
 {
   const graph_pass *p = m->j->pass;
   const amp_graph_node *n = &p->graph->nodes[k];
-  if (p->dead[k] || m->taken[k] || p->sized[k] || k >= p->nnode || (n->flags & AMP_OUT)) return false;
-  if (amp_policy_get(n->op) != amp__ops[n->op].info.policy) return false;
+  if (p->dead[k] || m->taken[k] || k >= p->nnode || (n->flags & AMP_OUT)) return false;
+  int root = m->j->node[0];
+  if (amp_policy_get(n->op) != amp__ops[n->op].info.policy && !noted(m, k, root, AMP_G_WHY_CLASS, -1)) return false;
   size_t bytes = sizeof(amp_slot) * (size_t)amp__ops[n->op].info.nslot;
-  return free_attributes || memcmp(n->attrs, amp__ops[n->op].defaults, bytes) == 0;
+  bool other = p->sized[k] || (!free_attributes && memcmp(n->attrs, amp__ops[n->op].defaults, bytes) != 0);
+  return !other || noted(m, k, root, AMP_G_WHY_ATTRIBUTES, -1);
 }
 
 /* Node k against ROW(...) */
@@ -229,36 +247,44 @@ static bool stays_as_is(const join *j)
   return pass_unwritten(p, p->graph->nodes[root].out[0], root, INT32_MAX);
 }
 
-static bool may_move(const join *j)
+/* 0, or why the nodes can't become one where the last of them is. */
+static int why_not_move(const join *j)
 {
   const graph_pass *p = j->pass;
   int root = j->node[0];
-  if (!stays_as_is(j)) return false;
+  for (int i = 1; i < j->nnode; i++)
+    if (!pass_same_modes(join_node(j, i), &p->graph->nodes[root])) return AMP_G_WHY_MODES;
+  if (!stays_as_is(j)) return AMP_G_WHY_WRITTEN;
   for (int i = 0; i < j->nnode; i++) {
     int k = j->node[i];
     const amp_graph_node *n = &p->graph->nodes[k];
-    if (!pass_same_modes(n, &p->graph->nodes[root])) return false;
-    if (n->flags && is_bound(j, n->in[0])) return false; /* it writes what is an operand of all */
+    if (n->flags && is_bound(j, n->in[0])) return AMP_G_WHY_WRITTEN; /* it writes what is an operand of all */
     for (int other = 0; other < i; other++)
-      if (j->node[other] == k) return false;
+      if (j->node[other] == k) return AMP_G_WHY_READ;
     if (i == 0) continue;
-    if (n->out[0] >= 0 && is_bound(j, n->out[0])) return false; /* an operand beside itself */
+    if (n->out[0] >= 0 && is_bound(j, n->out[0])) return AMP_G_WHY_READ; /* an operand beside itself */
     for (int o = 0; o < n->nin; o++)
-      if (n->in[o] >= 0 && is_bound(j, n->in[o]) && !pass_unwritten(p, n->in[o], k, root)) return false;
-    if (!may_wait(j, k)) return false;
+      if (n->in[o] >= 0 && is_bound(j, n->in[o]) && !pass_unwritten(p, n->in[o], k, root)) return AMP_G_WHY_WRITTEN;
+    if (!may_wait(j, k)) return AMP_G_WHY_ORDER;
   }
-  return true;
+  return 0;
 }
 
-static bool may_be_here(const join *j, const join_row *row, bool anywhere, bool region)
+/* How a graph is run, as far as joins depend on it. */
+typedef struct setting {
+  bool anywhere, region; /* as pass_join */
+  bool trains;           /* on a CPU what is lean stays so */
+} setting;
+
+static int why_not_here(const join *j, const join_row *row, const setting *to)
 {
   const amp_graph_node *root = join_node(j, 0);
   int device = pass_value(j->pass, root->out[0])->device;
-  if (!anywhere && !(row->where & (device == AMP_CPU ? JOIN_CPU : JOIN_GPU))) return false;
-  if (!anywhere && device == AMP_CPU && region && amp__S->grad_mode && (row->where & JOIN_LEAN)) return false;
-  if (!(row->where & JOIN_REGION)) return true;
+  if (!to->anywhere && !(row->where & (device == AMP_CPU ? JOIN_CPU : JOIN_GPU))) return AMP_G_WHY_DEVICE;
+  if (!to->anywhere && device == AMP_CPU && to->trains && (row->where & JOIN_LEAN)) return AMP_G_WHY_TRAINS;
+  if (!(row->where & JOIN_REGION)) return 0;
   bool off = !root->autocast[device].enabled;
-  return off && (region || (root->regions >> device & 1));
+  return off && (to->region || (root->regions >> device & 1)) ? 0 : AMP_G_WHY_REGION;
 }
 
 /* -- Joining ----------------------------------------------------------------------------------- */
@@ -324,7 +350,7 @@ static int *last_ops(void)
   return ops;
 }
 
-static int try_rows(graph_pass *p, int k, const int *ops, bool *taken, bool anywhere, bool region)
+static int try_rows(graph_pass *p, int k, const int *ops, bool *taken, const setting *to)
 {
   for (int r = 0; r < graph_join_count; r++) {
     const join_row *row = &graph_join_rows[r];
@@ -332,12 +358,12 @@ static int try_rows(graph_pass *p, int k, const int *ops, bool *taken, bool anyw
     bool ignored, also;
     if (ops[r] != p->graph->nodes[k].op) continue;
     join j = { .pass = p, .node = { k } };
-    matcher m = { &j, row->pattern, taken, 0 };
+    matcher m = { &j, row->pattern, taken, 0, NULL };
     int op = row_at(row->result, &end, &ignored, &also);
     if (!match_node(&m, row->pattern, k)) continue;
     if (amp_policy_get(op) != amp__ops[op].info.policy) continue;
     memcpy(j.attrs, amp__ops[op].defaults, sizeof j.attrs);
-    if (!may_be_here(&j, row, anywhere, region) || !may_move(&j) || (row->fits && !row->fits(&j))) continue;
+    if (why_not_here(&j, row, to) || why_not_move(&j) || (row->fits && !row->fits(&j))) continue;
     int rc = replace(p, &j, row, m.second, taken);
     return rc < 0 ? rc : 1;
   }
@@ -359,7 +385,7 @@ bool join_same_size(const join *j, const amp_graph_value *a, const amp_graph_val
   return true;
 }
 
-static int join_once(amp_graph *g, const int *ops, bool anywhere, bool region)
+static int join_once(amp_graph *g, const int *ops, const setting *to)
 {
   graph_pass p;
   int rc = pass_open(&p, g), count = 0;
@@ -368,7 +394,7 @@ static int join_once(amp_graph *g, const int *ops, bool anywhere, bool region)
   if (taken == NULL) rc = amp__nomem((size_t)g->nnode);
   for (int k = p.nnode - 1; rc >= 0 && k >= 0; k--) {
     if (p.dead[k] || taken[k] || g->nodes[k].op < 0 || g->nodes[k].out[0] < 0) continue;
-    if ((rc = try_rows(&p, k, ops, taken, anywhere, region)) > 0) count++;
+    if ((rc = try_rows(&p, k, ops, taken, to)) > 0) count++;
   }
   free(taken);
   rc = pass_close(&p, rc < 0 ? rc : 0);
@@ -379,9 +405,64 @@ enum { ROUNDS = 4 }; /* what a join gives may be part of another */
 
 int pass_join(amp_graph *g, bool anywhere, bool region)
 {
+  const setting to = { anywhere, region, region && amp__S->grad_mode };
   int rc = 1, *ops = last_ops();
   if (ops == NULL) return amp__nomem(sizeof *ops * (size_t)graph_join_count);
-  for (int i = 0; i < ROUNDS && rc > 0; i++) rc = join_once(g, ops, anywhere, region);
+  for (int i = 0; i < ROUNDS && rc > 0; i++) rc = join_once(g, ops, &to);
   free(ops);
   return rc < 0 ? rc : 0;
+}
+
+/* -- What was not joined ------------------------------------------------------------------------------ */
+
+/* Does a row of the table fit here but for what *miss says? (Nothing: then no pass has run.) */
+static bool missed_by(graph_pass *p, int k, const join_row *row, const bool *taken, const setting *to,
+                      amp_graph_miss *miss)
+{
+  const char *end;
+  bool ignored, also;
+  join j = { .pass = p, .node = { k } };
+  matcher m = { &j, row->pattern, taken, 0, miss };
+  *miss = (amp_graph_miss){ .other = -1 };
+  if (!match_node(&m, row->pattern, k) || j.nnode < 2) return false;
+  int op = row_at(row->result, &end, &ignored, &also);
+  memcpy(j.attrs, amp__ops[op].defaults, sizeof j.attrs);
+  bool fits = row->fits == NULL || row->fits(&j), bias = true;
+  if (j.bound[0]['b' - 'a'] && j.value[0]['b' - 'a'] >= 0) {
+    int kind = join_value(&j, 'b')->kind;
+    bias = kind == AMP_G_PARAMETER || kind == AMP_G_BUFFER;
+  }
+  if (!fits && (miss->why || !bias)) return false; /* another case altogether, such as a sum that is no bias */
+  if (miss->why == 0) {
+    int why = !fits ? AMP_G_WHY_SHAPES : why_not_here(&j, row, to);
+    if (amp_policy_get(op) != amp__ops[op].info.policy) why = AMP_G_WHY_CLASS;
+    if (why == 0) why = why_not_move(&j);
+    *miss = (amp_graph_miss){ j.node[1], k, -1, why, -1 };
+  } else if (miss->first == k) miss->first = j.node[1];
+  miss->op = op;
+  return true;
+}
+
+int amp_graph_missed(amp_state *S, amp_graph *g, int passes, amp_graph_miss *list, int room)
+{
+  AMP_ENTER(S);
+  if (g == NULL || !g->finished) return amp__fail(AMP_E_STATE, "the graph is not finished");
+  const setting to = { passes & AMP_G_ANYWHERE, passes & AMP_G_REGION, passes & AMP_G_TRAINS };
+  graph_pass p;
+  int rc = pass_open(&p, g), count = 0, *ops = NULL;
+  if (rc < 0) return rc;
+  bool *taken = calloc((size_t)g->nnode + 1, sizeof *taken);
+  if (taken == NULL || (ops = last_ops()) == NULL) rc = amp__nomem((size_t)g->nnode);
+  for (int k = 0; rc == 0 && k < p.nnode; k++)
+    for (int r = 0; r < graph_join_count; r++) {
+      amp_graph_miss miss;
+      if (ops[r] != g->nodes[k].op || !missed_by(&p, k, &graph_join_rows[r], taken, &to, &miss)) continue;
+      if (count < room) list[count] = miss;
+      count++;
+      break;
+    }
+  free(ops);
+  free(taken);
+  rc = pass_close(&p, rc);
+  return rc < 0 ? rc : count;
 }

@@ -352,8 +352,15 @@ function Probe:elements_at(sizes)
 end
 
 -- Sizes whose graphs may fail to be made, but not be others: 1, 0, larger ones, and those about known numbers.
-function Probe:edges(choose)
+function Probe:edges(choose, narrow)
   local list = {}
+  for c = 1, narrow and self.classes or 0 do -- the expressions were found of few sizes: beyond these, where it still runs
+    for _, size in ipairs {self.base[c] + 1, self.base[c] + 2, self.base[c] + 3, self.base[c] * 2, self.base[c] * 2 + 1} do
+      local sizes = {unpack(self.base)}
+      sizes[c] = size
+      list[#list + 1] = sizes
+    end
+  end
   local ones = {}
   for c = 1, self.classes do ones[c] = 1 end
   list[1] = ones
@@ -391,7 +398,7 @@ function Probe:try(range)
   local s, e = self:sample(choose(5))
   if not s then return nil, e end
   self:confirm(found, samples, s)
-  for _, sizes in ipairs(self:edges(choose)) do
+  for _, sizes in ipairs(self:edges(choose, range == ranges[#ranges])) do
     local edge = self:sample(sizes)
     if edge then self:confirm(found, samples, edge) end
   end

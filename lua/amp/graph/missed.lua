@@ -1,21 +1,14 @@
---- Nodes that could have been one and are not, and why, as far as the graph itself tells.
--- The passes keep no account; this looks at what they left. Where no rule below speaks, the reason is unknown.
+--- Nodes that could have been one and are not, and why.
+-- The passes keep no account. What their table of joins would have made one, but for a reason, C finds in what they left
+-- (amp_graph_missed); folded norms and chains are looked at here.
 -- @module amp.graph.missed
 local bit = require 'bit'
+local ffi = require 'ffi'
 local core = require 'amp.ffi'
-local C = core.C
+local err = require 'amp.error'
+local C, S = core.C, core.S
 
-local PRODUCTS = {linear = true, matmul = true, conv1d = true, conv2d = true, conv3d = true}
 local CONVOLUTIONS = {linear = true, conv1d = true, conv2d = true, conv3d = true}
-local LINEAR, NORM, ADD, SOFTMAX = {linear = true}, {batch_norm = true}, {add = true}, {softmax = true, dropout = true}
-
-local LEAN = {linear_act = true, batch_norm_act = true} -- JOIN_LEAN (src/graph/pass_join.h)
-
-local function on_gpu_only(what)
-  return function(_, _, device)
-    return device == 'cpu' and what
-  end
-end
 
 local function training_norm(node)
   for _, a in ipairs(node.attrs) do
@@ -23,25 +16,48 @@ local function training_norm(node)
   end
 end
 
-local function bias_only(node)
-  local b = node.inputs[2]
-  return not (b and (b.kind == 'parameter' or b.kind == 'constant'))
-end
-
--- second op -> {ops of the maker of its first operand, what they would be, the rule's own reason, when it is no candidate}
-local PAIRS = {
-  relu = {{LINEAR, 'linear_act'}, {NORM, 'batch_norm_act'}},
-  gelu = {{LINEAR, 'linear_act'}},
-  batch_norm = {{CONVOLUTIONS, 'a folded batch norm', training_norm}},
-  layer_norm = {{ADD, 'add_layer_norm', on_gpu_only 'joined on a GPU alone: a CPU runs the two kernels one after the other'}},
-  nll_loss = {{{log_softmax = true}, 'cross_entropy'}},
-  add = {{PRODUCTS, 'a product with a bias', nil, bias_only}},
-  matmul = {{SOFTMAX, 'attention', on_gpu_only 'joined on a GPU alone: on a CPU the matrix of scores is quicker'}},
+-- In enum amp_graph_why's words; {name} is the first node's, {other} who reads it as well.
+local WORDS = {
+  [tonumber(C.AMP_G_WHY_OUTPUT)] = "'{name}' is an output",
+  [tonumber(C.AMP_G_WHY_WRITTEN)] = 'what lies between is written by others',
+  [tonumber(C.AMP_G_WHY_MODES)] = 'they are in different modes or regions',
+  [tonumber(C.AMP_G_WHY_ATTRIBUTES)] = 'attributes are not those of the join',
+  [tonumber(C.AMP_G_WHY_SHAPES)] = 'shapes or dtypes are not those of the join',
+  [tonumber(C.AMP_G_WHY_DEVICE)] = 'joined on a GPU alone: on a CPU the parts are as quick or quicker',
+  [tonumber(C.AMP_G_WHY_REGION)] = 'dtypes would be others in a region: joined where a graph runs in the region of its recording (amp.compile)',
+  [tonumber(C.AMP_G_WHY_TRAINS)] = 'left apart on a CPU in steps that train: backward of the joined op needs more memory and is no quicker',
+  [tonumber(C.AMP_G_WHY_CLASS)] = 'a class was set for one of the ops: amp.set_policy',
+  [tonumber(C.AMP_G_WHY_ORDER)] = 'random draws or statistics between them would change their order',
 }
 
 local function same_modes(a, b) return table.concat(a.modes, ';') == table.concat(b.modes, ';') end
 
-local function without_underscore(op) return (op:gsub('_$', '')) end
+local function not_run(g, pass)
+  if not rawget(g, 'before') then return 'no pass has run here: g:optimize()' end
+  if not g.passes[pass] then return 'this pass was switched off' end
+end
+
+local room = ffi.typeof 'amp_graph_miss[?]'
+
+-- What C's joins leave, by the second node: {first, as, why}.
+local function joins(g, seen)
+  local of, count = {}, #seen.nodes
+  local passes, list = rawget(g, 'before') and g.passes or {}, room(math.max(count, 1))
+  local flags = (passes.here and C.AMP_G_REGION or 0) + (passes.trains and C.AMP_G_TRAINS or 0)
+  local n = C.amp_graph_missed(S, g.handle, flags, list, count)
+  if n < 0 then err.raise 'summary' end
+  for i = 0, n - 1 do
+    local m = list[i]
+    local first, second = seen.nodes[m.first + 1], seen.nodes[m.second + 1]
+    local why
+    if m.why == C.AMP_G_WHY_READ then
+      why = m.other >= 0 and ("'%s' is read by %s as well"):format(first.name, seen.nodes[m.other + 1].name) or ("'%s' has other uses"):format(first.name)
+    elseif m.why == C.AMP_G_WHY_NOTHING then why = not_run(g, 'joins') or 'no pass has run since it changed'
+    else why = WORDS[tonumber(m.why)]:gsub('{name}', (first.name:gsub('%%', '%%%%'))) end
+    of[second] = {first = first.name, second = second.name, as = ffi.string(C.amp_op_get(m.op).name), why = why}
+  end
+  return of
+end
 
 -- What keeps two nodes apart, whatever they are.
 local function apart(first, second, value, uses, outputs)
@@ -56,17 +72,14 @@ local function apart(first, second, value, uses, outputs)
   if first.inplace or first.out then return ('%s writes what others may read'):format(first.op) end
 end
 
-local function reason(g, first, second, value, rule, context)
-  local own = rule[3] and rule[3](second, first, context.device)
-  if own then return own end
-  local why = apart(first, second, value, context.uses, context.outputs)
-  if why then return why end
-  if not rawget(g, 'before') then return 'no pass has run here: g:optimize()' end
-  if not g.passes[rule[2] == 'a folded batch norm' and 'fold' or 'joins'] then return 'this pass was switched off' end
-  if g.passes.trains and context.device == 'cpu' and LEAN[rule[2]] then
-    return 'left apart on a CPU in steps that train: backward of the joined op needs more memory and is no quicker'
-  end
-  return 'unknown: shapes, dtypes or attributes are not those of the join'
+-- A batch norm behind a product, which is no join: the pass folds it into the product's weights.
+local function fold(g, node, context)
+  local value = node.op == 'batch_norm' and node.inputs[1]
+  local first = value and context.maker[value]
+  if not first or not CONVOLUTIONS[first.op] then return nil end
+  local why = training_norm(node) or apart(first, node, value, context.uses, context.outputs) or not_run(g, 'fold')
+    or 'shapes, dtypes or attributes are not those of the fold'
+  return {first = first.name, second = node.name, as = 'a folded batch norm', why = why}
 end
 
 local function elementwise(node)
@@ -80,9 +93,7 @@ local function chain_reason(g, first, second, value, context)
   if why then return why end
   if value.shape ~= second.outputs[1].shape then return 'their shapes differ' end
   if context.device == 'cpu' and value.elements < LEAST and not context.free then return 'few elements: they stay in the cache as they are' end
-  if not rawget(g, 'before') then return 'no pass has run here: g:optimize()' end
-  if not g.passes.chains then return 'this pass was switched off' end
-  return 'unknown'
+  return not_run(g, 'chains') or 'another node comes between and may not be moved'
 end
 
 local function context_of(seen)
@@ -107,18 +118,11 @@ end
 -- @treturn table list of {first, second (names of nodes), as, why}
 return function(g, seen)
   local context, list = context_of(seen), {}
-  local maker = context.maker
+  local joined, maker = joins(g, seen), context.maker
   for _, node in ipairs(seen.nodes) do
-    local found
-    for _, rule in ipairs(PAIRS[without_underscore(node.op)] or {}) do
-      local value = node.inputs[1]
-      local first = value and maker[value]
-      if first and first ~= node and rule[1][without_underscore(first.op)] and not (rule[4] and rule[4](node)) then
-        list[#list + 1] = {first = first.name, second = node.name, as = rule[2], why = reason(g, first, node, value, rule, context)}
-        found = true
-      end
-    end
-    if not found and elementwise(node) and not node.chain then
+    local found = joined[node] or fold(g, node, context)
+    if found then list[#list + 1] = found
+    elseif elementwise(node) and not node.chain then
       for _, value in ipairs(node.inputs) do
         local first = value and maker[value]
         if first and elementwise(first) then

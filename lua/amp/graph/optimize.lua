@@ -41,7 +41,8 @@ local function run(g, given, more)
   local before = rawget(g, 'before') or look.names(g)
   if g.again then g.again:optimized(given) end
   call.check(C.amp_graph_optimize(S, g.handle, flags + more), 'graph.optimize')
-  used.trains = more == C.AMP_G_REGION and S.grad_mode ~= 0
+  used.here = more == C.AMP_G_REGION
+  used.trains = used.here and S.grad_mode ~= 0
   g.before, g.passes = before, used
   return g
 end

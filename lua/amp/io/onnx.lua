@@ -106,7 +106,7 @@ end
 -- Operands that are asked for as numbers while a model is read; weights are none of these.
 local settings = {Resize = {[2] = true, [3] = true, [4] = true}, Upsample = {[2] = true}, Pad = {[2] = true, [3] = true}, Clip = {[2] = true, [3] = true},
   Range = {true, true, true}, OneHot = {[2] = true, [3] = true}, Dropout = {[2] = true, [3] = true}, Slice = {[2] = true, [3] = true, [4] = true},
-  NonMaxSuppression = {[3] = true, [4] = true, [5] = true},
+  DFT = {[2] = true, [3] = true}, NonMaxSuppression = {[3] = true, [4] = true, [5] = true},
   QuantizeLinear = {[2] = true}, DequantizeLinear = {[2] = true}, QLinearConv = {[2] = true, [5] = true, [7] = true},
   QLinearMatMul = {[2] = true, [5] = true, [7] = true}}
 local statistics = {BatchNormalization = {[4] = true, [5] = true}}

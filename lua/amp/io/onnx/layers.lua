@@ -253,4 +253,55 @@ function M.LRN(n)
   return get 'div'(x, get 'pow'(get 'add'(get 'mul'(sum, alpha / size), bias), beta))
 end
 
+-- -- Fourier transforms ------------------------------------------------------------------------------------
+
+-- cos and sin of 2 pi j k / length, length x count.
+local function turns(n, length, count, dtype)
+  n:room(2 * length * count)
+  local cos, sin = {}, {}
+  for j = 0, length - 1 do
+    for k = 0, count - 1 do
+      local angle = 2 * math.pi * (j * k % length) / length
+      cos[#cos + 1], sin[#sin + 1] = math.cos(angle), math.sin(angle)
+    end
+  end
+  local sizes = {length, count}
+  return n.model:tensor {h = cos, dtype = dtype, shape = sizes}, n.model:tensor {h = sin, dtype = dtype, shape = sizes}
+end
+
+-- By products with a matrix of the axis' length, which is known when the file is read.
+function M.DFT(n)
+  local x = n:tensor(1)
+  local rank, parts = x:dim(), x:size(-1)
+  if rank < 2 or parts > 2 then n:fail('takes real or complex values in a last dimension of 1 or 2, got %s', tostring(x:size())) end
+  local axis = n.opset >= 20 and (n:has(3) and n:scalar(3, 'axis') or -2) or n:attr('axis', 1)
+  local d, inverse, half = n:dim(axis, rank), n:attr('inverse', 0) == 1, n:attr('onesided', 0) == 1
+  if d == rank then n:fail 'can\'t go along the dimension of real and imaginary parts' end
+  if half and (inverse or parts == 2) then n:fail "attribute 'onesided' is for real values and the forward transform" end
+  local length = n:has(2) and n:scalar(2, 'dft_length') or x:size(d)
+  if length < 1 then n:fail('has the length %d', length) end
+  if length < x:size(d) then x = get 'narrow'(x, d, 1, length)
+  elseif length > x:size(d) then
+    local pads = {}
+    for k = rank, d, -1 do pads[#pads + 1], pads[#pads + 2] = 0, k == d and length - x:size(d) or 0 end
+    x = get 'pad'(x, pads, 'constant', 0)
+  end
+  local cos, sin = turns(n, length, half and math.floor(length / 2) + 1 or length, x.dtype)
+  local function part(k) -- the axis last
+    local t = get 'select'(x, rank, k)
+    return d == rank - 1 and t or get 'transpose'(t, d, rank - 1)
+  end
+  local real = part(1)
+  local re, im = get 'matmul'(real, cos), get 'neg'(get 'matmul'(real, sin))
+  if inverse then im = get 'neg'(im) end
+  if parts == 2 then
+    local i = part(2)
+    local a, b = get 'matmul'(i, sin), get 'matmul'(i, cos)
+    re, im = get(inverse and 'sub' or 'add')(re, a), get 'add'(im, b)
+  end
+  local out = get 'stack'({re, im}, rank)
+  if d ~= rank - 1 then out = get 'transpose'(out, d, rank - 1) end
+  return inverse and get 'div'(out, length) or out
+end
+
 return M
