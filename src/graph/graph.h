@@ -22,7 +22,8 @@ enum { GRAPH_MAX = 1 << 24 /* values or nodes */, GRAPH_SIZES = 16 /* free sizes
 enum {
   CHAIN_MOST = 24 /* nodes of a chain */,
   CHAIN_OPERANDS = 3 /* of each */,
-  CHAIN_READS = 14 /* operands from outside, on a GPU */,
+  CHAIN_READS = 14 /* tensors from outside, */,
+  CHAIN_VALUES = 24 /* and values of the host, of one on a GPU */,
   CHAIN_LEAST = 16384 /* elements: fewer fit the cache as they are */
 };
 
