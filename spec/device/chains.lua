@@ -45,31 +45,36 @@ function M.operands(dtype, shape, device)
   return t
 end
 
---- Functions of x, y, z, mask and select that call all the rows, a few each: every element of a result is what one of them gives.
+--- Functions that call all the rows, some each: every element of a result is what one of them gives.
 -- @tparam string dtype
--- @tparam ?number each rows in one
--- @treturn table list of {names, run}
-function M.functions(dtype, each)
-  each = each or 5
-  local rows, list = M.rows(dtype), {}
+-- @treturn table list of {names, run, count}; run takes M.arguments(t, count)
+function M.functions(dtype)
   local common = dtype == 'float64' and 'float64' or 'float32'
+  local each = dtype == common and 10 or 7 -- a chain has 24 nodes and 14 tensors
+  local rows, list = M.rows(dtype), {}
   for first = 1, #rows, each do
     local some, names = {}, {}
     for i = first, math.min(first + each - 1, #rows) do
       some[#some + 1], names[#names + 1] = rows[i], rows[i].name
     end
-    list[#list + 1] = {names = table.concat(names, ' '), run = function(x, y, z, mask, select)
-      local t = {x = x, y = y, z = z, mask = mask}
+    list[#list + 1] = {names = table.concat(names, ' '), count = #some, run = function(x, y, z, mask, ...)
+      local t, take = {x = x, y = y, z = z, mask = mask}, {...}
       local result = x:to(common)
       for k, r in ipairs(some) do
         local count = #ops.by_name[r.name].args
         local operands = OPERANDS[r.name] and OPERANDS[r.name](t) or {x, count > 1 and y or nil, count > 2 and z or nil}
-        local v = ops.raw(r.name, operands, r.attrs)[1]:to(common)
-        result = amp.where(select:gt((k - 1) / #some), v, result)
+        result = amp.where(take[k], ops.raw(r.name, operands, r.attrs)[1]:to(common), result)
       end
       return result
     end}
   end
+  return list
+end
+
+--- What a function of `count` rows takes: operands, and which elements each row's result is taken for.
+function M.arguments(t, count)
+  local list = {t.x, t.y, t.z, t.mask}
+  for k = 1, count do list[4 + k] = t.select:gt((k - 1) / count) end
   return list
 end
 
@@ -101,7 +106,7 @@ end
 -- @tparam ?number launches that it must be
 function M.check(f, t, launches)
   amp.no_grad(function()
-    local args = {t.x, t.y, t.z, t.mask, t.select}
+    local args = M.arguments(t, f.count)
     local want = f.run(unpack(args))
     local g = amp.graph.trace(f.run, args):optimize {joins = false}
     local _, _, before = M.counts()
