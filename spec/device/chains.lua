@@ -18,6 +18,25 @@ local OPERANDS = {
   where = function(t) return {t.mask, t.x, t.y} end, masked_fill = function(t) return {t.x, t.mask} end,
 }
 
+-- A row's attributes that have no default: each word of a choice, ones and halves.
+local function required(row)
+  local list = {{}}
+  for _, a in ipairs(row.attrs) do
+    if not a.optional and a.default == nil then
+      local more = {}
+      for _, attrs in ipairs(list) do
+        for word in (a.type:match '^e(.+)$' or '-'):gmatch '[^,]+' do
+          local with = {[a.name] = word ~= '-' and word or a.type == 'f' and 0.5 or 1}
+          for name, value in pairs(attrs) do with[name] = value end
+          more[#more + 1] = with
+        end
+      end
+      list = more
+    end
+  end
+  return list
+end
+
 --- Elementwise rows that take a dtype.
 -- @tparam string dtype
 -- @treturn table list of {name, attrs}
@@ -25,7 +44,7 @@ function M.rows(dtype)
   local list = {}
   for _, row in ipairs(ops.rows) do
     if row.flags.elementwise and not row.flags.random and not row.flags.list and row.dtypes[dtype] then
-      for _, attrs in ipairs(ATTRIBUTES[row.name] or {{}}) do list[#list + 1] = {name = row.name, attrs = attrs} end
+      for _, attrs in ipairs(ATTRIBUTES[row.name] or required(row)) do list[#list + 1] = {name = row.name, attrs = attrs} end
     end
   end
   return list
