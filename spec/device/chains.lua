@@ -14,6 +14,7 @@ local ATTRIBUTES = {
   elu_backward = {{above = 1.5, below = 0.75, by = 2}}, logit = {{eps = 0.125}}, nan_to_num = {{posinf = 7}}, softplus = {{beta = 2, threshold = 3}},
   leaky_relu = {{negative_slope = 0.3}}, addcmul = {{value = 2}}, addcdiv = {{value = 2}}, hardtanh = {{min_val = -0.5, max_val = 0.75}},
 }
+local FLOATS = {addcdiv = true} -- refuse integers, though the table does not say so
 local OPERANDS = {
   where = function(t) return {t.mask, t.x, t.y} end, masked_fill = function(t) return {t.x, t.mask} end,
 }
@@ -43,7 +44,7 @@ end
 function M.rows(dtype)
   local list = {}
   for _, row in ipairs(ops.rows) do
-    if row.flags.elementwise and not row.flags.random and not row.flags.list and row.dtypes[dtype] then
+    if row.flags.elementwise and not row.flags.random and not row.flags.list and row.dtypes[dtype] and not (FLOATS[row.name] and dtype:find 'int') then
       for _, attrs in ipairs(ATTRIBUTES[row.name] or required(row)) do list[#list + 1] = {name = row.name, attrs = attrs} end
     end
   end
