@@ -897,8 +897,9 @@ typedef struct amp_device_properties {
 AMP_API int amp_device_get_properties(amp_state *S, int device, int index, amp_device_properties *p);
 /* A switch of a device type, in the whole process: "tf32", "deterministic"; to compare ways of doing the same, "branches"
 ** (captured steps as graphs of branches, else in one line), "chain" (launches of an op that begin before the one before has
-** ended), "small" (own kernel for small products), "split" (large 16-bit products with odd extents in parts), "rnn" (a recurrent
-** step in one launch, 3: all steps), "cudnn", "cusolver", "cufft" (0: never, 1: where it pays; the last five 2: wherever it can).
+** ended), "generated" (elementwise nodes of a graph as one kernel that NVRTC compiles), "small" (own kernel for small
+** products), "split" (large 16-bit products with odd extents in parts), "rnn" (a recurrent step in one launch, 3: all
+** steps), "cudnn", "cusolver", "cufft" (0: never, 1: where it pays; the last five 2: wherever it can).
 ** Of the CPU, for tests: "fill", a byte that all memory of any device is set to when it is handed out (0: left as it is).
 ** value < 0 only asks. Gives the value it had; <0: error. */
 AMP_API int amp_device_set(amp_state *S, int device, const char *name, int value);

@@ -1,6 +1,6 @@
 /*
-** elements.cuh: elements of any dtype in registers, and where a kernel notes what is wrong with a value. Kernels that are
-** generated at run time (elementwise/chain.cuh, AMP_GENERATED) are made of this text too: it needs nothing of the host's.
+** elements.cuh: elements of any dtype in registers, and where a kernel notes what is wrong with a value. Generated
+** kernels (elementwise/chain.cuh, AMP_GENERATED) are made of this text too: it needs nothing of the host's.
 */
 #ifndef AMP_ELEMENTS_CUH
 #define AMP_ELEMENTS_CUH

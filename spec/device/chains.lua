@@ -14,9 +14,29 @@ local ATTRIBUTES = {
   elu_backward = {{above = 1.5, below = 0.75, by = 2}}, logit = {{eps = 0.125}}, nan_to_num = {{posinf = 7}}, softplus = {{beta = 2, threshold = 3}},
   leaky_relu = {{negative_slope = 0.3}}, addcmul = {{value = 2}}, addcdiv = {{value = 2}}, hardtanh = {{min_val = -0.5, max_val = 0.75}},
 }
+local FLOATS = {addcdiv = true} -- refuse integers, though the table does not say so
 local OPERANDS = {
   where = function(t) return {t.mask, t.x, t.y} end, masked_fill = function(t) return {t.x, t.mask} end,
 }
+
+-- A row's attributes that have no default: each word of a choice, ones and halves.
+local function required(row)
+  local list = {{}}
+  for _, a in ipairs(row.attrs) do
+    if not a.optional and a.default == nil then
+      local more = {}
+      for _, attrs in ipairs(list) do
+        for word in (a.type:match '^e(.+)$' or '-'):gmatch '[^,]+' do
+          local with = {[a.name] = word ~= '-' and word or a.type == 'f' and 0.5 or 1}
+          for name, value in pairs(attrs) do with[name] = value end
+          more[#more + 1] = with
+        end
+      end
+      list = more
+    end
+  end
+  return list
+end
 
 --- Elementwise rows that take a dtype.
 -- @tparam string dtype
@@ -24,8 +44,8 @@ local OPERANDS = {
 function M.rows(dtype)
   local list = {}
   for _, row in ipairs(ops.rows) do
-    if row.flags.elementwise and not row.flags.random and not row.flags.list and row.dtypes[dtype] then
-      for _, attrs in ipairs(ATTRIBUTES[row.name] or {{}}) do list[#list + 1] = {name = row.name, attrs = attrs} end
+    if row.flags.elementwise and not row.flags.random and not row.flags.list and row.dtypes[dtype] and not (FLOATS[row.name] and dtype:find 'int') then
+      for _, attrs in ipairs(ATTRIBUTES[row.name] or required(row)) do list[#list + 1] = {name = row.name, attrs = attrs} end
     end
   end
   return list
@@ -45,31 +65,36 @@ function M.operands(dtype, shape, device)
   return t
 end
 
---- Functions of x, y, z, mask and select that call all the rows, a few each: every element of a result is what one of them gives.
+--- Functions that call all the rows, some each: every element of a result is what one of them gives.
 -- @tparam string dtype
--- @tparam ?number each rows in one
--- @treturn table list of {names, run}
-function M.functions(dtype, each)
-  each = each or 5
-  local rows, list = M.rows(dtype), {}
+-- @treturn table list of {names, run, count}; run takes M.arguments(t, count)
+function M.functions(dtype)
   local common = dtype == 'float64' and 'float64' or 'float32'
+  local each = dtype == common and 10 or 7 -- a chain has 24 nodes and 14 tensors
+  local rows, list = M.rows(dtype), {}
   for first = 1, #rows, each do
     local some, names = {}, {}
     for i = first, math.min(first + each - 1, #rows) do
       some[#some + 1], names[#names + 1] = rows[i], rows[i].name
     end
-    list[#list + 1] = {names = table.concat(names, ' '), run = function(x, y, z, mask, select)
-      local t = {x = x, y = y, z = z, mask = mask}
+    list[#list + 1] = {names = table.concat(names, ' '), count = #some, run = function(x, y, z, mask, ...)
+      local t, take = {x = x, y = y, z = z, mask = mask}, {...}
       local result = x:to(common)
       for k, r in ipairs(some) do
         local count = #ops.by_name[r.name].args
         local operands = OPERANDS[r.name] and OPERANDS[r.name](t) or {x, count > 1 and y or nil, count > 2 and z or nil}
-        local v = ops.raw(r.name, operands, r.attrs)[1]:to(common)
-        result = amp.where(select:gt((k - 1) / #some), v, result)
+        result = amp.where(take[k], ops.raw(r.name, operands, r.attrs)[1]:to(common), result)
       end
       return result
     end}
   end
+  return list
+end
+
+--- What a function of `count` rows takes: operands, and which elements each row's result is taken for.
+function M.arguments(t, count)
+  local list = {t.x, t.y, t.z, t.mask}
+  for k = 1, count do list[4 + k] = t.select:gt((k - 1) / count) end
   return list
 end
 
@@ -101,7 +126,7 @@ end
 -- @tparam ?number launches that it must be
 function M.check(f, t, launches)
   amp.no_grad(function()
-    local args = {t.x, t.y, t.z, t.mask, t.select}
+    local args = M.arguments(t, f.count)
     local want = f.run(unpack(args))
     local g = amp.graph.trace(f.run, args):optimize {joins = false}
     local _, _, before = M.counts()

@@ -78,7 +78,8 @@ describe('amp doctor', function()
   it('says what is there and what is missing, in columns', function()
     local out, err, status = amp 'doctor'
     assert.equal(0, status, out .. err)
-    has(out, 'LuaJIT', 'GC64', 'instructions', 'oneDNN', 'LAPACK', 'CUDA driver', 'CUDA toolkit', 'cuDNN', 'NVRTC', 'NCCL', build .. '/amp/libamp.so', 'amp works here')
+    has(out, 'LuaJIT', 'GC64', 'instructions', 'oneDNN', 'LAPACK', 'CUDA driver', 'CUDA toolkit', 'cuDNN', 'NVRTC', 'NCCL')
+    has(out, build .. '/amp/libamp.so', 'amp works here')
     for line in out:gmatch '[^\n]+' do
       assert.is_truthy(line:find '^ok ' or line:find '^%-  ' or line:find '^   ' or line:find '^amp works', line)
     end

@@ -23,7 +23,8 @@ enum { GRAPH_OFF = 255 /* no region */ };
 enum {
   CHAIN_MOST = 24 /* nodes of a chain */,
   CHAIN_OPERANDS = 3 /* of each */,
-  CHAIN_READS = 14 /* operands from outside, on a GPU */,
+  CHAIN_READS = 14 /* tensors from outside, */,
+  CHAIN_VALUES = 24 /* and values of the host, of one on a GPU */,
   CHAIN_LEAST = 16384 /* elements: fewer fit the cache as they are */
 };
 

@@ -125,15 +125,28 @@ static bool belongs(const graph_pass *p, const chain *c, int k)
   return true;
 }
 
-/* How many operands come from outside of the chain; a launch takes so many. */
-static int outside(const graph_pass *p, const chain *c)
+/* Does a launch take as many operands from outside as the chain has? Tensors once each, values of the host each time.
+ */
+static bool few_reads(const graph_pass *p, const chain *c)
 {
-  int count = 0;
+  int32_t seen[CHAIN_READS];
+  int tensors = 0, values = 0;
   for (int i = 0; i < c->count; i++) {
     const amp_graph_node *n = &p->graph->nodes[c->node[i]];
-    for (int o = 0; o < n->nin; o++) count += n->in[o] >= 0 && !in_chain(c, pass_value(p, n->in[o])->node);
+    for (int o = 0; o < n->nin; o++) {
+      int k = 0;
+      if (n->in[o] < 0 || in_chain(c, pass_value(p, n->in[o])->node)) continue;
+      if (pass_value(p, n->in[o])->device == AMP_CPU) {
+        values++;
+        continue;
+      }
+      while (k < tensors && seen[k] != n->in[o]) k++;
+      if (k == CHAIN_READS) return false;
+      seen[k] = n->in[o];
+      if (k == tensors) tensors++;
+    }
   }
-  return count;
+  return values <= CHAIN_VALUES;
 }
 
 static bool grow(const graph_pass *p, chain *c, const uint8_t *taken)
@@ -145,7 +158,7 @@ static bool grow(const graph_pass *p, chain *c, const uint8_t *taken)
       int maker = n->in[o] >= 0 ? pass_value(p, n->in[o])->node : -1;
       if (maker < 0 || in_chain(c, maker) || !elementwise(p, maker, taken) || !belongs(p, c, maker)) continue;
       c->node[c->count++] = maker;
-      if (pass_value(p, n->in[o])->device != AMP_CPU && outside(p, c) > CHAIN_READS) c->count--;
+      if (pass_value(p, n->in[o])->device != AMP_CPU && !few_reads(p, c)) c->count--;
     }
   }
   return c->count > count;

@@ -11,7 +11,7 @@ local function try(name, f, ...)
   local ok, e = pcall(f, ...)
   if not ok then
     failed = failed + 1
-    print(('FAILED %s: %s'):format(name, tostring(e):sub(1, 400)))
+    if failed <= 12 then print(('FAILED %s: %s'):format(name, tostring(e):sub(1, 240))) end
   end
 end
 
