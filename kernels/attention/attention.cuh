@@ -27,7 +27,7 @@ typedef struct amp_flash {
   amp_flash_side side[AMP_F_SIDES];
   unsigned lead[AMP_FLASH_LEAD];
   int nlead, batch, length, keys, size, padded, tiles; /* padded: of a head in lse2 and delta */
-  bool causal, bf16;
+  bool causal, bf16, mask_keys;                        /* mask_keys: the mask is the same for all queries */
   int mask_dtype;
   int64_t mask_column;
   float scale, c; /* c = scale / ln 2 */
@@ -169,6 +169,20 @@ __device__ __forceinline__ float amp_mask_word(float m)
 {
   const float v = m * 1.44269504f;
   return v == -INFINITY && m > -INFINITY ? -3.402823466e38f : v;
+}
+
+/* The word on a key of a mask that is the same for all queries, to be added; a bool's -inf is the score itself */
+template <bool BF> __device__ __forceinline__ float amp_flash_key_word(const amp_flash &job, int64_t mat, int key)
+{
+  const char *p = job.side[AMP_F_MASK].p;
+  const int64_t at = mat + key * job.mask_column;
+  if (job.mask_dtype == AMP_BOOL) return ((const uint8_t *)p)[at] ? 0.f : -INFINITY;
+  if (job.mask_dtype == AMP_FLOAT32) return amp_mask_word(((const float *)p)[at]);
+  return amp_mask_word(amp_of_half<BF>(((const uint16_t *)p)[at]));
+}
+__device__ __forceinline__ float amp_flash_with_word(const amp_flash &job, float s, float word)
+{
+  return word == -INFINITY && job.mask_dtype == AMP_BOOL ? -INFINITY : s * job.c + word;
 }
 
 /* f(word), word(i, j, s) being score s of query i and key j in units of log2 with the mask's word on it; what mask

@@ -110,6 +110,19 @@ __device__ __forceinline__ void mask_scores(float (&s)[2][KEYS / 8][4], const am
                                             int column)
 {
   const int lane = threadIdx.x & 31;
+  if (job.mask_keys) { /* read once for all rows */
+#pragma unroll
+    for (int n = 0; n < KEYS / 4; n++) {
+      const int j = column + n / 2 * 8 + (lane & 3) * 2 + (n & 1);
+      const float word = j < job.keys ? amp_flash_key_word<BF>(job, mask, j) : 0.f;
+#pragma unroll
+      for (int m = 0; m < 4; m++) {
+        float &v = s[m / 2][n / 2][(m & 1) * 2 + (n & 1)];
+        v = amp_flash_with_word(job, v, word);
+      }
+    }
+    return;
+  }
   amp_flash_by_mask<BF>(job, mask, [&](auto word) {
 #pragma unroll
     for (int m = 0; m < 2; m++) {
