@@ -167,19 +167,17 @@ __device__ __forceinline__ void drop_slopes(unsigned (&kept)[MT][N], float (&u)[
 {
 #pragma unroll
   for (int m = 0; m < MT; m++) {
+    uint32_t words[4];
+    amp_drop_turned(words, drop, way, column, row + m * 16);
+    const int from = N == 4 ? 0 : column >> 3 & 3; /* of the block's queries, in eights */
 #pragma unroll
-    for (int j = 0; j < N / 2; j++) {
-      uint32_t words[4];
-      amp_drop_turned(words, drop, way, column + j * 16, row + m * 16);
+    for (int n = 0; n < N; n++) {
+      kept[m][n] = 0;
 #pragma unroll
-      for (int n = 0; n < 2; n++) {
-        kept[m][2 * j + n] = 0;
-#pragma unroll
-        for (int e = 0; e < 4; e++) {
-          const bool keeps = amp_drop_keeps(drop, words[e], n);
-          kept[m][2 * j + n] |= (unsigned)keeps << e;
-          if (!keeps) u[m][2 * j + n][e] = 0;
-        }
+      for (int e = 0; e < 4; e++) {
+        const bool keeps = amp_drop_keeps(drop, words[e], from + n);
+        kept[m][n] |= (unsigned)keeps << e;
+        if (!keeps) u[m][n][e] = 0;
       }
     }
   }

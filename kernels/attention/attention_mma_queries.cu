@@ -128,15 +128,19 @@ __device__ __forceinline__ void make_slopes(float (&d)[plan<D>::MT][2][4], const
                                             const query_rows<D> &rows, float unit, float scale, const amp_drop &drop,
                                             const amp_drop_way &way, int row, int column)
 {
+  if constexpr (DROP) {
+    uint32_t words[4];
+    amp_drop_words(words, drop, way, row, column, threadIdx.x & 31);
+    const int half = plan<D>::MT == 2 ? 0 : row >> 3 & 2; /* of the block's queries */
 #pragma unroll
-  for (int m = 0; m < plan<D>::MT; m++) {
-    if constexpr (DROP) {
-      uint32_t words[4];
-      amp_drop_words(words, drop, way, row + m * 16, column, threadIdx.x & 31);
+    for (int m = 0; m < plan<D>::MT; m++) {
 #pragma unroll
       for (int e = 0; e < 8; e++)
-        if (!amp_drop_keeps(drop, words[(e & 1) + (e >> 2) * 2], e >> 1 & 1)) d[m][e >> 2][e & 3] = 0;
+        if (!amp_drop_keeps(drop, words[(e & 1) + (e >> 2) * 2], half + 2 * m + (e >> 1 & 1))) d[m][e >> 2][e & 3] = 0;
     }
+  }
+#pragma unroll
+  for (int m = 0; m < plan<D>::MT; m++) {
 #pragma unroll
     for (int e = 0; e < 8; e++) {
       const int h = e >> 1 & 1;
