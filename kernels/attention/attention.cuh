@@ -171,20 +171,21 @@ __device__ __forceinline__ float amp_mask_word(float m)
   return v == -INFINITY && m > -INFINITY ? -3.402823466e38f : v;
 }
 
-/* The word on a key of a mask that is the same for all queries, to be added; a bool's -inf is the score itself */
+/* The word on a key of a mask of floats that is the same for all queries, to be added */
 template <bool BF> __device__ __forceinline__ float amp_flash_key_word(const amp_flash &job, int64_t mat, int key)
 {
   const char *p = job.side[AMP_F_MASK].p;
   const int64_t at = mat + key * job.mask_column;
-  if (job.mask_dtype == AMP_BOOL) return ((const uint8_t *)p)[at] ? 0.f : -INFINITY;
   if (job.mask_dtype == AMP_FLOAT32) return amp_mask_word(((const float *)p)[at]);
   return amp_mask_word(amp_of_half<BF>(((const uint16_t *)p)[at]));
 }
-__device__ __forceinline__ float amp_flash_with_word(const amp_flash &job, float s, float word)
+/* Bools: bit i of a warp's is the word on key + i, of `count` keys; all lanes call */
+__device__ __forceinline__ unsigned amp_flash_key_bits(const amp_flash &job, int64_t mat, int key, int count)
 {
-  return word == -INFINITY && job.mask_dtype == AMP_BOOL ? -INFINITY : s * job.c + word;
+  const int lane = (int)(threadIdx.x & 31);
+  const uint8_t *p = (const uint8_t *)job.side[AMP_F_MASK].p + mat;
+  return __ballot_sync(0xffffffffu, lane < count && key + lane < job.keys && p[(key + lane) * job.mask_column] != 0);
 }
-
 /* f(word), word(i, j, s) being score s of query i and key j in units of log2 with the mask's word on it; what mask
 ** it is is asked once */
 static_assert(AMP_DTYPE_COUNT == 12, "a mask is of booleans, float32 or the 16-bit float of queries");

@@ -111,14 +111,19 @@ __device__ __forceinline__ void mask_scores(float (&s)[2][KEYS / 8][4], const am
 {
   const int lane = threadIdx.x & 31;
   if (job.mask_keys) { /* read once for all rows */
+    const bool bits = job.mask_dtype == AMP_BOOL;
+    unsigned seen[KEYS / 32];
+#pragma unroll
+    for (int n = 0; n < KEYS / 32; n++) seen[n] = bits ? amp_flash_key_bits(job, mask, column + n * 32, 32) : ~0u;
 #pragma unroll
     for (int n = 0; n < KEYS / 4; n++) {
-      const int j = column + n / 2 * 8 + (lane & 3) * 2 + (n & 1);
-      const float word = j < job.keys ? amp_flash_key_word<BF>(job, mask, j) : 0.f;
+      const int place = n / 2 * 8 + (lane & 3) * 2 + (n & 1), j = column + place;
+      const bool see = seen[n / 8] >> (place & 31) & 1;
+      const float word = !bits && j < job.keys ? amp_flash_key_word<BF>(job, mask, j) : 0.f;
 #pragma unroll
       for (int m = 0; m < 4; m++) {
         float &v = s[m / 2][n / 2][(m & 1) * 2 + (n & 1)];
-        v = amp_flash_with_word(job, v, word);
+        v = see ? v * job.c + word : -INFINITY;
       }
     }
     return;

@@ -134,14 +134,17 @@ __device__ __forceinline__ void mask_scores(float (&s)[MT][N][4], const amp_flas
 {
   const int lane = threadIdx.x & 31;
   if (job.mask_keys) { /* read once for all columns */
+    const bool bits = job.mask_dtype == AMP_BOOL;
+    const unsigned seen = bits ? amp_flash_key_bits(job, mask, row, 16 * MT) : ~0u;
 #pragma unroll
     for (int m = 0; m < 2 * MT; m++) {
-      const int key = row + m / 2 * 16 + (m & 1) * 8 + (lane >> 2);
-      const float word = key < job.keys ? amp_flash_key_word<BF>(job, mask, key) : 0.f;
+      const int place = m / 2 * 16 + (m & 1) * 8 + (lane >> 2), key = row + place;
+      const bool see = seen >> place & 1;
+      const float word = !bits && key < job.keys ? amp_flash_key_word<BF>(job, mask, key) : 0.f;
 #pragma unroll
       for (int n = 0; n < 2 * N; n++) {
         float &v = s[m / 2][n >> 1][(m & 1) * 2 + (n & 1)];
-        v = amp_flash_with_word(job, v, word);
+        v = see ? v * job.c + word : -INFINITY;
       }
     }
     return;
