@@ -15,7 +15,7 @@
 
 namespace {
 
-static_assert(AMP_DROP_SIDE == 16, "a thread's weights 2 p and 2 p + 1 have a counter together");
+static_assert(AMP_DROP_KEYS == 16 && AMP_DROP_QUERIES == 32, "a thread's weights share counters by 2 or by 4");
 enum { TILE = 32, THREADS = 256, PER = TILE * TILE / THREADS };
 enum { DQ, DK, DV };
 
@@ -108,19 +108,20 @@ template <class T> __device__ __forceinline__ T masked(const job &task, int64_t 
 template <bool QUERIES>
 __device__ __forceinline__ uint32_t kept(const amp_drop &drop, const amp_drop_way &way, int64_t row, int64_t other)
 {
+  enum { SHARE = QUERIES ? 2 : 4 };
   uint32_t bits = 0;
   if (!drop.on) return ~0u;
 #pragma unroll
-  for (int p = 0; p < PER; p += 2) {
+  for (int p = 0; p < PER; p += SHARE) {
     const int column = (int)other + (int)(threadIdx.x & 7) + 8 * p, i = QUERIES ? (int)row : column,
               j = QUERIES ? column : (int)row;
     uint32_t w[4];
     amp_drop_words(w, drop, way, i, j, (unsigned)((i & 7) * 4 + (j >> 1 & 3)));
 #pragma unroll
-    for (int n = 0; n < 2; n++) {
+    for (int n = 0; n < SHARE; n++) {
       const int at = QUERIES ? n : j >> 3 & 1;
       const uint32_t even = at ? w[2] : w[0], odd = at ? w[3] : w[1];
-      bits |= (uint32_t)amp_drop_keeps(drop, j & 1 ? odd : even, QUERIES ? (i & 8) != 0 : n) << (p + n);
+      bits |= (uint32_t)amp_drop_keeps(drop, j & 1 ? odd : even, QUERIES ? i >> 3 & 3 : n) << (p + n);
     }
   }
   return bits;

@@ -27,7 +27,7 @@ typedef struct amp_flash {
   amp_flash_side side[AMP_F_SIDES];
   unsigned lead[AMP_FLASH_LEAD];
   int nlead, batch, length, keys, size, padded, tiles; /* padded: of a head in lse2 and delta */
-  bool causal, bf16;
+  bool causal, bf16, mask_keys;                        /* mask_keys: the mask is the same for all queries */
   int mask_dtype;
   int64_t mask_column;
   float scale, c; /* c = scale / ln 2 */
@@ -171,6 +171,21 @@ __device__ __forceinline__ float amp_mask_word(float m)
   return v == -INFINITY && m > -INFINITY ? -3.402823466e38f : v;
 }
 
+/* The word on a key of a mask of floats that is the same for all queries, to be added */
+template <bool BF> __device__ __forceinline__ float amp_flash_key_word(const amp_flash &job, int64_t mat, int key)
+{
+  const char *p = job.side[AMP_F_MASK].p;
+  const int64_t at = mat + key * job.mask_column;
+  if (job.mask_dtype == AMP_FLOAT32) return amp_mask_word(((const float *)p)[at]);
+  return amp_mask_word(amp_of_half<BF>(((const uint16_t *)p)[at]));
+}
+/* Bools: bit i of a warp's is the word on key + i, of `count` keys; all lanes call */
+__device__ __forceinline__ unsigned amp_flash_key_bits(const amp_flash &job, int64_t mat, int key, int count)
+{
+  const int lane = (int)(threadIdx.x & 31);
+  const uint8_t *p = (const uint8_t *)job.side[AMP_F_MASK].p + mat;
+  return __ballot_sync(0xffffffffu, lane < count && key + lane < job.keys && p[(key + lane) * job.mask_column] != 0);
+}
 /* f(word), word(i, j, s) being score s of query i and key j in units of log2 with the mask's word on it; what mask
 ** it is is asked once */
 static_assert(AMP_DTYPE_COUNT == 12, "a mask is of booleans, float32 or the 16-bit float of queries");

@@ -110,6 +110,24 @@ __device__ __forceinline__ void mask_scores(float (&s)[2][KEYS / 8][4], const am
                                             int column)
 {
   const int lane = threadIdx.x & 31;
+  if (job.mask_keys) { /* read once for all rows */
+    const bool bits = job.mask_dtype == AMP_BOOL;
+    unsigned seen[KEYS / 32];
+#pragma unroll
+    for (int n = 0; n < KEYS / 32; n++) seen[n] = bits ? amp_flash_key_bits(job, mask, column + n * 32, 32) : ~0u;
+#pragma unroll
+    for (int n = 0; n < KEYS / 4; n++) {
+      const int place = n / 2 * 8 + (lane & 3) * 2 + (n & 1), j = column + place;
+      const bool see = seen[n / 8] >> (place & 31) & 1;
+      const float word = !bits && j < job.keys ? amp_flash_key_word<BF>(job, mask, j) : 0.f;
+#pragma unroll
+      for (int m = 0; m < 4; m++) {
+        float &v = s[m / 2][n / 2][(m & 1) * 2 + (n & 1)];
+        v = see ? v * job.c + word : -INFINITY;
+      }
+    }
+    return;
+  }
   amp_flash_by_mask<BF>(job, mask, [&](auto word) {
 #pragma unroll
     for (int m = 0; m < 2; m++) {
@@ -185,32 +203,36 @@ __device__ __forceinline__ void make_weights(unsigned (&p)[2][KEYS / 16][4], att
                                              const float (&s)[2][KEYS / 8][4], float unit, const amp_drop &drop,
                                              const amp_drop_way &way, int row, int column)
 {
+  float base[2][2], total[2][2];
 #pragma unroll
   for (int m = 0; m < 2; m++) {
-    float base[2], total[2] = { 0, 0 };
 #pragma unroll
-    for (int h = 0; h < 2; h++) base[h] = rows.top[m][h] == -INFINITY ? 0.f : rows.top[m][h] * unit;
-#pragma unroll
-    for (int j = 0; j < KEYS / 16; j++) {
-      uint32_t words[4];
-      if constexpr (DROP) amp_drop_words(words, drop, way, row + m * 16, column + j * 16, threadIdx.x & 31);
-#pragma unroll
-      for (int n = 0; n < 2; n++) {
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-          float x = amp_exp2(s[m][2 * j + n][2 * h] * unit - base[h]),
-                y = amp_exp2(s[m][2 * j + n][2 * h + 1] * unit - base[h]);
-          total[h] += x + y;
-          if constexpr (DROP) {
-            x = amp_drop_keeps(drop, words[2 * n], h) ? x : 0.f;
-            y = amp_drop_keeps(drop, words[2 * n + 1], h) ? y : 0.f;
-          }
-          p[m][j][n * 2 + h] = amp_pack<BF>(x, y);
-        }
-      }
+    for (int h = 0; h < 2; h++) {
+      base[m][h] = rows.top[m][h] == -INFINITY ? 0.f : rows.top[m][h] * unit;
+      total[m][h] = 0;
     }
-    rows.sum[m][0] += total[0];
-    rows.sum[m][1] += total[1];
+  }
+#pragma unroll
+  for (int j = 0; j < KEYS / 16; j++) {
+    uint32_t words[4];
+    if constexpr (DROP) amp_drop_words(words, drop, way, row, column + j * 16, threadIdx.x & 31);
+#pragma unroll
+    for (int e = 0; e < 8; e++) {
+      const int m = e >> 2, n = e >> 1 & 1, h = e & 1;
+      float x = amp_exp2(s[m][2 * j + n][2 * h] * unit - base[m][h]),
+            y = amp_exp2(s[m][2 * j + n][2 * h + 1] * unit - base[m][h]);
+      total[m][h] += x + y;
+      if constexpr (DROP) {
+        x = amp_drop_keeps(drop, words[2 * n], 2 * m + h) ? x : 0.f;
+        y = amp_drop_keeps(drop, words[2 * n + 1], 2 * m + h) ? y : 0.f;
+      }
+      p[m][j][n * 2 + h] = amp_pack<BF>(x, y);
+    }
+  }
+#pragma unroll
+  for (int m = 0; m < 2; m++) {
+    rows.sum[m][0] += total[m][0];
+    rows.sum[m][1] += total[m][1];
   }
 }
 

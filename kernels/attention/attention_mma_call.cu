@@ -104,6 +104,7 @@ amp_flash job_of(amp_tensor *const *in, const amp_tensor *mask, bool causal, dou
   if (mask) {
     put(&job, AMP_F_MASK, mask);
     job.mask_dtype = mask->dtype;
+    job.mask_keys = job.side[AMP_F_MASK].row == 0;
     job.mask_column = mask->size[n - 1] > 1 ? mask->stride[n - 1] : 0;
   }
   for (int i = 0; i < 3; i++) put(&job, AMP_F_Q + i, in[i]);

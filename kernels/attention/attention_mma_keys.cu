@@ -133,6 +133,22 @@ __device__ __forceinline__ void mask_scores(float (&s)[MT][N][4], const amp_flas
                                             int column)
 {
   const int lane = threadIdx.x & 31;
+  if (job.mask_keys) { /* read once for all columns */
+    const bool bits = job.mask_dtype == AMP_BOOL;
+    const unsigned seen = bits ? amp_flash_key_bits(job, mask, row, 16 * MT) : ~0u;
+#pragma unroll
+    for (int m = 0; m < 2 * MT; m++) {
+      const int place = m / 2 * 16 + (m & 1) * 8 + (lane >> 2), key = row + place;
+      const bool see = seen >> place & 1;
+      const float word = !bits && key < job.keys ? amp_flash_key_word<BF>(job, mask, key) : 0.f;
+#pragma unroll
+      for (int n = 0; n < 2 * N; n++) {
+        float &v = s[m / 2][n >> 1][(m & 1) * 2 + (n & 1)];
+        v = see ? v * job.c + word : -INFINITY;
+      }
+    }
+    return;
+  }
   amp_flash_by_mask<BF>(job, mask, [&](auto word) {
 #pragma unroll
     for (int m = 0; m < MT; m++) {
@@ -146,30 +162,29 @@ __device__ __forceinline__ void mask_scores(float (&s)[MT][N][4], const amp_flas
   });
 }
 
-/* u is 0 for weights that dropout did not keep; bit e of kept[m][n]: it kept weight e of the fragment. row, column: of
-** the first of the scores */
+/* u is 0 for weights that dropout did not keep. Gives a bit for each weight: it was kept. row, column: of the first of
+** the scores */
 template <int MT, int N>
-__device__ __forceinline__ void drop_slopes(unsigned (&kept)[MT][N], float (&u)[MT][N][4], const amp_drop &drop,
-                                            const amp_drop_way &way, int row, int column)
+__device__ __forceinline__ unsigned drop_slopes(float (&u)[MT][N][4], const amp_drop &drop, const amp_drop_way &way,
+                                                int row, int column)
 {
+  unsigned kept = 0;
 #pragma unroll
   for (int m = 0; m < MT; m++) {
+    uint32_t words[4];
+    amp_drop_turned(words, drop, way, column, row + m * 16);
+    const int from = N == 4 ? 0 : column >> 3 & 3; /* of the block's queries, in eights */
 #pragma unroll
-    for (int j = 0; j < N / 2; j++) {
-      uint32_t words[4];
-      amp_drop_turned(words, drop, way, column + j * 16, row + m * 16);
+    for (int n = 0; n < N; n++) {
 #pragma unroll
-      for (int n = 0; n < 2; n++) {
-        kept[m][2 * j + n] = 0;
-#pragma unroll
-        for (int e = 0; e < 4; e++) {
-          const bool keeps = amp_drop_keeps(drop, words[e], n);
-          kept[m][2 * j + n] |= (unsigned)keeps << e;
-          if (!keeps) u[m][2 * j + n][e] = 0;
-        }
+      for (int e = 0; e < 4; e++) {
+        const bool keeps = amp_drop_keeps(drop, words[e], from + n);
+        kept |= (unsigned)keeps << ((m * N + n) * 4 + e);
+        if (!keeps) u[m][n][e] = 0;
       }
     }
   }
+  return kept;
 }
 
 /* s becomes p and u ds; lse, delta: of this lane's first query */
@@ -193,14 +208,13 @@ __device__ __forceinline__ void make_slopes(float (&s)[MT][N][4], float (&u)[MT]
 }
 
 /* p as values are weighted with it */
-template <int MT, int N>
-__device__ __forceinline__ void drop_weights(float (&p)[MT][N][4], const unsigned (&kept)[MT][N])
+template <int MT, int N> __device__ __forceinline__ void drop_weights(float (&p)[MT][N][4], unsigned kept)
 {
 #pragma unroll
   for (int m = 0; m < MT; m++) {
 #pragma unroll
     for (int e = 0; e < N * 4; e++)
-      if (!(kept[m][e / 4] >> (e & 3) & 1)) p[m][e / 4][e & 3] = 0;
+      if (!(kept >> (m * N * 4 + e) & 1)) p[m][e / 4][e & 3] = 0;
   }
 }
 
@@ -272,8 +286,8 @@ __device__ __forceinline__ void meet_tile(key_rows<D, ANY> &rows, const amp_flas
     float s[MT][N][4], u[MT][N][4];
     make_scores<D, BF, ANY, N>(s, u, rows, queries + i * PITCH, grads + i * PITCH);
     if constexpr (ANY) mask_scores<BF, MT, N>(s, job, mask, row, i0 + i);
-    unsigned kept[MT][N];
-    if constexpr (DROP) drop_slopes<MT, N>(kept, u, job.drop, way, row, i0 + i);
+    unsigned kept = 0;
+    if constexpr (DROP) kept = drop_slopes<MT, N>(u, job.drop, way, row, i0 + i);
     make_slopes<MT, N, ANY>(s, u, numbers + i, numbers + P::QUERIES + i, ANY ? 1.f : job.c,
                             DROP ? job.scale * job.drop.scale : job.scale);
     if constexpr (DROP) drop_weights<MT, N>(s, kept);

@@ -97,6 +97,22 @@ __device__ __forceinline__ void mask_scores(float (&s)[MT][2][4], const amp_flas
                                             int column)
 {
   const int lane = threadIdx.x & 31;
+  if (job.mask_keys) { /* read once for all rows */
+    const bool bits = job.mask_dtype == AMP_BOOL;
+    const unsigned seen = bits ? amp_flash_key_bits(job, mask, column, 16) : ~0u;
+#pragma unroll
+    for (int n = 0; n < 4; n++) {
+      const int place = (n >> 1) * 8 + (lane & 3) * 2 + (n & 1), key = column + place;
+      const bool see = seen >> place & 1;
+      const float word = !bits && key < job.keys ? amp_flash_key_word<BF>(job, mask, key) : 0.f;
+#pragma unroll
+      for (int m = 0; m < 2 * MT; m++) {
+        float &v = s[m / 2][n >> 1][(m & 1) * 2 + (n & 1)];
+        v = see ? v * job.c + word : -INFINITY;
+      }
+    }
+    return;
+  }
   amp_flash_by_mask<BF>(job, mask, [&](auto word) {
 #pragma unroll
     for (int e = 0; e < MT * 8; e++) {
@@ -115,15 +131,19 @@ __device__ __forceinline__ void make_slopes(float (&d)[plan<D>::MT][2][4], const
                                             const query_rows<D> &rows, float unit, float scale, const amp_drop &drop,
                                             const amp_drop_way &way, int row, int column)
 {
+  if constexpr (DROP) {
+    uint32_t words[4];
+    amp_drop_words(words, drop, way, row, column, threadIdx.x & 31);
+    const int half = plan<D>::MT == 2 ? 0 : row >> 3 & 2; /* of the block's queries */
 #pragma unroll
-  for (int m = 0; m < plan<D>::MT; m++) {
-    if constexpr (DROP) {
-      uint32_t words[4];
-      amp_drop_words(words, drop, way, row + m * 16, column, threadIdx.x & 31);
+    for (int m = 0; m < plan<D>::MT; m++) {
 #pragma unroll
       for (int e = 0; e < 8; e++)
-        if (!amp_drop_keeps(drop, words[(e & 1) + (e >> 2) * 2], e >> 1 & 1)) d[m][e >> 2][e & 3] = 0;
+        if (!amp_drop_keeps(drop, words[(e & 1) + (e >> 2) * 2], half + 2 * m + (e >> 1 & 1))) d[m][e >> 2][e & 3] = 0;
     }
+  }
+#pragma unroll
+  for (int m = 0; m < plan<D>::MT; m++) {
 #pragma unroll
     for (int e = 0; e < 8; e++) {
       const int h = e >> 1 & 1;

@@ -8,9 +8,11 @@
 #define AMP_PHILOX_CUH
 #include "common/kernel.cuh"
 
-template <int ROUNDS> __device__ __forceinline__ uint4 amp_philox_of(uint64_t seed, uint64_t n)
+/* Of a key and the 128 bits that are counted */
+template <int ROUNDS> __device__ __forceinline__ uint4 amp_philox_of(uint64_t key, uint64_t n, uint64_t high)
 {
-  uint32_t a = (uint32_t)n, b = (uint32_t)(n >> 32), c = 0, d = 0, k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
+  uint32_t a = (uint32_t)n, b = (uint32_t)(n >> 32), c = (uint32_t)high, d = (uint32_t)(high >> 32), k0 = (uint32_t)key,
+           k1 = (uint32_t)(key >> 32);
 #pragma unroll
   for (int round = 0; round < ROUNDS; round++) {
     uint32_t pl = a * 0xD2511F53u, ph = __umulhi(a, 0xD2511F53u), ql = c * 0xCD9E8D57u, qh = __umulhi(c, 0xCD9E8D57u);
@@ -25,7 +27,7 @@ template <int ROUNDS> __device__ __forceinline__ uint4 amp_philox_of(uint64_t se
 }
 __device__ __forceinline__ uint4 amp_philox(const amp_rng &r, uint64_t i)
 {
-  return amp_philox_of<10>(r.cell ? r.cell[0] : r.seed, r.counter + i + (r.cell ? r.cell[1] : 0));
+  return amp_philox_of<10>(r.cell ? r.cell[0] : r.seed, r.counter + i + (r.cell ? r.cell[1] : 0), 0);
 }
 /* [0, 1) with 24 and 53 bits */
 __device__ __forceinline__ float amp_uniform(uint32_t w) { return (float)(w >> 8) * 0x1p-24f; }

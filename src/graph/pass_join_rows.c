@@ -1,7 +1,7 @@
 /*
 ** graph/pass_join_rows.c: the table of joins. A new one is a row here, where larger patterns come before those they
 ** contain, and a case in spec/graph/passes_spec.lua. A join keeps results within rounding, in every region: where
-** dtypes would differ in one, the row says JOIN_REGION.
+** dtypes would differ in one, the row says JOIN_REGION. Attention's dropout draws masks of its own on a GPU.
 */
 #include <math.h>
 #include "graph/pass_join.h"

@@ -241,11 +241,30 @@ static amp_tensor *additive(amp_tensor *m, const amp_tensor *input)
                             -INFINITY);
 }
 
+/* Bools both: what takes part as bools, a byte each, which attention reads as they are */
+static int join_bools(attention_heads *heads, bool causal, amp_tensor **mask)
+{
+  amp_tensor *m = heads->part[MASK], *p = heads->part[PADDING];
+  if (m || causal) {
+    int64_t lead = m && m->ndim == 3,
+            size[4] = { lead ? heads->batch : 1, lead ? heads->count : 1, heads->length, heads->keys };
+    m = m ? OP1(logical_not, m) : amp__causal_mask(heads->data[0], heads->length, heads->keys);
+    OR_FAIL(m = amp__op_view(m, 4, size));
+  }
+  if (p) {
+    int64_t size[4] = { heads->batch, 1, 1, heads->keys };
+    OR_FAIL(p = amp__op_view(OP1(logical_not, p), 4, size));
+  }
+  *mask = m && p ? OP2(logical_and, m, p) : m ? m : p;
+  return *mask || !(m || p) ? 0 : amp__err();
+}
+
 /* Both masks as one that broadcasts to batch x heads x length x keys, with room for `more` keys that
 ** all see */
 static int join_masks(attention_heads *heads, bool causal, int more, amp_tensor **mask)
 {
   amp_tensor *m = heads->part[MASK], *p = heads->part[PADDING], *input = heads->data[0];
+  if (!more && (!m || m->dtype == AMP_BOOL) && (!p || p->dtype == AMP_BOOL)) return join_bools(heads, causal, mask);
   if (causal && !m) OR_FAIL(m = OP1(logical_not, amp__causal_mask(input, heads->length, heads->keys)));
   if (m) {
     int64_t size[4] = { m->ndim == 3 ? heads->batch : 1, m->ndim == 3 ? heads->count : 1, heads->length, heads->keys };
