@@ -58,10 +58,11 @@ end
 function Decoder:hidden(ids, context)
   local x = self:embed(ids, context)
   local saving = self.checkpointing and self.training and amp.is_grad_enabled() and not context.cache
+  local rest -- of a block: what the next one adds to x first
   for i, block in ipairs(self:blocks()) do
-    if saving then x = amp.checkpoint(function(v) return block(v, context, i) end, x) else x = block(x, context, i) end
+    if saving then x, rest = amp.checkpoint(function(v, r) return block(v, context, i, r) end, x, rest) else x, rest = block(x, context, i, rest) end
   end
-  return self:finish(x)
+  return self:finish(x, rest)
 end
 
 local known = { 'attention_mask', 'position_ids', 'segment_ids', 'labels' }
