@@ -3,7 +3,8 @@
 --      luajit examples/gpt.lua --data tinyshakespeare.txt --steps 2000 --precision bfloat16 --device cuda
 --      luajit examples/gpt.lua --data big.txt --tokenizer tokenizer.json --tokens big.bin --resume run.amp
 -- --data PATH, --tokenizer tokenizer.json, --tokens PATH (a file of ids, made of --data where it is not there; batches stream from it, so
--- it may be larger than memory), --resume PATH (where a run is kept every 20 steps, to go on from there; with --tokens), --steps 100, --batch 8, --length 64, --layers 2, --heads 4, --width 64, --dropout 0, --lr 1e-3,
+-- it may be larger than memory), --resume PATH (where a run is kept every 20 steps, to go on from there; with --tokens),
+-- --steps 100, --batch 8, --length 64, --layers 2, --heads 4, --width 64, --dropout 0, --lr 1e-3,
 -- --warmup 20, --precision float32 | bfloat16 | float16, --device, --seed 1, --save DIR (config.json and model.safetensors),
 -- --init DIR (weights to begin from). examples/bench/gpt.py is the same in PyTorch.
 local tree = (arg[0]:match '^(.*/)' or '') .. '../lua/' -- where amp is not installed, its tree as it lies here
@@ -11,7 +12,8 @@ package.path = package.path .. ';' .. tree .. '?.lua;' .. tree .. '?/init.lua'
 local amp = require 'amp'
 local nn, optim, models = amp.nn, amp.optim, amp.text.models
 
-local o = {data = false, tokenizer = false, tokens = false, resume = false, save = false, init = false, precision = 'float32', device = 'cpu', steps = 100, batch = 8, length = 64,
+local o = {data = false, tokenizer = false, tokens = false, resume = false, save = false, init = false, precision = 'float32', device = 'cpu',
+  steps = 100, batch = 8, length = 64,
   layers = 2, heads = 4, width = 64, dropout = 0, lr = 1e-3, warmup = 20, seed = 1}
 for i = 1, #arg, 2 do
   local name = arg[i]:match '^%-%-(.+)'

@@ -92,7 +92,8 @@ describe('amp chat and amp embed', function()
   end)
   it('embed gives the vectors of the encoder, a line each', function()
     local lib = require 'amp'
-    local dir = folder('BERT', 'bert', { hidden_size = 16, num_hidden_layers = 2, num_attention_heads = 2, intermediate_size = 32, max_position_embeddings = 32 })
+    local dir = folder('BERT', 'bert', { hidden_size = 16, num_hidden_layers = 2, num_attention_heads = 2, intermediate_size = 32,
+      max_position_embeddings = 32 })
     local texts = H.tmp 'texts.txt'
     local f = assert(io.open(texts, 'w'))
     f:write 'Hello it is\nfor x in list\nna\195\175ve\n'

@@ -37,9 +37,9 @@ end
 function Attention:forward(x, context, layer)
   local batch, length, width = x:size(1), x:size(2), x:size(3)
   local all = self.c_attn(x):reshape(batch, length, 3, self.heads, self.size):permute(3, 1, 4, 2, 5)
-  local q, k, v = all:select(1, 1), nil, nil
+  local k, v
   if context.cache then k, v = context.cache:put_both(layer, all:narrow(1, 2, 2)) else k, v = all:select(1, 2), all:select(1, 3) end
-  local y = amp.scaled_dot_product_attention(q, k, v, {
+  local y = amp.scaled_dot_product_attention(all:select(1, 1), k, v, {
     attn_mask = context.mask, is_causal = context.causal, dropout_p = self.training and self.dropout or 0, scale = self.scale,
   })
   return self.c_proj(y:transpose(2, 3):reshape(batch, length, width))
