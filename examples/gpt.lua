@@ -12,14 +12,10 @@ package.path = package.path .. ';' .. tree .. '?.lua;' .. tree .. '?/init.lua'
 local amp = require 'amp'
 local nn, optim, models = amp.nn, amp.optim, amp.text.models
 
-local o = {data = false, tokenizer = false, tokens = false, resume = false, save = false, init = false, precision = 'float32', device = 'cpu',
-  steps = 100, batch = 8, length = 64,
-  layers = 2, heads = 4, width = 64, dropout = 0, lr = 1e-3, warmup = 20, seed = 1}
-for i = 1, #arg, 2 do
-  local name = arg[i]:match '^%-%-(.+)'
-  if o[name] == nil or arg[i + 1] == nil then error('unknown or unfinished option ' .. arg[i] .. '; the head of this file lists them', 0) end
-  o[name] = type(o[name]) == 'number' and assert(tonumber(arg[i + 1]), arg[i] .. ' needs a number') or arg[i + 1]
-end
+local o = dofile((arg[0]:match '^(.*/)' or '') .. 'options.lua')({
+  data = false, tokenizer = false, tokens = false, resume = false, save = false, init = false, precision = 'float32', device = 'cpu',
+  steps = 100, batch = 8, length = 64, layers = 2, heads = 4, width = 64, dropout = 0, lr = 1e-3, warmup = 20, seed = 1,
+}, arg)
 
 -- -- The text as ids ------------------------------------------------------------------------------
 

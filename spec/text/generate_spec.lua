@@ -1,23 +1,17 @@
 --- model:generate: against transformers, against logits without a cache, several prompts, draws, ends, what is refused and stays.
 local amp = require 'amp'
-local models = require 'amp.text.models'
 local generate = require('amp.text.models.generate').generate
 local sampling = require 'amp.text.models.sampling'
 local stream = require 'amp.text.models.stream'
 local H = require 'spec.lib.helper'
 
-local ROOT = H.root .. '/spec/fixtures/text/'
-local device = H.device or 'cpu'
+local T = require 'spec.lib.text'
 
-local function fails(fn, ...)
-  local ok, e = pcall(fn)
-  assert.is_false(ok)
-  for _, text in ipairs { ... } do assert.is_truthy(tostring(e):find(text, 1, true), tostring(e) .. ' lacks ' .. text) end
-end
+local ROOT, device, fails = T.root, T.device, H.fails
 
 local loaded = {}
 local function load(name)
-  loaded[name] = loaded[name] or models.from_pretrained(ROOT .. name, { device = device })
+  loaded[name] = loaded[name] or T.load(name)
   return loaded[name]
 end
 

@@ -6,7 +6,6 @@ local config = require 'amp.text.models.config'
 local Decoder = require 'amp.text.models.decoder'
 local err = require 'amp.error'
 local nn = amp.nn
-local initializers = require 'amp.nn.initializers'
 local ops = require 'amp.ops'
 
 local spec = {
@@ -109,23 +108,17 @@ function GPT2:init(given, how)
   t.h = nn.ModuleList(h)
   t.ln_f = nn.LayerNorm(c.n_embd, { eps = c.layer_norm_epsilon })
   self.transformer = t
-  self.lm_head = nn.Linear(c.n_embd, c.vocab_size, false)
-  if c.tie_word_embeddings then self.lm_head.weight = t.wte.weight end
+  self:make_head(c.n_embd)
   self:reset_parameters()
 end
 
---- Draw the weights anew: normal of deviation initializer_range, projections back into the stream over sqrt(2 n_layer); biases 0.
-function GPT2:reset_parameters()
+-- Projections back into the stream over sqrt(2 n_layer).
+function GPT2:deviation(name)
   local c = self.config
-  for name, p in self:named_parameters() do
-    if p:dim() > 1 then
-      initializers.normal_(p, 0, name:match 'c_proj%.weight$' and c.initializer_range / math.sqrt(2 * c.n_layer) or c.initializer_range)
-    elseif name:match 'bias$' then initializers.zeros_(p) end
-  end
+  return name:match 'c_proj%.weight$' and c.initializer_range / math.sqrt(2 * c.n_layer) or c.initializer_range
 end
 
-function GPT2:device_of() return self.transformer.wte.weight.device end
-function GPT2:dtype_of() return self.transformer.wte.weight.dtype end
+function GPT2:table() return self.transformer.wte end
 function GPT2:blocks() return self.transformer.h end
 
 --- The sizes of the cache: layers, heads of keys, elements of a head.
@@ -142,7 +135,6 @@ function GPT2:embed(ids, context)
 end
 
 function GPT2:finish(x, rest) return (self.transformer.ln_f:forward_add(x, rest)) end
-function GPT2:head(x) return self.lm_head(x) end
 
 --- How published weights become this model's.
 function GPT2.published(model)
