@@ -76,6 +76,14 @@ describe('what goes in and comes out', function()
     assert.same({ want, want }, m:generate(amp.tensor({ list, list }, { dtype = 'int64' }), o):tolist())
     assert.same(list, m:generate(list, { max_new_tokens = 0 }):tolist())
   end)
+  it('may be longer than a call of Lua takes arguments', function()
+    local m = require('amp.text.models').GPT2 { vocab_size = 11, n_embd = 4, n_layer = 1, n_head = 1, n_positions = 9010 }:to(device)
+    local prompt = {}
+    for i = 1, 9000 do prompt[i] = i % 11 + 1 end
+    local all = m:generate(prompt, { max_new_tokens = 2, temperature = 0 })
+    assert.same({ 9002 }, all.shape)
+    assert.equal(prompt[9000], all[9000]:item())
+  end)
   it('wrong input is refused by name', function()
     local m = load 'gpt2'
     fails(function() m:generate {} end, 'there are no ids')

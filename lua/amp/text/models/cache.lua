@@ -16,8 +16,9 @@ Cache.__index = Cache
 -- are the same from step to step
 function Cache.new(layers, batch, heads, length, size, dtype, device, fixed)
   local self = setmetatable({ length = length, used = 0, fixed = fixed, both = {}, keys = {}, values = {} }, Cache)
+  self.all = amp.zeros({ layers, 2, batch, heads, length, size }, { dtype = dtype, device = device })
   for i = 1, layers do
-    local both = amp.zeros({ 2, batch, heads, length, size }, { dtype = dtype, device = device })
+    local both = self.all:select(1, i)
     self.both[i], self.keys[i], self.values[i] = both, both:select(1, 1), both:select(1, 2)
   end
   return self
@@ -54,6 +55,7 @@ function Cache:free()
   for _, list in ipairs { self.keys, self.values, self.both } do
     for i = 1, #list do list[i]:free() end
   end
+  self.all:free()
 end
 
 return Cache
