@@ -57,11 +57,12 @@ end
 local linear_act
 
 function MLP:forward(x, context)
-  if self.tanh and context.cache and context.cache.fixed and self.c_fc.forward == nn.Linear.forward then -- a step on a GPU: one launch
-    linear_act = linear_act or ops.get 'linear_act'
-    return self.c_proj((linear_act(x, self.c_fc.weight, self.c_fc.bias, 'gelu_tanh')))
+  local fc = self.c_fc
+  if self.tanh and context.cache and context.cache.fixed and fc.forward == nn.Linear.forward and not nn.Module.raw_key(fc, '.hooks') then
+    linear_act = linear_act or ops.get 'linear_act' -- a step on a GPU: one launch
+    return self.c_proj((linear_act(x, fc.weight, fc.bias, 'gelu_tanh')))
   end
-  return self.c_proj(self.act(self.c_fc(x)))
+  return self.c_proj(self.act(fc(x)))
 end
 
 local Block = nn.Module:extend 'text.GPT2Block'
