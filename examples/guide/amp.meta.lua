@@ -4312,9 +4312,6 @@ local Class = {}
 ---The sizes of the cache: layers, heads of keys, elements of a head.
 function Class:cache_sizes() end
 
----Draw the weights anew: normal of deviation initializer_range, projections back into the stream over sqrt(2 n_layer); biases 0.
-function Class:reset_parameters() end
-
 end
 
 do
@@ -4323,9 +4320,6 @@ local Class = {}
 
 ---The sizes of the cache: layers, heads of keys, elements of a head.
 function Class:cache_sizes() end
-
----Draw the weights anew: normal of deviation initializer_range, biases 0.
-function Class:reset_parameters() end
 
 end
 
