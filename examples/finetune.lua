@@ -9,12 +9,9 @@ package.path = package.path .. ';' .. tree .. '?.lua;' .. tree .. '?/init.lua'
 local amp = require 'amp'
 local nn, F, optim, models = amp.nn, amp.nn.functional, amp.optim, amp.text.models
 
-local o = {data = false, model = false, precision = 'float32', device = 'cpu', lora = 0, steps = 60, batch = 16, length = 32, lr = 1e-3, seed = 1}
-for i = 1, #arg, 2 do
-  local name = arg[i]:match '^%-%-(.+)'
-  if o[name] == nil or arg[i + 1] == nil then error('unknown or unfinished option ' .. arg[i] .. '; the head of this file lists them', 0) end
-  o[name] = type(o[name]) == 'number' and assert(tonumber(arg[i + 1]), arg[i] .. ' needs a number') or arg[i + 1]
-end
+local o = dofile((arg[0]:match '^(.*/)' or '') .. 'options.lua')({
+  data = false, model = false, precision = 'float32', device = 'cpu', lora = 0, steps = 60, batch = 16, length = 32, lr = 1e-3, seed = 1,
+}, arg)
 
 -- -- Texts: {class, text} ------------------------------------------------------------------------------
 

@@ -1,7 +1,10 @@
 --- A GPT-2 on the characters of a text (or on a tokenizer's tokens), in any precision.
 -- Try: luajit examples/gpt.lua --steps 100
 --      luajit examples/gpt.lua --data tinyshakespeare.txt --steps 2000 --precision bfloat16 --device cuda
--- --data PATH, --tokenizer tokenizer.json, --steps 100, --batch 8, --length 64, --layers 2, --heads 4, --width 64, --dropout 0, --lr 1e-3,
+--      luajit examples/gpt.lua --data big.txt --tokenizer tokenizer.json --tokens big.bin --resume run.amp
+-- --data PATH, --tokenizer tokenizer.json, --tokens PATH (a file of ids, made of --data where it is not there; batches stream from it, so
+-- it may be larger than memory), --resume PATH (where a run is kept every 20 steps, to go on from there; with --tokens),
+-- --steps 100, --batch 8, --length 64, --layers 2, --heads 4, --width 64, --dropout 0, --lr 1e-3,
 -- --warmup 20, --precision float32 | bfloat16 | float16, --device, --seed 1, --save DIR (config.json and model.safetensors),
 -- --init DIR (weights to begin from). examples/bench/gpt.py is the same in PyTorch.
 -- On several devices: amp run -n 4 examples/gpt.lua --batch 2, which is one with --batch 8 (--device cuda: a card for each).
@@ -12,13 +15,10 @@ local nn, optim, models, dist = amp.nn, amp.optim, amp.text.models, amp.distribu
 dist.init()
 local rank, ranks, main = dist.rank(), dist.world_size(), dist.is_main()
 
-local o = {data = false, tokenizer = false, save = false, init = false, precision = 'float32', device = 'cpu', steps = 100, batch = 8, length = 64,
-  layers = 2, heads = 4, width = 64, dropout = 0, lr = 1e-3, warmup = 20, seed = 1}
-for i = 1, #arg, 2 do
-  local name = arg[i]:match '^%-%-(.+)'
-  if o[name] == nil or arg[i + 1] == nil then error('unknown or unfinished option ' .. arg[i] .. '; the head of this file lists them', 0) end
-  o[name] = type(o[name]) == 'number' and assert(tonumber(arg[i + 1]), arg[i] .. ' needs a number') or arg[i + 1]
-end
+local o = dofile((arg[0]:match '^(.*/)' or '') .. 'options.lua')({
+  data = false, tokenizer = false, tokens = false, resume = false, save = false, init = false, precision = 'float32', device = 'cpu',
+  steps = 100, batch = 8, length = 64, layers = 2, heads = 4, width = 64, dropout = 0, lr = 1e-3, warmup = 20, seed = 1,
+}, arg)
 
 -- -- The text as ids ------------------------------------------------------------------------------
 
@@ -30,6 +30,7 @@ and the baker makes bread of the flour he found, and none of them works alone.
 ]]):rep(4)
 if o.data then
   local f = assert(io.open(o.data, 'rb'))
+  if o.tokens then f:seek('set', math.max(0, f:seek 'end' - 20000)) end -- the end is for a look, batches stream
   text = f:read '*a'
   f:close()
 end
@@ -53,11 +54,11 @@ local function characters()
   return codes, #letters, decode
 end
 
-local codes, vocabulary, decode
+local codes, vocabulary, decode, tok
 if o.tokenizer then
-  local tok = amp.text.Tokenizer.from_file(o.tokenizer)
-  codes, vocabulary = tok:encode(text), tok:size()
-  decode = function(ids) return tok:decode(ids) end
+  tok = amp.text.Tokenizer.from_file(o.tokenizer)
+  vocabulary, decode = tok:size(), function(ids) return tok:decode(ids) end
+  codes = tok:encode(text)
 else codes, vocabulary, decode = characters() end
 local all = amp.is_tensor(codes) and codes or amp.tensor(codes, {dtype = 'int64', device = 'cpu'})
 local cut = math.floor(all:numel() * 0.9)
@@ -76,6 +77,23 @@ local function batches(ids, state)
     end
     return amp.stack(rows, 1):to(o.device)
   end
+end
+
+local stream
+if o.tokens then
+  assert(tok, '--tokens needs --tokenizer')
+  local there = io.open(o.tokens, 'rb')
+  if there then there:close()
+  elseif main then
+    local lines = o.data and io.lines(o.data) or text:gmatch '[^\n]+'
+    print(('%d ids into %s'):format(amp.text.write_tokens(o.tokens, function()
+      local line = lines()
+      return line and line .. '\n'
+    end, {tokenizer = tok}), o.tokens))
+  end
+  dist.barrier()
+  stream = amp.text.TokenFile(o.tokens, {length = o.length, batch_size = o.batch * ranks, seed = o.seed, vocab_size = vocabulary,
+    dtype = vocabulary > 65536 and 'uint32' or 'uint16'})
 end
 
 -- -- The model ----------------------------------------------------------------------------------------
@@ -104,8 +122,32 @@ end
 
 -- -- Training --------------------------------------------------------------------------------------------
 
-local parameters, next_batch, result = net:parameters(), batches(train, o.seed), {}
-for i = 1, o.steps do
+local parameters, result, first = net:parameters(), {}, 1
+local next_batch = stream and function() -- of a batch of all ranks each has its rows
+  return stream:next().ids:narrow(1, (rank - 1) * o.batch + 1, o.batch):to(o.device)
+end or batches(train, o.seed)
+
+local function keep(i)
+  amp.save(o.resume, {step = i, net = net:state_dict(), opt = opt:state_dict(), schedule = schedule:state_dict(), scaler = scaler:state_dict(),
+    place = stream:state_dict(), rng = amp.get_rng_state()})
+end
+if o.resume then
+  assert(stream, '--resume needs --tokens')
+  local there = io.open(o.resume, 'rb')
+  if there then
+    there:close()
+    local was = amp.load(o.resume, {map_location = o.device})
+    net:load_state_dict(was.net)
+    opt:load_state_dict(was.opt)
+    schedule:load_state_dict(was.schedule)
+    scaler:load_state_dict(was.scaler)
+    stream:load_state_dict(was.place)
+    amp.set_rng_state(was.rng)
+    first = was.step + 1
+  end
+end
+
+for i = first, o.steps do
   amp.scope(function()
     local loss = loss_of(next_batch())
     scaler:scale(loss):backward()
@@ -114,7 +156,8 @@ for i = 1, o.steps do
     scaler:step(opt):update()
     opt:clear_grad()
     schedule:step()
-    if i == 1 or i % 20 == 0 or i == o.steps then
+    if main and o.resume and (i % 20 == 0 or i == o.steps) then keep(i) end
+    if i == first or i % 20 == 0 or i == o.steps then
       result.last = dist.all_reduce(loss:detach():clone(), {op = 'mean'}):item()
       result.first = result.first or result.last
       if main then print(('step %5d  loss %.4f'):format(i, result.last)) end

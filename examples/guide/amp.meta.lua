@@ -4262,6 +4262,29 @@ function Class:update_parameters(model) end
 end
 
 do
+---@class amp.text.TokenFile
+local Class = {}
+
+---What is left of this epoch, batch by batch, for `for b in set:batches() do`; called again at its end, the next epoch.
+function Class:batches() end
+
+---Close the files; twice is harmless.
+function Class:close() end
+
+---Go on where a state_dict was taken: the same batches follow.
+---@param state any
+function Class:load_state_dict(state) end
+
+---The next batch; epochs follow each other without end.
+---@return table # ids and labels, batch_size x length, int64; with eos also segment_ids and position_ids; as models take them
+function Class:next() end
+
+---Where it is: plain data for a checkpoint.
+function Class:state_dict() end
+
+end
+
+do
 ---@class amp.text.models.BERT
 local Class = {}
 
@@ -4289,9 +4312,6 @@ local Class = {}
 ---The sizes of the cache: layers, heads of keys, elements of a head.
 function Class:cache_sizes() end
 
----Draw the weights anew: normal of deviation initializer_range, projections back into the stream over sqrt(2 n_layer); biases 0.
-function Class:reset_parameters() end
-
 end
 
 do
@@ -4300,9 +4320,6 @@ local Class = {}
 
 ---The sizes of the cache: layers, heads of keys, elements of a head.
 function Class:cache_sizes() end
-
----Draw the weights anew: normal of deviation initializer_range, biases 0.
-function Class:reset_parameters() end
 
 end
 
@@ -8561,6 +8578,11 @@ function amp.io.save_npy(path, tensor) end
 ---@param tensors table name -> tensor, of any dtype but bfloat16
 function amp.io.save_npz(path, tensors) end
 
+---Write a file that torch.load reads, also with weights_only; it is replaced whole or not at all.
+---@param path string
+---@param value any tensors, numbers, strings, booleans, and tables of them (lists count from 1 here, from 0 there)
+function amp.io.save_pt(path, value) end
+
 ---@param device? string default: the default device
 function amp.is_autocast_enabled(device) end
 
@@ -11026,6 +11048,15 @@ function amp.tensordot(input, other, dims, ...) end
 
 amp.text = {}
 
+---Files of tokens, and batches that stream from them.
+---
+---A file is nothing but ids in 16 or 32 bits, little end first, and they count from 0, as other tools write and read them. Rows are
+---windows of it, read where they lie when they are asked for (by pread; nothing is mapped, nothing else is kept): a file may be larger
+---than memory. The order of an epoch is a permutation that is computed, not stored, from the seed and the epoch: the place in it is two
+---numbers, so a run goes on where it stopped.
+---@return amp.text.TokenFile
+function amp.text.TokenFile(...) end
+
 amp.text.Tokenizer = {}
 
 ---A tokenizer of a decoded file.
@@ -11045,9 +11076,10 @@ function amp.text.Tokenizer.class.decode(ids, o) end
 function amp.text.Tokenizer.class.encode(text, o) end
 
 ---ids and mask, int64 tensors of one row a text, padded on the right.
----padding: true (to the longest) or 'max_length'; truncation: to max_length, the special tokens stay.
----@param texts any
----@param o any
+---@param texts table a list of strings
+---@param o? table padding: true (to the longest) or 'max_length'; truncation: to max_length, the special tokens stay; add_special_tokens: true by default. Where padding or truncation is left out, the file's own section of that name holds, as far as the length and the side (false: nothing is done)
+---@return amp.Tensor # texts x longest, int64
+---@return amp.Tensor # the same, 1 where an id counts
 function amp.text.Tokenizer.class.encode_batch(texts, o) end
 
 ---The id of a token, from 1; nil: there is none.
@@ -11114,6 +11146,13 @@ function amp.text.models.pack(lists, given) end
 ---@param files any
 ---@param o any
 function amp.text.train_bpe(files, o) end
+
+---Write documents one after the other, each followed by an id that ends it.
+---@param path string replaced whole or not at all
+---@param source table|function a list of texts or of lists of ids (from 1), or a function that gives the next one, nil at the end
+---@param given? table tokenizer (for texts), eos (the id that ends a document, from 1, or a token of the tokenizer; nil: none), dtype ('uint16', or 'uint32' where the tokenizer has more than 65536 tokens)
+---@return number # ids written
+function amp.text.write_tokens(path, source, given) end
 
 ---The tensor tiled; missing leading repeats count as 1. (`repeat` is a word of Lua's grammar.)
 ---@param t any

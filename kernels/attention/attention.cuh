@@ -40,6 +40,8 @@ typedef struct amp_flash {
 int amp_flash_forward(amp_call *c, const amp_drop *drop);
 int amp_flash_backward(amp_call *c, const amp_drop *drop);
 int amp_flash_launch(const amp_flash *k);
+bool amp_flash_is_few(const amp_flash *k); /* attention_few.cu is for this job */
+int amp_flash_launch_few(const amp_flash *k);
 int amp_flash_launch_keys(const amp_flash *k);
 int amp_flash_launch_queries(const amp_flash *k);
 

@@ -160,8 +160,11 @@ int amp_flash_forward(amp_call *c, const amp_drop *drop)
     job.lse = (float *)amp__data(lse);
     job.tiles = job.padded / 128;
     amp_attend a = { in[0], in[1], in[2], out, lse, NULL, NULL, NULL, NULL, job.causal, job.scale, forward, &job };
-    rc = mask || drop->on ? 1 : amp__cuda_dnn_attention(&a);
-    if (rc == 1) rc = forward(&job);
+    if (!drop->on && amp_flash_is_few(&job)) rc = amp_flash_launch_few(&job);
+    else {
+      rc = mask || drop->on ? 1 : amp__cuda_dnn_attention(&a);
+      if (rc == 1) rc = forward(&job);
+    }
   }
 end:
   rc = amp_give(c->out[0], out, rc);

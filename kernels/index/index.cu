@@ -29,6 +29,8 @@ template <class U> __global__ void __launch_bounds__(256) write_at(const amp_pic
   uint64_t twice[2] = { pick.fill, pick.fill };
   U fill;
   memcpy((void *)&fill, twice, sizeof fill);
+  amp_let_next();
+  amp_await();
   AMP_FOR(i, pick.n)
   {
     int64_t x, y;
@@ -59,7 +61,7 @@ template <class U> static int move_as(const amp_pick &pick, bool write)
     amp__free(s.room);
     return 0;
   }
-  if (write) AMP_LAUNCH((write_at<U>), amp_grid(pick.n, 256, 32), 256, 0, pick);
+  if (write) AMP_LAUNCH_NEXT(pick.n <= 8192, (write_at<U>), amp_grid(pick.n, 256, 32), 256, 0, pick);
   else AMP_LAUNCH((read_at<U>), amp_grid(pick.n, 256, 32), 256, 0, pick);
   return 0;
 }

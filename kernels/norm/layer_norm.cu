@@ -187,13 +187,14 @@ template <int XB, int WB, int RB> static void forward_rows(const job &task)
 {
   enum { U = XB / 2 }; /* vectors that 8 elements are */
   const unsigned warps = amp_grid(task.rows, 4, 4096), blocks = amp_grid(task.rows, 1, 4096);
-  if (task.length <= 256) AMP_LAUNCH((forward_fast<XB, WB, RB, U, true>), warps, 128, 0, task);
-  else if (task.length <= 512) AMP_LAUNCH((forward_fast<XB, WB, RB, 2 * U, true>), warps, 128, 0, task);
-  else if (task.length <= 768) AMP_LAUNCH((forward_fast<XB, WB, RB, 3 * U, true>), warps, 128, 0, task);
-  else if (task.length <= 1024) AMP_LAUNCH((forward_fast<XB, WB, RB, 4 * U, true>), warps, 128, 0, task);
+  const bool few = task.rows <= 8; /* their time is that of the launch, which may overlap with the kernel before */
+  if (task.length <= 256) AMP_LAUNCH_NEXT(few, (forward_fast<XB, WB, RB, U, true>), warps, 128, 0, task);
+  else if (task.length <= 512) AMP_LAUNCH_NEXT(few, (forward_fast<XB, WB, RB, 2 * U, true>), warps, 128, 0, task);
+  else if (task.length <= 768) AMP_LAUNCH_NEXT(few, (forward_fast<XB, WB, RB, 3 * U, true>), warps, 128, 0, task);
+  else if (task.length <= 1024) AMP_LAUNCH_NEXT(few, (forward_fast<XB, WB, RB, 4 * U, true>), warps, 128, 0, task);
   else if (task.length <= 16 * 512)
-    AMP_LAUNCH((forward_fast<XB, WB, RB, 2 * U, false>), blocks, threads_of(task.length, 16), 0, task);
-  else AMP_LAUNCH((forward_fast<XB, WB, RB, 4 * U, false>), blocks, threads_of(task.length, 32), 0, task);
+    AMP_LAUNCH_NEXT(few, (forward_fast<XB, WB, RB, 2 * U, false>), blocks, threads_of(task.length, 16), 0, task);
+  else AMP_LAUNCH_NEXT(few, (forward_fast<XB, WB, RB, 4 * U, false>), blocks, threads_of(task.length, 32), 0, task);
 }
 
 /* Elements that a thread has backward, threads of a block, blocks: all on the card at once, with equal numbers of rows

@@ -109,6 +109,8 @@ __global__ void __launch_bounds__(WARP ? 128 : 512, !WARP                    ? 1
                                                     : RB && K * 16 / XB > 24 ? 5
                                                                              : 6) forward_fast(const job task)
 {
+  amp_let_next();
+  amp_await();
   enum { V = 16 / XB };
   __shared__ float part[2][16];
   AMP_ROW_LANES(WARP);

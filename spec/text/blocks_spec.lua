@@ -3,11 +3,7 @@ local amp = require 'amp'
 local nn = amp.nn
 local H = require 'spec.lib.helper'
 
-local function fails(fn, ...)
-  local ok, e = pcall(fn)
-  assert.is_false(ok)
-  for _, text in ipairs { ... } do assert.is_truthy(tostring(e):find(text, 1, true), tostring(e) .. ' lacks ' .. text) end
-end
+local fails = H.fails
 
 describe('nn.RotaryEmbedding', function()
   it('turns pairs half a head apart by position over base ^ (2 i / dim)', function()

@@ -1,23 +1,17 @@
 --- model:generate: against transformers, against logits without a cache, several prompts, draws, ends, what is refused and stays.
 local amp = require 'amp'
-local models = require 'amp.text.models'
 local generate = require('amp.text.models.generate').generate
 local sampling = require 'amp.text.models.sampling'
 local stream = require 'amp.text.models.stream'
 local H = require 'spec.lib.helper'
 
-local ROOT = H.root .. '/spec/fixtures/text/'
-local device = H.device or 'cpu'
+local T = require 'spec.lib.text'
 
-local function fails(fn, ...)
-  local ok, e = pcall(fn)
-  assert.is_false(ok)
-  for _, text in ipairs { ... } do assert.is_truthy(tostring(e):find(text, 1, true), tostring(e) .. ' lacks ' .. text) end
-end
+local ROOT, device, fails = T.root, T.device, H.fails
 
 local loaded = {}
 local function load(name)
-  loaded[name] = loaded[name] or models.from_pretrained(ROOT .. name, { device = device })
+  loaded[name] = loaded[name] or T.load(name)
   return loaded[name]
 end
 
@@ -81,6 +75,30 @@ describe('what goes in and comes out', function()
     assert.same({ want, want }, m:generate({ list, vector }, o):tolist())
     assert.same({ want, want }, m:generate(amp.tensor({ list, list }, { dtype = 'int64' }), o):tolist())
     assert.same(list, m:generate(list, { max_new_tokens = 0 }):tolist())
+  end)
+  it('go through adapters and hooks of layers, with a fixed cache too', function()
+    local m = require('amp.text.models').GPT2 { vocab_size = 50, n_embd = 16, n_layer = 2, n_head = 2, n_positions = 64, initializer_range = 0.5 }:to(device)
+    local calls = 0
+    m.transformer.h[2].mlp.c_fc:register_forward_hook(function() calls = calls + 1 end)
+    local function tokens(fixed) return generate(m, { 1, 2, 3 }, { max_new_tokens = 12, temperature = 0 }, { fixed = fixed }):tolist() end
+    local plain = tokens(false)
+    assert.same(plain, tokens(true))
+    assert.is_true(calls >= 13)
+    amp.nn.utils.lora(m, { rank = 2, alpha = 4, targets = { 'h.1.mlp.c_fc' } })
+    for name, p in m:named_parameters() do
+      if name:match 'lora_' then amp.no_grad(function() p:normal_() end) end
+    end
+    local adapted = tokens(false)
+    assert.are_not.same(plain, adapted)
+    assert.same(adapted, tokens(true))
+  end)
+  it('may be longer than a call of Lua takes arguments', function()
+    local m = require('amp.text.models').GPT2 { vocab_size = 11, n_embd = 4, n_layer = 1, n_head = 1, n_positions = 9010 }:to(device)
+    local prompt = {}
+    for i = 1, 9000 do prompt[i] = i % 11 + 1 end
+    local all = m:generate(prompt, { max_new_tokens = 2, temperature = 0 })
+    assert.same({ 9002 }, all.shape)
+    assert.equal(prompt[9000], all[9000]:item())
   end)
   it('wrong input is refused by name', function()
     local m = load 'gpt2'

@@ -3,29 +3,9 @@ local amp = require 'amp'
 local models = require 'amp.text.models'
 local H = require 'spec.lib.helper'
 
-local ROOT = H.root .. '/spec/fixtures/text/'
-local device = H.device or 'cpu'
+local T = require 'spec.lib.text'
 
-local function fails(fn, ...)
-  local ok, e = pcall(fn)
-  assert.is_false(ok)
-  for _, text in ipairs { ... } do assert.is_truthy(tostring(e):find(text, 1, true), tostring(e) .. ' lacks ' .. text) end
-end
-
-local function expected(name)
-  local out = amp.io.safetensors.load(ROOT .. name .. '/expected.safetensors')
-  for k, t in pairs(out) do out[k] = t:to(device) end
-  return out
-end
-
--- The largest difference over the largest value.
-local function off(got, want) return ((got:float() - want:float()):abs():max() / want:float():abs():max()):item() end
-
-local function load(name, given)
-  given = given or {}
-  given.device = device
-  return models.from_pretrained(ROOT .. name, given)
-end
+local ROOT, device, fails, load, expected, off = T.root, T.device, H.fails, T.load, T.expected, T.off
 
 -- A folder of its own with some files of a fixture, those of `changed` replaced (false: left out).
 local function copy_of(name, changed)

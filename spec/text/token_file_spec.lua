@@ -8,11 +8,7 @@ local function numbers(n, from)
   return out
 end
 
-local function fails(fn, ...)
-  local ok, e = pcall(fn)
-  assert.is_false(ok)
-  for _, text in ipairs { ... } do assert.is_truthy(tostring(e):find(text, 1, true), tostring(e) .. ' lacks ' .. text) end
-end
+local fails = H.fails
 
 -- The first id of each row.
 local function heads(b)

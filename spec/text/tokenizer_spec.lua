@@ -99,10 +99,12 @@ describe('pieces that stand for themselves', function()
     end
   end
   local vocab, list = {}, {}
-  for i, t in ipairs { '[UNK]', 'a', 'b', '##a', '##b', '.', '\228\184\128', 'e', '\204\129', '\127', '\226\150\129', '\226\150\129a', '\226\150\129b', 'ab' } do
+  for i, t in ipairs { '[UNK]', 'a', 'b', '##a', '##b', '.', '\228\184\128', 'e', '\204\129', '\127', '\226\150\129', '\226\150\129a',
+    '\226\150\129b', 'ab' } do
     vocab[t], list[i] = i - 1, { t, -i }
   end
-  local texts = { 'ab a.b', ' a  b ', '  ', 'A\127b', 'a\228\184\128\228\184\128b', 'a\204\129 \204\129b', 'a\tb\n c', 'a\194\160b', 'a\194\160 b', '', 'a \226\150\129b',
+  local texts = { 'ab a.b', ' a  b ', '  ', 'A\127b', 'a\228\184\128\228\184\128b', 'a\204\129 \204\129b', 'a\tb\n c', 'a\194\160b', 'a\194\160 b',
+    '', 'a \226\150\129b',
     'a\t b', 'a\v b', '\255a' }
   it('of words, with BERT', function()
     check({ model = { type = 'WordPiece', vocab = vocab }, pre_tokenizer = { type = 'BertPreTokenizer' },

@@ -98,6 +98,23 @@ describe('recipe', function()
       assert.equal(64, #r.said)
     end
   end)
+  it('gpt: streams a file of tokens, and goes on where it was stopped', function()
+    local tokens, kept = H.tmp 'gpt.bin', H.tmp 'gpt.amp'
+    local tokenizer = H.root .. '/spec/fixtures/text/tokenizers/gpt2.json'
+    local function train(steps, keep)
+      local more = keep and {'--resume', keep} or {}
+      return (run('gpt', '--tokenizer', tokenizer, '--tokens', tokens, '--steps', tostring(steps), '--length', '16', '--warmup', '0',
+        '--lr', '1e-3', unpack(more)))
+    end
+    local whole = train(40)
+    train(40, kept)
+    local state = require('amp').load(kept)
+    assert.equal(40, state.step)
+    assert.is_true(train(40, kept).held == train(40, kept).held)
+    assert.is_true(math.abs(train(40, kept).held / whole.held - 1) < 1e-6)
+    train(60, kept)
+    assert.equal(60, require('amp').load(kept).step)
+  end)
   it('finetune: tells two classes of texts apart, whole and by adapters', function()
     local r, text = run('finetune', '--steps', '40')
     assert.is_true(r.accuracy > 0.9, text)

@@ -35,6 +35,7 @@ int amp__cuda_gemm(const amp_product *p);       /* the best way */
 int amp__cuda_gemm_plain(const amp_product *p); /* kernels/matmul/gemm.cu: any strides and dtypes */
 int amp__cuda_gemm_lt(const amp_product *p);    /* cublasLt: 1: not taken; 0 done; <0 error */
 int amp__cuda_gemm_small(const amp_product *p); /* kernels/matmul/gemm_small.cu, as that */
+int amp__cuda_gemv(const amp_product *p);       /* kernels/matmul/gemv.cu: a few rows, as that */
 int amp__cuda_gemm_pair(const amp_product *p,
                         const amp_product *q); /* both in one launch, or neither. There, as that */
 int amp__cuda_gemm_add(const amp_product *p,

@@ -1,6 +1,6 @@
 /*
 ** cuda_matmul.c: rows matmul and linear: their shapes as one product over strides,
-** and which kernel takes it: the small one, cublasLt, or the plain one.
+** and which kernel takes it: that of few rows, the small one, cublasLt, or the plain one.
 **
 ** As on the CPU a batch whose second operand is one matrix joins the first one's
 ** rows. Other batches are merged into one dimension where their strides allow.
@@ -76,6 +76,7 @@ int amp__cuda_gemm_fused(const amp_product *p)
 {
   amp_product plain = *p;
   if (p->epilogue == AMP_EPI_SUMS) plain.epilogue = AMP_EPI_NONE;
+  if (amp__cuda_small && amp__cuda_gemv(p) == 0) return 0;
   int how = part(&plain);
   if (how) return p->epilogue == AMP_EPI_SUMS ? 1 : split(p, how);
   int rc = amp__cuda_small && !p->wide ? amp__cuda_gemm_small(p) : 1;

@@ -98,7 +98,8 @@ local function talk(model, tok, eos, o)
       local ids = tok:encode((template:gsub('%%s', function() return line end)))
       for _, id in ipairs(type(ids) == 'table' and ids or ids:tolist()) do history[#history + 1] = id end
       local first = math.max(1, #history - (most - count) + 1) -- what the context has room for
-      local prompt = { unpack(history, first) }
+      local prompt = {}
+      for i = first, #history do prompt[i - first + 1] = history[i] end
       local all = model:generate(prompt, {
         max_new_tokens = count, temperature = o.temperature or 0.8, top_k = o.top_k or 50, top_p = o.top_p, repetition_penalty = o.repetition_penalty,
         seed = o.seed, eos = eos, on_token = function(piece)

@@ -237,37 +237,49 @@ end
 local room, best, from, which = 0, nil, nil, nil -- of the call of best_path that runs
 local NONE, UNKNOWN = -2, -1
 
--- The best way through a word: per end, where its piece begins (from) and its id (which).
-local function best_path(word, trie, root, score, unknown)
+-- The node behind a character's bytes.
+local function character_node(trie, root, p, at, len)
+  local node = root
+  for i = at, at + len - 1 do
+    node = trie:step(node, p[i])
+    if node == 0 then return 0 end
+  end
+  return node
+end
+
+-- A way to end `e`, better than those that are known?
+local function offer_end(e, at, v, id)
+  if which[e] == NONE or v > best[e] then best[e], from[e], which[e] = v, at, id end
+end
+
+-- The best way through a word: per end, where its piece begins (from) and its id (which). `first`: nodes of characters, from their bytes.
+local function best_path(word, trie, root, first, score, unknown)
   local size, p, at = #word, ffi.cast(bytes_t, word), 0
   if size >= room then
     room = size * 2
     best, from, which = ffi.new('double[?]', room), ffi.new('int32_t[?]', room), ffi.new('int32_t[?]', room)
   end
-  local ids, best_of, from_of, which_of = trie.ids, best, from, which
-  for e = 1, size do which_of[e] = NONE end
-  best_of[0] = 0
+  local ids = trie.ids
+  for e = 1, size do which[e] = NONE end
+  best[0] = 0
   while at < size do
-    local lead, single = p[at], false
-    local len = lead < 0x80 and 1 or lead < 0xE0 and 2 or lead < 0xF0 and 3 or 4
-    local here, node, e = best_of[at], root, at
-    while e < size do
+    local key = p[at]
+    local len = key < 0x80 and 1 or key < 0xE0 and 2 or key < 0xF0 and 3 or 4
+    for i = at + 1, at + len - 1 do key = key * 256 + p[i] end
+    local here, node, e = best[at], first[key], at + len
+    if not node then
+      node = character_node(trie, root, p, at, len)
+      first[key] = node
+    end
+    local id = node > 0 and ids[node] or 0
+    if id > 0 then offer_end(e, at, here + score[id - 1], id - 1) else offer_end(e, at, here + unknown, UNKNOWN) end
+    while node > 0 and e < size do
       node = trie:step(node, p[e])
-      if node == 0 then break end
       e = e + 1
-      local id = ids[node]
-      if id > 0 and (e == size or p[e] < 0x80 or p[e] >= 0xC0) then
-        local v = here + score[id - 1]
-        if which_of[e] == NONE or v > best_of[e] then best_of[e], from_of[e], which_of[e] = v, at, id - 1 end
-        single = single or e == at + len
-      end
+      id = ids[node]
+      if id > 0 and (e == size or p[e] < 0x80 or p[e] >= 0xC0) then offer_end(e, at, here + score[id - 1], id - 1) end
     end
     spend(e - at + 1)
-    if not single then
-      e = at + len
-      local v = here + unknown
-      if which_of[e] == NONE or v > best_of[e] then best_of[e], from_of[e], which_of[e] = v, at, UNKNOWN end
-    end
     at = at + len
   end
 end
@@ -304,9 +316,9 @@ local function unigram(s)
   end
   local unk = s.unk_id
   if unk and not score[unk] then error(('model.unk_id %s is not in the vocabulary'):format(unk), 0) end
-  local ends = {}
+  local ends, first = {}, {}
   return function(word, out, n)
-    best_path(word, trie, root, score, least - 10)
+    best_path(word, trie, root, first, score, least - 10)
     local i, e = 0, #word
     while e > 0 do
       i = i + 1

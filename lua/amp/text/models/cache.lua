@@ -15,13 +15,23 @@ Cache.__index = Cache
 -- @tparam boolean fixed every step attends over the whole length, under a mask, and writes where the tensor `at` says: its shapes
 -- are the same from step to step
 function Cache.new(layers, batch, heads, length, size, dtype, device, fixed)
-  local self = setmetatable({ length = length, used = 0, fixed = fixed, keys = {}, values = {} }, Cache)
+  local self = setmetatable({ length = length, used = 0, fixed = fixed, both = {}, keys = {}, values = {} }, Cache)
+  self.all = amp.zeros({ layers, 2, batch, heads, length, size }, { dtype = dtype, device = device })
   for i = 1, layers do
-    local given = { dtype = dtype, device = device }
-    self.keys[i] = amp.zeros({ batch, heads, length, size }, given)
-    self.values[i] = amp.zeros({ batch, heads, length, size }, given)
+    local both = self.all:select(1, i)
+    self.both[i], self.keys[i], self.values[i] = both, both:select(1, 1), both:select(1, 2)
   end
   return self
+end
+
+--- Take a layer's new keys and values, which lie in one tensor: 2 x batch x heads x tokens x size.
+-- @treturn Tensor all keys to attend over
+-- @treturn Tensor all values
+function Cache:put_both(layer, new)
+  if not self.at then return self:put(layer, new:select(1, 1), new:select(1, 2)) end
+  local both = self.both[layer]
+  both:index_copy_(4, self.at, new.dtype == both.dtype and new or new:to(both.dtype)) -- in one launch
+  return self.keys[layer], self.values[layer]
 end
 
 --- Take a layer's new keys and values.
@@ -42,9 +52,10 @@ end
 
 --- Let all tensors go.
 function Cache:free()
-  for _, list in ipairs { self.keys, self.values } do
+  for _, list in ipairs { self.keys, self.values, self.both } do
     for i = 1, #list do list[i]:free() end
   end
+  self.all:free()
 end
 
 return Cache

@@ -1,12 +1,14 @@
 --- What models that go on with a text share: arguments, masks, the loss, generation. GPT2 and Llama derive from it and have
--- `embed(ids, context)`, `blocks()` (a list), `finish(x)`, `head(x)`.
+-- `table()` (the embedding of tokens), `embed(ids, context)`, `blocks()` (a list), `finish(x, rest)`.
 -- @module amp.text.models.decoder
 local amp = require 'amp'
 local err = require 'amp.error'
 local ids_of = require 'amp.text.models.ids'
 local options = require 'amp.options'
 local util = require 'amp.util'
-local Module = amp.nn.Module
+local initializers = require 'amp.nn.initializers'
+local nn = amp.nn
+local Module = nn.Module
 
 local Decoder = Module:extend 'text.Decoder'
 
@@ -58,10 +60,11 @@ end
 function Decoder:hidden(ids, context)
   local x = self:embed(ids, context)
   local saving = self.checkpointing and self.training and amp.is_grad_enabled() and not context.cache
+  local rest -- of a block: what the next one adds to x first
   for i, block in ipairs(self:blocks()) do
-    if saving then x = amp.checkpoint(function(v) return block(v, context, i) end, x) else x = block(x, context, i) end
+    if saving then x, rest = amp.checkpoint(function(v, r) return block(v, context, i, r) end, x, rest) else x, rest = block(x, context, i, rest) end
   end
-  return self:finish(x)
+  return self:finish(x, rest)
 end
 
 local known = { 'attention_mask', 'position_ids', 'segment_ids', 'labels' }
@@ -106,6 +109,28 @@ function Decoder:check_length(op, length)
       self.position_option, most)
   end
 end
+
+-- -- Weights -------------------------------------------------------------------------------------------
+
+function Decoder:device_of() return self:table().weight.device end
+function Decoder:dtype_of() return self:table().weight.dtype end
+
+--- Draw the weights anew: matrices normal of the deviation that `deviation(name)` says, biases 0.
+function Decoder:reset_parameters()
+  for name, p in self:named_parameters() do
+    if p:dim() > 1 then initializers.normal_(p, 0, self:deviation(name)) elseif name:match 'bias$' then initializers.zeros_(p) end
+  end
+end
+
+function Decoder:deviation() return self.config.initializer_range end
+
+--- The head: tied to the table of tokens, or of its own.
+function Decoder:make_head(width)
+  self.lm_head = nn.Linear(width, self.config.vocab_size, false)
+  if self.config.tie_word_embeddings then self.lm_head.weight = self:table().weight end
+end
+
+function Decoder:head(x) return self.lm_head(x) end
 
 -- -- What else a model does -------------------------------------------------------------------------
 

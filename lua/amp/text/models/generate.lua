@@ -285,8 +285,9 @@ local function result_of(s, prompts, host, form, fill)
   local new = s.new:cpu():tolist()
   local rows, longest = {}, 0
   for r, prompt in ipairs(prompts) do
-    local row = { unpack(prompt) }
-    for i = 1, host.counts[r] do row[#row + 1] = new[r][i] end
+    local row, n = {}, #prompt
+    for i = 1, n do row[i] = prompt[i] end
+    for i = 1, host.counts[r] do row[n + i] = new[r][i] end
     rows[r], longest = row, math.max(longest, #row)
   end
   local mask = {}

@@ -6,7 +6,7 @@ local config = require 'amp.text.models.config'
 local Decoder = require 'amp.text.models.decoder'
 local err = require 'amp.error'
 local nn = amp.nn
-local initializers = require 'amp.nn.initializers'
+local ops = require 'amp.ops'
 
 local spec = {
   defaults = {
@@ -35,11 +35,10 @@ end
 
 function Attention:forward(x, context, layer)
   local batch, length, width = x:size(1), x:size(2), x:size(3)
-  local all = self.c_attn(x)
-  local function part(i) return all:narrow(3, (i - 1) * width + 1, width):reshape(batch, length, self.heads, self.size):transpose(2, 3) end
-  local q, k, v = part(1), part(2), part(3)
-  if context.cache then k, v = context.cache:put(layer, k, v) end
-  local y = amp.scaled_dot_product_attention(q, k, v, {
+  local all = self.c_attn(x):reshape(batch, length, 3, self.heads, self.size):permute(3, 1, 4, 2, 5)
+  local k, v
+  if context.cache then k, v = context.cache:put_both(layer, all:narrow(1, 2, 2)) else k, v = all:select(1, 2), all:select(1, 3) end
+  local y = amp.scaled_dot_product_attention(all:select(1, 1), k, v, {
     attn_mask = context.mask, is_causal = context.causal, dropout_p = self.training and self.dropout or 0, scale = self.scale,
   })
   return self.c_proj(y:transpose(2, 3):reshape(batch, length, width))
@@ -52,9 +51,19 @@ function MLP:init(c)
   self.c_fc = nn.Linear(c.n_embd, inner)
   self.c_proj = nn.Linear(inner, c.n_embd)
   self.act = config.activation('text.models.GPT2', c.activation_function)
+  self.tanh = self.act == config.activation('text.models.GPT2', 'gelu_new')
 end
 
-function MLP:forward(x) return self.c_proj(self.act(self.c_fc(x))) end
+local linear_act
+
+function MLP:forward(x, context)
+  local fc = self.c_fc
+  if self.tanh and context.cache and context.cache.fixed and fc.forward == nn.Linear.forward and not nn.Module.raw_key(fc, '.hooks') then
+    linear_act = linear_act or ops.get 'linear_act' -- a step on a GPU: one launch
+    return self.c_proj((linear_act(x, fc.weight, fc.bias, 'gelu_tanh')))
+  end
+  return self.c_proj(self.act(fc(x)))
+end
 
 local Block = nn.Module:extend 'text.GPT2Block'
 
@@ -67,10 +76,12 @@ function Block:init(c, layer)
   self.drop = nn.Dropout(c.resid_pdrop)
 end
 
-function Block:forward(x, context, layer)
+-- x and what is still to be added to it, which the next norm does in its own pass: given so, and given back.
+function Block:forward(x, context, layer, rest)
   local y
-  y, x = self.ln_2:forward_add(x, self.drop(self.attn(self.ln_1(x), context, layer)))
-  return x + self.drop(self.mlp(y))
+  if rest then y, x = self.ln_1:forward_add(x, rest) else y = self.ln_1(x) end
+  y, x = self.ln_2:forward_add(x, self.drop(self.attn(y, context, layer)))
+  return x, self.drop(self.mlp(y, context))
 end
 
 -- -- Model -----------------------------------------------------------------------------------------------
@@ -98,23 +109,17 @@ function GPT2:init(given, how)
   t.h = nn.ModuleList(h)
   t.ln_f = nn.LayerNorm(c.n_embd, { eps = c.layer_norm_epsilon })
   self.transformer = t
-  self.lm_head = nn.Linear(c.n_embd, c.vocab_size, false)
-  if c.tie_word_embeddings then self.lm_head.weight = t.wte.weight end
+  self:make_head(c.n_embd)
   self:reset_parameters()
 end
 
---- Draw the weights anew: normal of deviation initializer_range, projections back into the stream over sqrt(2 n_layer); biases 0.
-function GPT2:reset_parameters()
+-- Projections back into the stream over sqrt(2 n_layer).
+function GPT2:deviation(name)
   local c = self.config
-  for name, p in self:named_parameters() do
-    if p:dim() > 1 then
-      initializers.normal_(p, 0, name:match 'c_proj%.weight$' and c.initializer_range / math.sqrt(2 * c.n_layer) or c.initializer_range)
-    elseif name:match 'bias$' then initializers.zeros_(p) end
-  end
+  return name:match 'c_proj%.weight$' and c.initializer_range / math.sqrt(2 * c.n_layer) or c.initializer_range
 end
 
-function GPT2:device_of() return self.transformer.wte.weight.device end
-function GPT2:dtype_of() return self.transformer.wte.weight.dtype end
+function GPT2:table() return self.transformer.wte end
 function GPT2:blocks() return self.transformer.h end
 
 --- The sizes of the cache: layers, heads of keys, elements of a head.
@@ -130,8 +135,7 @@ function GPT2:embed(ids, context)
   return t.drop(x + t.wpe.weight:narrow(1, context.offset + 1, ids:size(2)))
 end
 
-function GPT2:finish(x) return self.transformer.ln_f(x) end
-function GPT2:head(x) return self.lm_head(x) end
+function GPT2:finish(x, rest) return (self.transformer.ln_f:forward_add(x, rest)) end
 
 --- How published weights become this model's.
 function GPT2.published(model)

@@ -7,7 +7,6 @@ local Decoder = require 'amp.text.models.decoder'
 local err = require 'amp.error'
 local ids_of = require 'amp.text.models.ids'
 local nn = amp.nn
-local initializers = require 'amp.nn.initializers'
 
 local spec = {
   defaults = {
@@ -107,21 +106,11 @@ function Llama:init(given, how)
   m.layers = nn.ModuleList(layers)
   m.norm = nn.RMSNorm(c.hidden_size, { eps = c.rms_norm_eps })
   self.model = m
-  self.lm_head = nn.Linear(c.hidden_size, c.vocab_size, false)
-  if c.tie_word_embeddings then self.lm_head.weight = m.embed_tokens.weight end
+  self:make_head(c.hidden_size)
   self:reset_parameters()
 end
 
---- Draw the weights anew: normal of deviation initializer_range, biases 0.
-function Llama:reset_parameters()
-  for name, p in self:named_parameters() do
-    if p:dim() > 1 then initializers.normal_(p, 0, self.config.initializer_range)
-    elseif name:match 'bias$' then initializers.zeros_(p) end
-  end
-end
-
-function Llama:device_of() return self.model.embed_tokens.weight.device end
-function Llama:dtype_of() return self.model.embed_tokens.weight.dtype end
+function Llama:table() return self.model.embed_tokens end
 function Llama:blocks() return self.model.layers end
 
 --- The sizes of the cache: layers, heads of keys, elements of a head.
@@ -144,7 +133,6 @@ function Llama:embed(ids, context)
 end
 
 function Llama:finish(x) return self.model.norm(x) end
-function Llama:head(x) return self.lm_head(x) end
 
 --- How published weights become this model's.
 function Llama.published(model)
