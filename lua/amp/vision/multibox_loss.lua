@@ -7,7 +7,7 @@ local options = require 'amp.options'
 local raise = require('amp.error').throw
 local util = require 'amp.util'
 
-local op = 'amp.vision.SSDMultiBoxLoss'
+local op = 'vision.SSDMultiBoxLoss'
 
 local Loss = {}
 Loss.__index = Loss

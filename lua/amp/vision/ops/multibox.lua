@@ -53,7 +53,7 @@ end
 -- offsets ({0.5, 0.5}: of a cell's centre, y before x)
 -- @treturn Tensor float32, 1 x (H * W * (#sizes + #ratios - 1)) x 4, corners 0 to 1
 function M.multibox_prior(data, given)
-  local op = 'amp.vision.ops.multibox_prior'
+  local op = 'vision.ops.multibox_prior'
   check.tensor(op, 'data', data)
   if data:dim() ~= 4 then raise(op, 'data: N x C x H x W expected, got %s', util.shape(data:size())) end
   local o = options.read(op, given, { 'sizes', 'ratios', 'clip', 'steps', 'offsets' },
@@ -99,7 +99,7 @@ end
 -- @treturn Tensor mask, N x 4A: 1 where an anchor is matched
 -- @treturn Tensor cls, N x A: 0 background, the class where matched, ignore_label elsewhere and in pictures without boxes
 function M.multibox_target(anchors, labels, cls_preds, given)
-  local op = 'amp.vision.ops.multibox_target'
+  local op = 'vision.ops.multibox_target'
   local a = flat_anchors(op, anchors)
   check.tensor(op, 'labels', labels)
   check.tensor(op, 'cls_preds', cls_preds)
@@ -129,7 +129,7 @@ end
 -- force_suppress (false: within a class only), variances ({0.1, 0.1, 0.2, 0.2}), nms_topk (-1: all)
 -- @treturn Tensor N x A x 6: class from 1 (-1: none, or suppressed), score, corners; -1 in what is left
 function M.multibox_detection(cls_prob, loc_pred, anchors, given)
-  local op = 'amp.vision.ops.multibox_detection'
+  local op = 'vision.ops.multibox_detection'
   local a = flat_anchors(op, anchors)
   check.tensor(op, 'cls_prob', cls_prob)
   check.tensor(op, 'loc_pred', loc_pred)
