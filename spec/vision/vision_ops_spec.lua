@@ -383,6 +383,18 @@ describe('SSDMultiBoxLoss', function()
   end)
 end)
 
+describe('a target of the loss that is no class', function()
+  it('is named, with its image and anchor', function()
+    local loss, cls, box = amp.vision.SSDMultiBoxLoss(), amp.zeros(2, 4, 4), amp.zeros(2, 4, 4)
+    for _, v in ipairs { 4, 0 / 0 } do
+      local targets = amp.zeros(2, 4)
+      targets[2][3]:fill_(v)
+      local ok, e = pcall(loss, cls, box, targets, amp.zeros(2, 16))
+      assert.is_true(not ok and tostring(e):find('(image 2, anchor 3)', 1, true) ~= nil and tostring(e):find('classes 1 to 3', 1, true) ~= nil, tostring(e))
+    end
+  end)
+end)
+
 describe('errors of vision', function()
   it('begin with the name that was called, once', function()
     local V = amp.vision
