@@ -53,8 +53,9 @@ end
 
 -- Cross entropy of each anchor; ignored ones count as background, as MXNet's pick has them
 local function entropies(cls, cls_t)
-  local label = cls_t:clamp { min = 0 }:to 'int64' + 1
-  return -amp.log_softmax(wide(cls), -1):gather(3, label:unsqueeze(3)):squeeze(3)
+  local label = (cls_t + 1):clamp { min = 1 }:to 'int64'
+  local n, count, classes = cls:size(1), cls:size(2), cls:size(3)
+  return amp.cross_entropy(wide(cls):reshape(n * count, classes), label:reshape(-1), { reduction = 'none' }):view(n, count)
 end
 
 -- Which target is no class of cls, if that is why e was raised
@@ -72,16 +73,15 @@ local function parts(self, cls, box, cls_t, box_t, n)
   local pos = cls_t:gt(0)
   local ok, each = pcall(entropies, cls, cls_t)
   if not ok then blame(cls, cls_t, n, each) end
-  local hardness = amp.where(pos, amp.full_like(each, -math.huge), each:detach())
-  local order = hardness:argsort { dim = 2, descending = true, stable = true }
-  local rank = order:argsort { dim = 2 }
-  local wanted = pos:sum(2, { keepdim = true }):float() * self.negative_mining_ratio
+  local order = amp.where(pos, -math.huge, each:detach()):argsort { dim = 2, descending = true, stable = true }
+  local n, count = cls:size(1), cls:size(2)
+  local places = amp.arange(1, count + 1, 1, { dtype = 'int64', device = cls.device }):unsqueeze(1):expand(n, count)
+  local rank = order:scatter(2, order, places)
+  local wanted = pos:sum(2, { keepdim = true }) * self.negative_mining_ratio
   if self.min_hard_negatives > 0 then wanted = wanted:clamp { min = self.min_hard_negatives } end
-  local hard = rank:float():le(wanted)
-  local cls_loss = amp.where(pos:logical_or(hard), each, amp.zeros_like(each)):sum(2)
-  local d = (wide(box):reshape(cls:size(1), cls:size(2), 4) - wide(box_t):reshape(cls:size(1), cls:size(2), 4)):abs()
-  d = amp.where(d:gt(self.rho), d - 0.5 * self.rho, d:square() * (0.5 / self.rho))
-  return cls_loss, amp.where(pos:unsqueeze(3), d, amp.zeros_like(d)):sum { 2, 3 }
+  local cls_loss = amp.where(pos:logical_or(rank:le(wanted)), each, 0):sum(2)
+  local d = amp.smooth_l1_loss(wide(box):reshape(n, count, 4), wide(box_t):reshape(n, count, 4), { reduction = 'none', beta = self.rho })
+  return cls_loss, amp.where(pos:unsqueeze(3), d, 0):sum { 2, 3 }
 end
 
 --- Losses of a batch, or of several on as many devices.
