@@ -2,6 +2,7 @@
 -- picture, 0 to 1. All of it stays on the device: nothing waits for it.
 local amp = require 'amp'
 local check = require 'amp.vision.ops.check'
+local lasting = require('amp.core.scope').lasting
 local options = require 'amp.options'
 local ops = require 'amp.ops'
 local raise = require('amp.error').throw
@@ -36,7 +37,13 @@ local function halves(sizes, ratios, h, w)
   return list
 end
 
-local kept = setmetatable({}, { __mode = 'v' }) -- anchors are the same at each step: they are made once
+-- Anchors are the same at each step: they are made once, and stay, since a captured step cannot make them again. The MOST last ones.
+local kept, keys, MOST = {}, {}, 256
+
+local function keep(key, anchors)
+  kept[key], keys[#keys + 1] = anchors, key
+  if #keys > MOST then kept[table.remove(keys, 1)] = nil end
+end
 
 -- Corners (x1, y1, x2, y2) of an h x w grid's cells, each with the halves of `list`: 1 x A x 4, in float32, by float64
 local function grid(h, w, step, offset, list)
@@ -68,12 +75,12 @@ function M.multibox_prior(data, given)
     table.concat(step, ','), table.concat(offsets, ',') }, ' ')
   local anchors = kept[key]
   if not anchors then
-    anchors = amp.no_grad(function()
+    anchors = lasting(amp.no_grad, function()
       local a = grid(h, w, step, offsets, halves(sizes, ratios, h, w))
       if o.clip then a = a:clamp { min = 0, max = 1 } end
       return a:to(data.device)
     end)
-    kept[key] = anchors
+    keep(key, anchors)
   end
   return anchors
 end
