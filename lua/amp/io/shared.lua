@@ -24,18 +24,26 @@ local M = {}
 
 local left = {} -- closed slots that tensors still use
 
+local function unmap(self)
+  if self.p then C.amp_shared_unmap(self.p, self.size) end
+  self.p, self.size = nil, 0
+end
+
+--- Give back the memory of closed slots that no tensor uses any more.
+function M.sweep()
+  for i = #left, 1, -1 do
+    if left[i]:free() then unmap(table.remove(left, i)) end
+  end
+end
+
 local function open() return C.amp_shared_open('amp', CLOEXEC) end
 
 --- A slot, or nil where the system has none to give.
 function M.new()
+  M.sweep()
   local ok, fd = pcall(open)
   if not ok or fd < 0 then return nil end
   return setmetatable({ fd = fd, size = 0, ids = {} }, Slot)
-end
-
-local function unmap(self)
-  if self.p then C.amp_shared_unmap(self.p, self.size) end
-  self.p, self.size = nil, 0
 end
 
 -- Map n bytes at self.p.
@@ -82,9 +90,7 @@ function Slot:close()
   if self.fd then C.amp_posix_close(self.fd) end
   self.fd = nil
   left[#left + 1] = self
-  for i = #left, 1, -1 do
-    if left[i]:free() then unmap(table.remove(left, i)) end
-  end
+  M.sweep()
 end
 
 return M
