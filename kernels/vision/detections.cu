@@ -1,8 +1,8 @@
 /*
 ** detections.cu: rows multibox_detections, ssd_detections: a detector's boxes, the best first, those that stay.
 **
-** multibox_detections: one launch reads the probabilities, a thread an anchor, and leaves a key of 8 bytes an
-** anchor; in a second one a block an image gathers the keys that are there, sorts them in shared memory, decodes boxes
+** multibox_detections: one launch reads the probabilities, a thread an anchor, and leaves a key and the class of
+** each; in a second one a block an image gathers the keys that are there, sorts them in shared memory, decodes boxes
 ** and, where no more than FEW may stay, suppresses too. A larger choice is compared by a launch over all pairs, whose
 ** block of an image that ends last walks it. ssd_detections begins with what topk chose: one launch, a block an image.
 */
@@ -17,6 +17,8 @@ typedef struct detecting {
   const float *prob, *loc, *anchors;
   float *rows; /* N x A x 6 */
   unsigned long long *keys, *spare;
+  float *scores; /* N x A: of the best class, which is in kind */
+  int *kind;
   int *there;                 /* N: how many are compared */
   amp_suppressing suppressed; /* the best `count` of each image */
   unsigned *tickets;
@@ -48,10 +50,12 @@ __global__ void __launch_bounds__(BLOCK) score_anchors(const detecting job)
   const int64_t image = blockIdx.y;
   const int j = (int)(blockIdx.x * BLOCK + threadIdx.x);
   if (j >= job.count) return;
+  const int64_t at = image * job.count + j;
   float score;
-  best_class(job.prob + image * job.kinds * job.count + j, job.kinds, job.count, &score);
+  job.kind[at] = best_class(job.prob + image * job.kinds * job.count + j, job.kinds, job.count, &score);
+  job.scores[at] = score;
   const bool is = score >= job.threshold && score > -1;
-  job.keys[image * job.count + j] = is ? amp__score_key(job.suppressing ? score : 0, (unsigned)j) : 0;
+  job.keys[at] = is ? amp__score_key(job.suppressing ? score : 0, (unsigned)j) : 0;
 }
 
 /* A block: the keys that are there, together; how many */
@@ -88,13 +92,13 @@ __device__ __forceinline__ void suppress_here(const amp_suppressing &s, int64_t 
 __device__ __forceinline__ void write_row(const detecting &job, int64_t image, int i, unsigned long long key)
 {
   const int at = (int)~(unsigned)key;
-  float *row = job.rows + (image * job.count + i) * 6, score;
-  const int kind = best_class(job.prob + image * job.kinds * job.count + at, job.kinds, job.count, &score);
+  float *row = job.rows + (image * job.count + i) * 6;
+  const int kind = job.kind[image * job.count + at];
   float box[4];
   amp__box_decode(job.loc + (image * job.count + at) * 4, job.anchors + (int64_t)at * 4, job.variance, 1, 1, box);
   const bool taken = job.suppressing && i < job.most;
   row[0] = job.suppressing && i >= job.most ? -1.0f : (float)kind;
-  row[1] = score;
+  row[1] = job.scores[image * job.count + at];
   for (int k = 0; k < 4; k++) {
     if (job.clip) box[k] = box[k] < 0 ? 0 : box[k] > 1 ? 1 : box[k];
     row[2 + k] = box[k];
@@ -251,12 +255,14 @@ int detect(detecting *job, const args_multibox_detections *args, int64_t images)
   amp_tensor *room = NULL;
   int rc = make_room(&job->suppressed, images, choice, &job->boxes, &job->groups, &room);
   if (rc < 0) return rc;
-  amp_tensor *keys = amp__cuda_scratch((size_t)images * ((size_t)job->count * 8 + sizeof(int)));
+  amp_tensor *keys = amp__cuda_scratch((size_t)images * ((size_t)job->count * 16 + sizeof(int)));
   job->tickets = amp_cells(amp__cuda_here(), (unsigned)images);
   rc = keys && job->tickets ? 0 : AMP_E_MEMORY;
   if (rc == 0) {
     job->keys = AMP_DATA(unsigned long long, keys);
-    job->there = (int *)(job->keys + images * job->count);
+    job->scores = (float *)(job->keys + images * job->count);
+    job->kind = (int *)(job->scores + images * job->count);
+    job->there = job->kind + images * job->count;
     rc = launch_detections(job, images);
   }
   amp__free(keys);

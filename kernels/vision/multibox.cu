@@ -2,7 +2,7 @@
 ** multibox.cu: row multibox_targets: what each anchor is trained towards; the passes and ties are
 ** those of src/ops/vision/multibox.c.
 **
-** One launch, a block an image. A warp finds the best anchor of a label by a reduction over all
+** One launch, a block an image. The block finds the best anchor of each label by a reduction over all
 ** anchors; labels then take their anchors in turn, and only labels whose anchor is taken look again.
 ** The hardest anchors are found by halving: 32 counts over their keys, then, among equal keys, as many
 ** over their numbers. Anchors and keys are read from L2; the time is in A x L overlaps.
@@ -30,11 +30,11 @@ __device__ __forceinline__ unsigned long long larger(unsigned long long a, unsig
   return a > b ? a : b;
 }
 
-/* A warp: the best anchor of a label among those that are free */
-__device__ unsigned long long find_best(const targets &job, const int *match, const float *label)
+/* A warp's best anchor of a label, among those that are free, from `first` on, `step` apart */
+__device__ unsigned long long find_best(const targets &job, const int *match, const float *label, int first, int step)
 {
   unsigned long long most = 0;
-  for (int64_t j = threadIdx.x % 32; j < job.count; j += 32) {
+  for (int64_t j = first; j < job.count; j += step) {
     if (match[j] >= 0) continue;
     float iou = amp__box_iou(job.anchors + j * 4, label + 1);
     if (iou > 1e-6f) most = larger(most, (unsigned long long)__float_as_uint(iou) << 32 | (unsigned)~(unsigned)j);
@@ -48,10 +48,16 @@ __device__ void take_best(const targets &job, int *match, unsigned long long *be
   __shared__ int chosen;
   const int warp = threadIdx.x / 32;
   unsigned taken = 0;
+  for (int k = threadIdx.x; k < n; k += THREADS) best[k] = 0;
+  __syncthreads();
+  for (int k = 0; k < n; k++) { /* at first all threads look for a label */
+    const unsigned long long found = find_best(job, match, labels + k * job.width, threadIdx.x, THREADS);
+    if (threadIdx.x % 32 == 0 && found) atomicMax(best + k, found);
+  }
   for (int turn = 0; turn <= n; turn++) {
-    for (int k = warp; k < n; k += WARPS) { /* at first all, then those whose anchor is gone */
-      if (turn > 0 && (best[k] == 0 || (unsigned)best[k] != taken)) continue;
-      unsigned long long found = find_best(job, match, labels + k * job.width);
+    for (int k = warp; k < n && turn > 0; k += WARPS) { /* then a warp for each label whose anchor is gone */
+      if (best[k] == 0 || (unsigned)best[k] != taken) continue;
+      unsigned long long found = find_best(job, match, labels + k * job.width, threadIdx.x % 32, 32);
       if (threadIdx.x % 32 == 0) best[k] = found;
     }
     __syncthreads();

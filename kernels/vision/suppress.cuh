@@ -2,8 +2,9 @@
 ** suppress.cuh: suppression of boxes that stand in order, the best first.
 **
 ** Each box has words of 64 bits, whose bits are the later boxes that it would suppress. A block then walks
-** them 64 boxes at a time: their words within the 64 lie in shared memory, where one thread decides which stay;
-** all threads then join the words of those into the row of boxes that are gone. Two barriers a 64, no host.
+** them 64 boxes at a time: their words within the 64 lie in shared memory, where one thread decides which stay, a step
+** for each that does; all threads then join the words of those into the row of boxes that are gone, eight loads of each
+** under way at once. Two barriers a 64, no host.
 */
 #ifndef AMP_SUPPRESS_CUH
 #define AMP_SUPPRESS_CUH
@@ -66,32 +67,42 @@ __device__ __forceinline__ void amp_compare_boxes(const amp_suppressing &job, in
       = amp_box_word(job, own, job.groups ? job.groups[at] : 0, mine, column, box, group, end);
 }
 
-/* A block: take(i, stays, rank) of each of an image's first `there` boxes, rank: how many stayed before it. `gone` is
-** shared, a word a block of boxes. All threads get how many stay. */
+/* Two warps: a word of which of 64 boxes are there */
+__device__ __forceinline__ void amp_boxes_there(const amp_suppressing &job, int64_t image, int64_t first, int here,
+                                                unsigned *half)
+{
+  if (threadIdx.x >= AMP_BOX_BITS) return;
+  const int i = (int)threadIdx.x;
+  const bool is = i < here && (!job.groups || job.order || job.groups[amp_box_at(job, image, first + i)] >= 0);
+  const unsigned word = __ballot_sync(0xffffffffu, is);
+  if (i % 32 == 0) half[i / 32] = word;
+}
+
+/* A block of at least 64 threads: take(i, stays, rank) of each of an image's first `there` boxes, rank: how many stayed
+** before it. `gone` is shared, a word a block of boxes. All threads get how many stay. */
 template <class F>
 __device__ __forceinline__ int64_t amp_walk_boxes(const amp_suppressing &job, int64_t image, int64_t there,
                                                   unsigned long long *gone, F take)
 {
+  enum { EACH = 8 };
   __shared__ unsigned long long own[AMP_BOX_BITS], staying;
-  __shared__ bool is[AMP_BOX_BITS];
+  __shared__ unsigned half[2];
   const int64_t blocks = (there + AMP_BOX_BITS - 1) / AMP_BOX_BITS;
   int64_t stayed = 0;
   for (int64_t b = threadIdx.x; b < blocks; b += blockDim.x) gone[b] = 0;
   for (int64_t b = 0; b < blocks; b++) {
-    const int64_t first = b * AMP_BOX_BITS;
+    const int64_t first = b * AMP_BOX_BITS, rest = blocks - b - 1;
     const int here = there - first < AMP_BOX_BITS ? (int)(there - first) : AMP_BOX_BITS;
     const unsigned long long *words = job.words + (image * job.count + first) * job.blocks;
-    for (int i = threadIdx.x; i < here; i += blockDim.x) {
-      own[i] = words[i * job.blocks + b];
-      is[i] = !job.groups || job.order || job.groups[amp_box_at(job, image, first + i)] >= 0;
-    }
+    for (int i = threadIdx.x; i < here; i += blockDim.x) own[i] = words[i * job.blocks + b];
+    amp_boxes_there(job, image, first, here, half);
     __syncthreads();
     if (threadIdx.x == 0) {
-      unsigned long long out = gone[b], stay = 0;
-      for (int i = 0; i < here; i++) {
-        if (!is[i] || (out >> i & 1)) continue;
-        stay |= 1ull << i;
-        out |= own[i];
+      unsigned long long open = ((unsigned long long)half[1] << 32 | half[0]) & ~gone[b], stay = 0;
+      while (open) {
+        const unsigned long long best = open & (~open + 1);
+        stay |= best;
+        open &= ~(best | own[__popcll(best - 1)]);
       }
       staying = stay;
     }
@@ -99,11 +110,14 @@ __device__ __forceinline__ int64_t amp_walk_boxes(const amp_suppressing &job, in
     const unsigned long long stay = staying;
     for (int i = threadIdx.x; i < here; i += blockDim.x)
       take(first + i, (stay >> i & 1) != 0, stayed + __popcll(stay & ((1ull << i) - 1)));
-    for (int64_t c = b + 1 + threadIdx.x; stay && c < blocks; c += blockDim.x) {
-      unsigned long long out = gone[c];
-      for (int i = 0; i < here; i++)
-        if (stay >> i & 1) out |= words[i * job.blocks + c];
-      gone[c] = out;
+    for (int64_t q = threadIdx.x; stay && q < rest * (AMP_BOX_BITS / EACH); q += blockDim.x) {
+      const int64_t c = b + 1 + q % rest;
+      const int row = (int)(q / rest) * EACH;
+      unsigned long long out = 0;
+#pragma unroll
+      for (int k = 0; k < EACH; k++) /* loads that do not wait for each other */
+        if (stay >> (row + k) & 1) out |= words[(row + k) * job.blocks + c];
+      if (out) atomicOr(&gone[c], out);
     }
     stayed += __popcll(stay);
   }

@@ -13,7 +13,7 @@ local kinds = {
   ['restarts.jpg'] = { 3, 3 }, ['restarts_progressive.jpg'] = { 3, 3 }, ['gray.jpg'] = { 1, 1 }, ['cmyk.jpg'] = { 3, 3 },
   ['rgb.png'] = { 3, 0 }, ['gray.png'] = { 1, 0 }, ['bits.png'] = { 1, 0 }, ['rgba.png'] = { 4, 0 }, ['palette.png'] = { 3, 0 },
   ['palette4.png'] = { 3, 0 }, ['gray16.png'] = { 1, 0 }, ['interlaced.png'] = { 3, 0 }, ['raw.ppm'] = { 3, 0 }, ['raw.pgm'] = { 1, 0 },
-  ['lossless.webp'] = { 3, 0 }, ['lossy.webp'] = { 3, 0 }, ['alpha.webp'] = { 4, 0 },
+  ['lossless.webp'] = { 3, 0 }, ['lossy.webp'] = { 3, 0 }, ['alpha.webp'] = { 4, 0 }, ['animated.webp'] = { 4, 0 },
   ['raw.pbm'] = { 1, 0 }, ['plain.ppm'] = { 3, 0 },
 }
 

@@ -36,6 +36,36 @@ describe('a loader with workers', function()
       assert.same(want, got)
     end
   end)
+  it('shares the memory of large tensors, which keep their values as long as they are kept', function()
+    local shared = require 'amp.io.shared'
+    local slot = shared.new()
+    if not slot then return pending 'this system shares no memory' end
+    local class = getmetatable(slot)
+    slot:close()
+    local made, made_of = 0, class.tensor
+    class.tensor = function(...)
+      made = made + 1
+      return made_of(...)
+    end
+    local function get(_, i) -- of other sizes from batch to batch, two large ones, a small one
+      return amp.arange(0, 200000 + 1000 * i):to 'int32' + i, amp.full({ 300, 300 }, i):double(), amp.tensor(i)
+    end
+    local n, kept = 16, {}
+    for a, b, c in DataLoader(set(n, get), { batch_size = 1, workers = 2 }):iter() do kept[#kept + 1] = { a, b, c } end
+    class.tensor = made_of
+    assert.is_true(made >= 8, made)
+    for i, v in ipairs(kept) do
+      local a, b, c = get(nil, i)
+      assert.is_true(v[1][1]:equal(a) and v[2][1]:equal(b) and v[3][1]:equal(c), i)
+    end
+    local seen = 0
+    for a in DataLoader(set(40, get), { batch_size = 1, workers = 2 }):iter() do -- memory is used again
+      seen = seen + 1
+      assert.equal(seen, a[1][1]:item())
+      a:fill_(-1) -- it is the program's to change
+    end
+    assert.equal(40, seen)
+  end)
   it('draws random numbers by epoch and batch, however many workers there are', function()
     local function draws(workers)
       amp.manual_seed(4)

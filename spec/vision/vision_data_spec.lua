@@ -106,6 +106,34 @@ describe('pictures that say how they are to be seen', function()
   end
 end)
 
+describe('an animated WebP', function()
+  local H = require 'spec.lib.helper'
+  it('is its first frame, where that lies', function()
+    if not require('amp.data.codecs').library 'webp' then return pending 'libwebp is not here' end
+    local path, bytes = H.tmp 'animated.webp', H.read(H.root .. '/spec/fixtures/images/animated.webp')
+    H.write(path, bytes)
+    local frame = amp.data.read_image(path)
+    local h, w = frame:size(2), frame:size(3)
+    local head, first = bytes:find('VP8X', 1, true), bytes:find('ANMF', 1, true)
+    local function with(W, H2, x, y)
+      return bytes:sub(1, head + 11) .. string.char(W - 1, 0, 0, H2 - 1, 0, 0) .. bytes:sub(head + 18, first + 7)
+        .. string.char(x, 0, 0, y, 0, 0) .. bytes:sub(first + 14)
+    end
+    H.write(path, with(w + 9, h + 5, 2, 1))
+    local whole = amp.data.read_image(path)
+    assert.are.same({ 4, h + 5, w + 9 }, H.shape(whole))
+    assert.is_true(whole:narrow(2, 3, h):narrow(3, 5, w):equal(frame))
+    assert.are.equal(frame:sum():item(), whole:sum():item())
+    H.write(path, with(w, h, 3, 0)) -- over the edge
+    assert.is_true(amp.data.read_image(path):narrow(3, 7, w - 6):equal(frame:narrow(3, 1, w - 6)))
+    for _, bad in ipairs { with(w, h, 200, 0), bytes:sub(1, first + 3), bytes:sub(1, first + 20) } do
+      H.write(path, bad)
+      local ok, e = pcall(amp.data.read_image, path)
+      assert.is_true(not ok and tostring(e):find('animated.webp', 1, true) ~= nil, tostring(e))
+    end
+  end)
+end)
+
 describe('data tools', function()
   it('collate boxes, padded with -1', function()
     local set = amp.vision.datasets.shapes { n = 6, size = 32 }

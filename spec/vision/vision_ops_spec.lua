@@ -382,3 +382,32 @@ describe('SSDMultiBoxLoss', function()
     refused({ 'negative_mining', 'negative_mining_ratio' }, amp.vision.SSDMultiBoxLoss, { negative_mining = 3 })
   end)
 end)
+
+describe('a target of the loss that is no class', function()
+  it('is named, with its image and anchor', function()
+    local loss, cls, box = amp.vision.SSDMultiBoxLoss(), amp.zeros(2, 4, 4), amp.zeros(2, 4, 4)
+    for _, v in ipairs { 4, 0 / 0 } do
+      local targets = amp.zeros(2, 4)
+      targets[2][3]:fill_(v)
+      local ok, e = pcall(loss, cls, box, targets, amp.zeros(2, 16))
+      assert.is_true(not ok and tostring(e):find('(image 2, anchor 3)', 1, true) ~= nil and tostring(e):find('classes 1 to 3', 1, true) ~= nil, tostring(e))
+    end
+  end)
+end)
+
+describe('errors of vision', function()
+  it('begin with the name that was called, once', function()
+    local V = amp.vision
+    for name, f in pairs {
+      ['vision.ops.nms'] = function() V.ops.nms(1) end, ['vision.ops.box_iou'] = function() V.ops.box_iou(1) end,
+      ['vision.ops.multibox_prior'] = function() V.ops.multibox_prior(1) end, ['vision.ops.roi_pool'] = function() V.ops.roi_pool(1) end,
+      ['vision.ops.sigmoid_focal_loss'] = function() V.ops.sigmoid_focal_loss(1) end, ['vision.ops'] = function() return V.ops.nmz end,
+      ['vision.SSDMultiBoxLoss'] = function() V.SSDMultiBoxLoss { rho = 0 } end, ['vision.models.resnet18'] = function() V.models.resnet18 { classes = 0 } end,
+      ['vision.models.ssd_300_vgg16'] = function() V.models.ssd_300_vgg16 { classes = 0 } end, ['vision.models'] = function() return V.models.resnet19 end,
+      ['vision'] = function() return V.modls end, ['vision.transforms.Resize'] = function() V.transforms.Resize(0) end,
+    } do
+      local ok, e = pcall(f)
+      assert.is_true(not ok and tostring(e):find(': amp.' .. name .. ': ', 1, true) ~= nil and not tostring(e):find('amp.amp', 1, true), tostring(e))
+    end
+  end)
+end)

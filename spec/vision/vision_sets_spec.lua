@@ -197,7 +197,8 @@ describe('a folder of pictures', function()
     amp.data.write_image(root .. '/one/1.png', amp.rand(3, 40, 60))
     local T = amp.vision.transforms
     local whole = amp.data.read_image(root .. '/one/1.png'):float() / 255
-    for _, t in ipairs { T.RandomResizedCrop(16), T.Resize(9), T.CenterCrop { 20, 70 }, T.RandomCrop(7), T.Compose { T.CenterCrop(30), T.RandomHorizontalFlip() },
+    for _, t in ipairs { T.RandomResizedCrop(16), T.Resize(9), T.CenterCrop { 20, 70 }, T.RandomCrop(7),
+      T.Compose { T.CenterCrop(30), T.RandomHorizontalFlip() },
       T.Compose { T.RandomResizedCrop { 8, 12 }, T.RandomVerticalFlip(), T.Normalize({ 0.5 }, { 2 }) } } do
       for _, reduced in ipairs { false, true } do
         local set = amp.data.ImageFolder(root, { transform = t, reduced = reduced })

@@ -149,17 +149,60 @@ end
 --- Whether bytes begin as a WebP does.
 function M.is_webp(bytes) return bytes:sub(1, 4) == 'RIFF' and bytes:sub(9, 12) == 'WEBP' end
 
---- Decode a WebP.
+-- A part of a RIFF file by its name, from place `at` on
+local function riff_part(bytes, name, at)
+  while true do
+    local a, b, c, d = bytes:byte(at + 4, at + 7)
+    if not d then return nil end
+    local size = a + 256 * (b + 256 * (c + 256 * d))
+    if bytes:sub(at, at + 3) == name then return bytes:sub(at + 8, at + 7 + size) end
+    at = at + 8 + size + size % 2
+  end
+end
+
+local function le24(s, at)
+  local a, b, c = s:byte(at, at + 2)
+  return c and a + 256 * (b + 256 * c) or 0
+end
+
+-- Of an animation: the first frame as a WebP of its own, where it lies, and the whole's width and height
+local function first_frame(bytes)
+  local frame, head = riff_part(bytes, 'ANMF', 13), riff_part(bytes, 'VP8X', 13)
+  if not frame or not head then return nil end
+  local data, form = frame:sub(17), ''
+  if data:sub(1, 4) == 'ALPH' then form = 'VP8X\10\0\0\0\16\0\0\0' .. frame:sub(7, 12) end
+  local size = 4 + #form + #data
+  local four = string.char(size % 256, math.floor(size / 256) % 256, math.floor(size / 65536) % 256, math.floor(size / 2 ^ 24) % 256)
+  return 'RIFF' .. four .. 'WEBP' .. form .. data, 2 * le24(frame, 1), 2 * le24(frame, 4), le24(head, 5) + 1, le24(head, 8) + 1
+end
+
+-- RGBA pixels of w x h on a clear picture of W x H
+local function placed(p, w, h, x, y, W, H)
+  local out = ffi.new('uint8_t[?]', W * H * 4)
+  for row = 0, math.min(h, H - y) - 1 do
+    ffi.copy(out + ((y + row) * W + x) * 4, p + row * w * 4, math.max(0, math.min(w, W - x)) * 4)
+  end
+  return out
+end
+
+--- Decode a WebP; of an animation the first frame.
 function M.decode_webp(bytes, budget)
   local webp = M.library 'webp'
   if not webp then return nil, 'it is a WebP, and libwebp is not on this machine: install libwebp7 (Debian)' end
   local n = ffi.new 'int[2]'
+  local still, x, y, W, H = first_frame(bytes)
+  bytes = still or bytes
   if webp.amp_webp_info(bytes, #bytes, n, n + 1) == 0 then return nil, 'it is damaged or cut off' end
   local w, h = n[0], n[1]
-  local fits, why = budget:take(w * h * 4)
-  if not fits then return nil, ('its size is %d x %d: %s'):format(w, h, why) end
+  local part = still and (w ~= W or h ~= H or x > 0 or y > 0)
+  local fits, why = budget:take((w * h + (part and W * H or 0)) * 4)
+  if not fits then return nil, ('its size is %d x %d: %s'):format(W or w, H or h, why) end
   local out = ffi.new('uint8_t[?]', w * h * 4)
   if webp.amp_webp_decode(bytes, #bytes, out, w * h * 4, w * 4) == nil then return nil, 'it is damaged or cut off' end
+  if part then
+    if x >= W or y >= H then return nil, 'it is damaged: its first frame lies outside it' end
+    out, w, h = placed(out, w, h, x, y, W, H), W, H
+  end
   for i = 3, w * h * 4 - 1, 4 do
     if out[i] ~= 255 then return out, w, h, 4 end
   end
@@ -215,17 +258,6 @@ local function png_exif(bytes)
     local size = ((a * 256 + b) * 256 + c) * 256 + d
     if kind == 'eXIf' then return bytes:sub(at + 8, at + 7 + size) end
     at = at + 12 + size
-  end
-end
-
--- A part of a RIFF file by its name, from place `at` on
-local function riff_part(bytes, name, at)
-  while true do
-    local a, b, c, d = bytes:byte(at + 4, at + 7)
-    if not d then return nil end
-    local size = a + 256 * (b + 256 * (c + 256 * d))
-    if bytes:sub(at, at + 3) == name then return bytes:sub(at + 8, at + 7 + size) end
-    at = at + 8 + size + size % 2
   end
 end
 

@@ -3,14 +3,17 @@
 --
 --   parent --(number of a batch)--> worker: dataset:batch or get --(values)--> parent
 --
+-- Tensors of many bytes are not sent: the worker writes them into memory that both share (io/shared.lua), of which each worker has a few
+-- pieces; where all are in use, they go through the socket.
 -- Workers are forked, so a dataset may be any Lua object; they work on the CPU, with one thread, and end with
--- their parent (data/process.lua). What goes to a worker is 8 bytes a batch and is never waited for, so neither side can stand before a
+-- their parent (data/process.lua). What goes to a worker is 16 bytes a batch and is never waited for, so neither side can stand before a
 -- full socket while the other does. A worker that is gone is noticed though its socket were still held by somebody else. An error in a
 -- dataset is raised where the batch is asked for.
 local ffi = require 'ffi'
 local amp = require 'amp'
 local core = require 'amp.ffi'
 local process = require 'amp.data.process'
+local shared = require 'amp.io.shared'
 local types = require 'amp.types'
 local util = require 'amp.util'
 local raise = require('amp.error').throw
@@ -24,12 +27,22 @@ local M = {}
 
 -- Bytes to send: small values one behind the other in a buffer, large ones where they lie.
 local LARGE = 32768
+local SHARED, SLOTS = 2 ^ 18, 4 -- bytes from which a tensor is shared, pieces of memory a worker
 local Out = {}
 Out.__index = Out
 
 local function new_out() return setmetatable({ size = LARGE, p = ffi.new('char[?]', LARGE), n = 0, large = {} }, Out) end
 
-function Out:clear() self.n, self.large = 0, {} end
+function Out:clear(slot) self.n, self.large, self.slot, self.used = 0, {}, slot, 0 end
+
+-- Where in the shared memory n bytes were copied to; nil: they must be sent
+function Out:share(p, n)
+  local at = math.ceil(self.used / 64) * 64
+  if n < SHARED or not self.slot or not self.slot:grow(at + n) then return nil end
+  ffi.copy(self.slot.p + at, p, n)
+  self.used = at + n
+  return at
+end
 
 -- held: whose memory p is
 function Out:put(p, size, held)
@@ -61,7 +74,7 @@ local function put_number(out, v)
   out:put(number, 8)
 end
 
--- A tag of one character, then what it needs: N number, S string, T tensor, A table, + true, - false, 0 nil.
+-- A tag of one character, then what it needs: N number, S string, T tensor, M tensor in shared memory, A table, + true, - false, 0 nil.
 local function write(out, v, depth)
   local kind = type(v)
   if kind == 'nil' then out:put('0', 1)
@@ -75,11 +88,14 @@ local function write(out, v, depth)
     out:put(v, #v, v)
   elseif amp.is_tensor(v) then
     local t = v:detach():to('cpu'):contiguous()
-    out:put('T', 1)
+    local bytes = t:numel() * t:element_size()
+    local at = bytes > 0 and out:share(t:data_ptr(), bytes) or nil
+    out:put(at and 'M' or 'T', 1)
     put_number(out, types.dtype_code[t.dtype])
     put_number(out, t:dim())
     for d = 1, t:dim() do put_number(out, t:size(d)) end
-    if t:numel() > 0 then out:put(t:data_ptr(), t:numel() * t:element_size(), t) end
+    if at then put_number(out, at)
+    elseif bytes > 0 then out:put(t:data_ptr(), bytes, t) end
   elseif kind == 'table' then
     if depth > 50 then error('the tables of a batch are nested too deep', 0) end
     out:put('A', 1)
@@ -96,7 +112,8 @@ local function write(out, v, depth)
 end
 
 local tag = ffi.new 'char[1]'
-local function read(get)
+
+local function read(get, slot)
   local function get_number()
     get(number, 8)
     return file.double(number)
@@ -111,17 +128,21 @@ local function read(get)
     local p = ffi.new('char[?]', math.max(n, 1))
     get(p, n)
     return ffi.string(p, n)
-  elseif kind == 'T' then
+  elseif kind == 'T' or kind == 'M' then
     local dtype, shape = types.dtype_name[get_number()], {}
     for d = 1, get_number() do shape[d] = get_number() end
+    if kind == 'M' then
+      if not slot:look() then error('the memory that a worker shares cannot be mapped', 0) end
+      return slot:tensor(get_number(), shape, dtype)
+    end
     local t = amp.empty(shape, { dtype = dtype, device = 'cpu' })
     if t:numel() > 0 then get(t:data_ptr(), t:numel() * t:element_size()) end
     return t
   elseif kind == 'A' then
     local out = {}
     for _ = 1, get_number() do
-      local k = read(get)
-      out[k] = read(get)
+      local k = read(get, slot)
+      out[k] = read(get, slot)
     end
     return out
   end
@@ -144,16 +165,16 @@ local function one_thread()
 end
 
 -- Runs in the child and never returns.
-local function work(fd, gather)
+local function work(fd, gather, slots)
   one_thread()
   core.C.amp_device_leave(GPU)
   amp.set_default_device 'cpu'
   local exit = process.exit
   rawset(os, 'exit', function(code) exit(code == nil and 0 or type(code) == 'number' and code or code and 0 or 1) end)
   local out = new_out()
-  local b = ffi.new 'double[1]'
-  while process.receive_all(fd, b, 8) do
-    out:clear()
+  local b = ffi.new 'double[2]' -- a batch's number, and the slot it may have, 0: none
+  while process.receive_all(fd, b, 16) do
+    out:clear(slots[b[1]])
     local ok, e = pcall(function()
       local values = gather(b[0])
       out:put('=', 1)
@@ -199,16 +220,20 @@ function M.new(n, gather, timeout)
     if process.id() == owner then self:close() end
   end
   for i = 1, n do
-    local function child(fd) work(fd, gather) end
+    local slots = {}
+    for k = 1, SLOTS do slots[k] = shared.new() end
+    local function child(fd) work(fd, gather, slots) end
     local w, why = process.start(child)
     if not w then
       collect()
       w, why = process.start(child)
     end
     if not w then
+      for _, s in ipairs(slots) do s:close() end
       self:close()
       raise(OP, 'cannot start worker %d: %s', i, why)
     end
+    w.slots, w.slot_of = slots, {}
     w.asked, w.sent, w.buffer, w.from, w.to = {}, 0, ffi.new('char[?]', LARGE), 0, 0
     self.list[i] = w
   end
@@ -228,11 +253,24 @@ local function lost(self, b, i)
   raise(OP, 'batch %d: worker %d %s', b, i, why)
 end
 
+local request = ffi.new 'double[2]'
+
+-- A slot of worker w that neither a batch on its way nor a tensor uses
+local function free_slot(w)
+  for k, slot in ipairs(w.slots) do
+    if not slot.busy and slot:free() then
+      slot.busy = true
+      return k
+    end
+  end
+end
+
 -- Send what a worker is asked for, as far as it goes now.
 local function pass_on(w)
   while w.sent < #w.asked do
-    number[0] = w.asked[w.sent + 1]
-    if not process.send_now(w.fd, number, 8) then return end -- full, or gone: `take` finds out
+    local b = w.asked[w.sent + 1]
+    request[0], request[1] = b, w.slot_of[b] or 0
+    if not process.send_now(w.fd, request, 16) then return end -- full, or gone: `take` finds out
     w.sent = w.sent + 1
   end
   if w.sent > 64 then w.asked, w.sent = {}, 0 end
@@ -243,6 +281,7 @@ function Pool:ask(b)
   open(self)
   local w = self.list[(b - 1) % #self.list + 1]
   w.asked[#w.asked + 1] = b
+  w.slot_of[b] = free_slot(w)
   pass_on(w)
 end
 
@@ -271,13 +310,13 @@ local function receive(w, p, n, ends)
 end
 
 -- The message about batch b: its tag, and a list of values or the text of an error.
-local function message(w, ends)
+local function message(w, ends, slot)
   local function get(p, n) return receive(w, p, n, ends) end
   get(tag, 1)
-  if tag[0] == 33 then return '!', read(get) end
+  if tag[0] == 33 then return '!', read(get, slot) end
   get(number, 8)
   local list = {}
-  for k = 1, number[0] do list[k] = read(get) end
+  for k = 1, number[0] do list[k] = read(get, slot) end
   return '=', list
 end
 
@@ -290,7 +329,10 @@ function Pool:take(b)
   local i = (b - 1) % #self.list + 1
   local w = self.list[i]
   pass_on(w)
-  local ok, kind, values = pcall(message, w, self.timeout > 0 and amp.clock() + self.timeout or nil)
+  local slot = w.slots[w.slot_of[b]]
+  w.slot_of[b] = nil
+  local ok, kind, values = pcall(message, w, self.timeout > 0 and amp.clock() + self.timeout or nil, slot)
+  if slot then slot.busy = false end
   if not ok then
     local e = kind
     if e == GONE then lost(self, b, i) end
@@ -313,7 +355,11 @@ function Pool:close()
   if not self.closed then living = living - 1 end
   self.closed = true
   for _, w in ipairs(self.list) do process.stop(w) end
-  for _, w in ipairs(self.list) do process.reap(w) end
+  for _, w in ipairs(self.list) do
+    process.reap(w)
+    for _, slot in ipairs(w.slots) do slot:close() end
+    w.slots = {}
+  end
 end
 
 return M

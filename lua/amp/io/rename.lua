@@ -3,7 +3,7 @@ local amp = require 'amp'
 local raise = require('amp.error').throw
 local util = require 'amp.util'
 
-local op = 'amp.io.rename'
+local op = 'io.rename'
 
 local function check(rules)
   if type(rules) ~= 'table' then raise(op, 'a list of pairs {pattern, replacement} expected, got %s', util.show(rules)) end

@@ -19,5 +19,5 @@ return setmetatable(M, { __index = function(t, name)
   end
   if type(name) ~= 'string' or name:sub(1, 1) == '_' then return nil end
   local util = require 'amp.util'
-  err.throw_code('name', 'amp.vision', "there is no '%s'%s", name, util.hint(name, util.keys(rooms)))
+  err.throw_code('name', 'vision', "there is no '%s'%s", name, util.hint(name, util.keys(rooms)))
 end })

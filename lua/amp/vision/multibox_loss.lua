@@ -7,7 +7,7 @@ local options = require 'amp.options'
 local raise = require('amp.error').throw
 local util = require 'amp.util'
 
-local op = 'amp.vision.SSDMultiBoxLoss'
+local op = 'vision.SSDMultiBoxLoss'
 
 local Loss = {}
 Loss.__index = Loss
@@ -51,21 +51,37 @@ local function check_all(cls, box, cls_t, box_t)
   end
 end
 
+-- Cross entropy of each anchor; ignored ones count as background, as MXNet's pick has them
+local function entropies(cls, cls_t)
+  local label = (cls_t + 1):clamp { min = 1 }:to 'int64'
+  local n, count, classes = cls:size(1), cls:size(2), cls:size(3)
+  return amp.cross_entropy(wide(cls):reshape(n * count, classes), label:reshape(-1), { reduction = 'none' }):view(n, count)
+end
+
+-- Which target is no class of cls, if that is why e was raised
+local function blame(cls, cls_t, n, e)
+  local classes = cls:size(3) - 1
+  local wrong = cls_t.device == 'cpu' and cls_t:le(classes):logical_not():nonzero()
+  if not wrong or wrong:size(1) == 0 then error(e, 0) end
+  local image, anchor = wrong[1][1]:item(), wrong[1][2]:item()
+  raise(op, 'cls_targets %d: label %g (image %d, anchor %d) is no class: cls_preds have classes 1 to %d', n, cls_t[image][anchor]:item(), image, anchor,
+    classes)
+end
+
 -- Of one device: class and box losses of each image, before they are divided
-local function parts(self, cls, box, cls_t, box_t)
+local function parts(self, cls, box, cls_t, box_t, n)
   local pos = cls_t:gt(0)
-  local label = cls_t:clamp { min = 0 }:to 'int64' + 1 -- ignored ones count as background, as MXNet's pick has them
-  local each = -amp.log_softmax(wide(cls), -1):gather(3, label:unsqueeze(3)):squeeze(3)
-  local hardness = amp.where(pos, amp.full_like(each, -math.huge), each:detach())
-  local order = hardness:argsort { dim = 2, descending = true, stable = true }
-  local rank = order:argsort { dim = 2 }
-  local wanted = pos:sum(2, { keepdim = true }):float() * self.negative_mining_ratio
+  local ok, each = pcall(entropies, cls, cls_t)
+  if not ok then blame(cls, cls_t, n, each) end
+  local order = amp.where(pos, -math.huge, each:detach()):argsort { dim = 2, descending = true, stable = true }
+  local n, count = cls:size(1), cls:size(2)
+  local places = amp.arange(1, count + 1, 1, { dtype = 'int64', device = cls.device }):unsqueeze(1):expand(n, count)
+  local rank = order:scatter(2, order, places)
+  local wanted = pos:sum(2, { keepdim = true }) * self.negative_mining_ratio
   if self.min_hard_negatives > 0 then wanted = wanted:clamp { min = self.min_hard_negatives } end
-  local hard = rank:float():le(wanted)
-  local cls_loss = amp.where(pos:logical_or(hard), each, amp.zeros_like(each)):sum(2)
-  local d = (wide(box):reshape(cls:size(1), cls:size(2), 4) - wide(box_t):reshape(cls:size(1), cls:size(2), 4)):abs()
-  d = amp.where(d:gt(self.rho), d - 0.5 * self.rho, d:square() * (0.5 / self.rho))
-  return cls_loss, amp.where(pos:unsqueeze(3), d, amp.zeros_like(d)):sum { 2, 3 }
+  local cls_loss = amp.where(pos:logical_or(rank:le(wanted)), each, 0):sum(2)
+  local d = amp.smooth_l1_loss(wide(box):reshape(n, count, 4), wide(box_t):reshape(n, count, 4), { reduction = 'none', beta = self.rho })
+  return cls_loss, amp.where(pos:unsqueeze(3), d, 0):sum { 2, 3 }
 end
 
 --- Losses of a batch, or of several on as many devices.
@@ -88,7 +104,7 @@ function Loss:forward(cls_preds, box_preds, cls_targets, box_targets)
   count = count:clamp { min = 1 }
   local sums, cls_losses, box_losses = {}, {}, {}
   for i = 1, #cls do
-    local c, b = parts(self, cls[i], box[i], cls_t[i], box_t[i])
+    local c, b = parts(self, cls[i], box[i], cls_t[i], box_t[i], i)
     local n = #cls > 1 and count:to(c.device) or count
     c, b = c / n, b / n
     sums[i], cls_losses[i], box_losses[i] = self.lambd == 1 and c + b or c + b * self.lambd, c, b

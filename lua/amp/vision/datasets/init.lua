@@ -14,5 +14,5 @@ return setmetatable({}, { __index = function(t, name)
   end
   if type(name) ~= 'string' or name:sub(1, 1) == '_' then return nil end
   local util = require 'amp.util'
-  require('amp.error').throw_code('name', 'amp.vision.datasets', "there is no '%s'%s", name, util.hint(name, util.keys(rooms)))
+  require('amp.error').throw_code('name', 'vision.datasets', "there is no '%s'%s", name, util.hint(name, util.keys(rooms)))
 end })

@@ -30,5 +30,5 @@ return setmetatable(M, { __index = function(t, name)
   end
   if type(name) ~= 'string' or name:sub(1, 1) == '_' then return nil end
   local util = require 'amp.util'
-  err.throw_code('name', 'amp.vision.models', "there is no model '%s'%s", name, util.hint(name, util.keys(family_of)))
+  err.throw_code('name', 'vision.models', "there is no model '%s'%s", name, util.hint(name, util.keys(family_of)))
 end })

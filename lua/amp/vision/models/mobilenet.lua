@@ -34,7 +34,7 @@ local stages = { { 1, 16, 1, 1 }, { 6, 24, 2, 2 }, { 6, 32, 3, 2 }, { 6, 64, 4, 
 local MobileNetV2 = nn.Module:extend 'MobileNetV2'
 
 function MobileNetV2:init(given)
-  local op = 'amp.vision.models.mobilenet_v2'
+  local op = 'vision.models.mobilenet_v2'
   local o = common.options(op, given, { 'classes', 'dropout' }, { classes = 1000, dropout = 0.2 })
   options.number(op, 'dropout', o.dropout, 0, 1)
   local list, from = { unit(3, 32, 3, 2, 1) }, 32

@@ -111,22 +111,22 @@ local M = {}
 -- first convolution)
 -- @treturn nn.Module N x 3 x H x W to N x classes; names of parameters are torchvision's
 -- @usage local net = amp.vision.models.resnet18{classes = 10}
-function M.resnet18(given) return ResNet('amp.vision.models.resnet18', BasicBlock, { 2, 2, 2, 2 }, given) end
+function M.resnet18(given) return ResNet('vision.models.resnet18', BasicBlock, { 2, 2, 2, 2 }, given) end
 
 --- ResNet-34; options are those of resnet18.
 -- @usage local net = amp.vision.models.resnet34{classes = 10}
-function M.resnet34(given) return ResNet('amp.vision.models.resnet34', BasicBlock, { 3, 4, 6, 3 }, given) end
+function M.resnet34(given) return ResNet('vision.models.resnet34', BasicBlock, { 3, 4, 6, 3 }, given) end
 
 --- ResNet-50; options are those of resnet18. With version = 'v1' the stride is in the first 1x1 of a stage.
 -- @usage local net = amp.vision.models.resnet50{classes = 10, version = 'v1'}
-function M.resnet50(given) return ResNet('amp.vision.models.resnet50', Bottleneck, { 3, 4, 6, 3 }, given) end
+function M.resnet50(given) return ResNet('vision.models.resnet50', Bottleneck, { 3, 4, 6, 3 }, given) end
 
 --- ResNet-101; options are those of resnet50.
 -- @usage local net = amp.vision.models.resnet101{classes = 10}
-function M.resnet101(given) return ResNet('amp.vision.models.resnet101', Bottleneck, { 3, 4, 23, 3 }, given) end
+function M.resnet101(given) return ResNet('vision.models.resnet101', Bottleneck, { 3, 4, 23, 3 }, given) end
 
 --- ResNet-152; options are those of resnet50.
 -- @usage local net = amp.vision.models.resnet152{classes = 10}
-function M.resnet152(given) return ResNet('amp.vision.models.resnet152', Bottleneck, { 3, 8, 36, 3 }, given) end
+function M.resnet152(given) return ResNet('vision.models.resnet152', Bottleneck, { 3, 8, 36, 3 }, given) end
 
 return M

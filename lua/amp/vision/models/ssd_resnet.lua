@@ -11,7 +11,7 @@ local options = require 'amp.options'
 local resnet = require 'amp.vision.models.resnet'
 local nn = amp.nn
 
-local OP = 'amp.vision.models.ssd_512_resnet50_v1'
+local OP = 'vision.models.ssd_512_resnet50_v1'
 local FEW, MANY = { 1, 2, 0.5 }, { 1, 2, 0.5, 3, 1 / 3 }
 local FILTERS = { 512, 512, 256, 256 }
 

@@ -8,7 +8,7 @@ local common = require 'amp.vision.models.common'
 local vgg = require 'amp.vision.models.vgg'
 local nn = amp.nn
 
-local OP = 'amp.vision.models.ssd_300_vgg16'
+local OP = 'vision.models.ssd_300_vgg16'
 local FEW, MANY = { 1, 2, 0.5 }, { 1, 2, 0.5, 3, 1 / 3 }
 
 local presets = {

@@ -23,7 +23,7 @@ function Double:forward(x) return amp.scope(double, self, x) end
 local UNet = nn.Module:extend 'UNet'
 
 function UNet:init(given)
-  local op = 'amp.vision.models.unet'
+  local op = 'vision.models.unet'
   local o = common.options(op, given, { 'classes', 'in_channels', 'width', 'depth' },
     { classes = 2, in_channels = 3, width = 64, depth = 4 })
   local width, depth = options.integer(op, 'width', o.width, 1), options.integer(op, 'depth', o.depth, 1)

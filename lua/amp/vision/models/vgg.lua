@@ -26,7 +26,7 @@ end
 local VGG = nn.Module:extend 'VGG'
 
 function VGG:init(given)
-  local op = 'amp.vision.models.vgg16'
+  local op = 'vision.models.vgg16'
   local o = common.options(op, given, { 'classes', 'dropout' }, { classes = 1000, dropout = 0.5 })
   options.number(op, 'dropout', o.dropout, 0, 1)
   self.features = nn.Sequential((layers(plan, 3)))

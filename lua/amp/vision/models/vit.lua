@@ -51,7 +51,7 @@ end
 local ViT = nn.Module:extend 'VisionTransformer'
 
 function ViT:init(given)
-  local op = 'amp.vision.models.vit_b_16'
+  local op = 'vision.models.vit_b_16'
   local o = common.options(op, given, { 'classes', 'image_size', 'dropout' }, { classes = 1000, image_size = 224, dropout = 0 })
   options.number(op, 'dropout', o.dropout, 0, 1)
   if options.integer(op, 'image_size', o.image_size, PATCH) % PATCH ~= 0 then

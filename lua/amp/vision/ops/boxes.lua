@@ -16,7 +16,7 @@ local function areas(b) return (b:select(-1, 3) - b:select(-1, 1)) * (b:select(-
 -- @treturn Tensor N x M; NaN where neither has an area
 -- @usage amp.vision.ops.box_iou(amp.tensor{{0, 0, 2, 2}}, amp.tensor{{1, 1, 3, 3}}) --> 1/7
 function M.box_iou(boxes1, boxes2)
-  local op = 'amp.vision.ops.box_iou'
+  local op = 'vision.ops.box_iou'
   local a, b = check.boxes(op, 'boxes1', boxes1, 2), check.boxes(op, 'boxes2', boxes2, 2)
   check.together(op, { 'boxes1', 'boxes2' }, a, b)
   if not (amp.is_grad_enabled() and (a.requires_grad or b.requires_grad)) then
@@ -38,7 +38,7 @@ local forms = { xyxy = true, xywh = true, cxcywh = true }
 -- @tparam string from
 -- @tparam string to
 function M.box_convert(boxes, from, to)
-  local op = 'amp.vision.ops.box_convert'
+  local op = 'vision.ops.box_convert'
   check.tensor(op, 'boxes', boxes)
   if boxes:dim() < 1 or boxes:size(-1) ~= 4 then
     raise(op, 'boxes: a last dimension of 4 expected, got %s', util.shape(boxes:size()))
@@ -61,7 +61,7 @@ end
 -- @tparam Tensor boxes ... x 4, corners in pixels
 -- @tparam table size {height, width}
 function M.clip_boxes(boxes, size)
-  local op = 'amp.vision.ops.clip_boxes'
+  local op = 'vision.ops.clip_boxes'
   check.tensor(op, 'boxes', boxes)
   if boxes:dim() < 1 or boxes:size(-1) ~= 4 then
     raise(op, 'boxes: a last dimension of 4 expected, got %s', util.shape(boxes:size()))
@@ -107,7 +107,7 @@ end
 -- @tparam Tensor scores K
 -- @tparam number iou_threshold
 -- @treturn Tensor int64, their places (from 1), the best first
-function M.nms(boxes, scores, iou_threshold) return suppress('amp.vision.ops.nms', boxes, scores, nil, iou_threshold) end
+function M.nms(boxes, scores, iou_threshold) return suppress('vision.ops.nms', boxes, scores, nil, iou_threshold) end
 
 --- nms within each group: boxes of different groups never suppress each other.
 -- @tparam Tensor boxes K x 4
@@ -116,7 +116,7 @@ function M.nms(boxes, scores, iou_threshold) return suppress('amp.vision.ops.nms
 -- @tparam number iou_threshold
 -- @treturn Tensor int64, places of those that stay, the best first
 function M.batched_nms(boxes, scores, idxs, iou_threshold)
-  local op = 'amp.vision.ops.batched_nms'
+  local op = 'vision.ops.batched_nms'
   check.boxes(op, 'boxes', boxes, 2)
   check.tensor(op, 'idxs', idxs)
   if idxs:dim() ~= 1 or idxs:size(1) ~= boxes:size(1) then

@@ -14,7 +14,7 @@ local M = {}
 -- in places or in a table
 -- @usage amp.vision.ops.sigmoid_focal_loss(logits, targets, {alpha = 0.5, reduction = 'mean'})
 function M.sigmoid_focal_loss(inputs, targets, ...)
-  local op = 'amp.vision.ops.sigmoid_focal_loss'
+  local op = 'vision.ops.sigmoid_focal_loss'
   local o = options.arguments(op, { 'inputs', 'targets', 'alpha', 'gamma', 'reduction', tensors = true }, 2,
     { alpha = 0.25, gamma = 2, reduction = 'none' }, inputs, targets, ...)
   local x, t = check.wide(check.tensor(op, 'inputs', o.inputs)), check.tensor(op, 'targets', o.targets)

@@ -27,5 +27,5 @@ return setmetatable(M, { __index = function(t, name)
   end
   if type(name) ~= 'string' or name:sub(1, 1) == '_' then return nil end
   local util = require 'amp.util'
-  err.throw_code('name', 'amp.vision.ops', "there is no '%s'%s", name, util.hint(name, util.keys(file_of)))
+  err.throw_code('name', 'vision.ops', "there is no '%s'%s", name, util.hint(name, util.keys(file_of)))
 end })

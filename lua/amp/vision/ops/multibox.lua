@@ -2,6 +2,7 @@
 -- picture, 0 to 1. All of it stays on the device: nothing waits for it.
 local amp = require 'amp'
 local check = require 'amp.vision.ops.check'
+local lasting = require('amp.core.scope').lasting
 local options = require 'amp.options'
 local ops = require 'amp.ops'
 local raise = require('amp.error').throw
@@ -36,7 +37,13 @@ local function halves(sizes, ratios, h, w)
   return list
 end
 
-local kept = setmetatable({}, { __mode = 'v' }) -- anchors are the same at each step: they are made once
+-- Anchors are the same at each step: they are made once, and stay, since a captured step cannot make them again. The MOST last ones.
+local kept, keys, MOST = {}, {}, 256
+
+local function keep(key, anchors)
+  kept[key], keys[#keys + 1] = anchors, key
+  if #keys > MOST then kept[table.remove(keys, 1)] = nil end
+end
 
 -- Corners (x1, y1, x2, y2) of an h x w grid's cells, each with the halves of `list`: 1 x A x 4, in float32, by float64
 local function grid(h, w, step, offset, list)
@@ -53,7 +60,7 @@ end
 -- offsets ({0.5, 0.5}: of a cell's centre, y before x)
 -- @treturn Tensor float32, 1 x (H * W * (#sizes + #ratios - 1)) x 4, corners 0 to 1
 function M.multibox_prior(data, given)
-  local op = 'amp.vision.ops.multibox_prior'
+  local op = 'vision.ops.multibox_prior'
   check.tensor(op, 'data', data)
   if data:dim() ~= 4 then raise(op, 'data: N x C x H x W expected, got %s', util.shape(data:size())) end
   local o = options.read(op, given, { 'sizes', 'ratios', 'clip', 'steps', 'offsets' },
@@ -68,12 +75,12 @@ function M.multibox_prior(data, given)
     table.concat(step, ','), table.concat(offsets, ',') }, ' ')
   local anchors = kept[key]
   if not anchors then
-    anchors = amp.no_grad(function()
+    anchors = lasting(amp.no_grad, function()
       local a = grid(h, w, step, offsets, halves(sizes, ratios, h, w))
       if o.clip then a = a:clamp { min = 0, max = 1 } end
       return a:to(data.device)
     end)
-    kept[key] = anchors
+    keep(key, anchors)
   end
   return anchors
 end
@@ -99,7 +106,7 @@ end
 -- @treturn Tensor mask, N x 4A: 1 where an anchor is matched
 -- @treturn Tensor cls, N x A: 0 background, the class where matched, ignore_label elsewhere and in pictures without boxes
 function M.multibox_target(anchors, labels, cls_preds, given)
-  local op = 'amp.vision.ops.multibox_target'
+  local op = 'vision.ops.multibox_target'
   local a = flat_anchors(op, anchors)
   check.tensor(op, 'labels', labels)
   check.tensor(op, 'cls_preds', cls_preds)
@@ -129,7 +136,7 @@ end
 -- force_suppress (false: within a class only), variances ({0.1, 0.1, 0.2, 0.2}), nms_topk (-1: all)
 -- @treturn Tensor N x A x 6: class from 1 (-1: none, or suppressed), score, corners; -1 in what is left
 function M.multibox_detection(cls_prob, loc_pred, anchors, given)
-  local op = 'amp.vision.ops.multibox_detection'
+  local op = 'vision.ops.multibox_detection'
   local a = flat_anchors(op, anchors)
   check.tensor(op, 'cls_prob', cls_prob)
   check.tensor(op, 'loc_pred', loc_pred)

@@ -55,7 +55,7 @@ end
 -- published, half a pixel off), in places or in a table
 -- @treturn Tensor K x C x height x width; gradients go to the input
 function M.roi_align(...)
-  local op = 'amp.vision.ops.roi_align'
+  local op = 'vision.ops.roi_align'
   local names = { 'input', 'boxes', 'output_size', 'spatial_scale', 'sampling_ratio', 'aligned', tensors = true }
   local o = options.arguments(op, names, 3, { spatial_scale = 1, sampling_ratio = -1, aligned = false }, ...)
   options.integer(op, 'sampling_ratio', o.sampling_ratio)
@@ -71,7 +71,7 @@ end
 -- @tparam ?number spatial_scale (1)
 -- @treturn Tensor K x C x height x width; 0 where a cell has no pixels
 function M.roi_pool(...)
-  local op = 'amp.vision.ops.roi_pool'
+  local op = 'vision.ops.roi_pool'
   local names = { 'input', 'boxes', 'output_size', 'spatial_scale', tensors = true }
   local o = options.arguments(op, names, 3, { spatial_scale = 1 }, ...)
   local input, rois, size, dtype = prepare(op, o)

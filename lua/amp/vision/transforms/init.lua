@@ -50,5 +50,5 @@ require('amp.error').space(M, 'amp.vision.transforms')
 
 return setmetatable(M, { __index = function(_, name)
   if type(name) ~= 'string' or name:sub(1, 1) == '_' then return nil end
-  require('amp.error').throw_code('name', 'amp.vision.transforms', "there is no '%s'%s", name, util.hint(name, util.keys(M)))
+  require('amp.error').throw_code('name', 'vision.transforms', "there is no '%s'%s", name, util.hint(name, util.keys(M)))
 end })
