@@ -2,19 +2,26 @@
 -- Try: luajit examples/gpt.lua --steps 100
 --      luajit examples/gpt.lua --data tinyshakespeare.txt --steps 2000 --precision bfloat16 --device cuda
 -- --data PATH, --tokenizer tokenizer.json, --steps 100, --batch 8, --length 64, --layers 2, --heads 4, --width 64, --dropout 0, --lr 1e-3,
--- --warmup 20, --precision float32 | bfloat16 | float16, --device, --seed 1, --save DIR (config.json and model.safetensors),
--- --init DIR (weights to begin from). examples/bench/gpt.py is the same in PyTorch.
+-- --warmup 20, --precision float32 | bfloat16 | float16, --float8 [current | delayed | block] (linear layers in 8 bits, the rest
+-- in --precision, else in bfloat16), --device, --seed 1, --save DIR (config.json and model.safetensors), --init DIR (weights to
+-- begin from). examples/bench/gpt.py is the same in PyTorch.
 local tree = (arg[0]:match '^(.*/)' or '') .. '../lua/' -- where amp is not installed, its tree as it lies here
 package.path = package.path .. ';' .. tree .. '?.lua;' .. tree .. '?/init.lua'
 local amp = require 'amp'
 local nn, optim, models = amp.nn, amp.optim, amp.text.models
 
-local o = {data = false, tokenizer = false, save = false, init = false, precision = 'float32', device = 'cpu', steps = 100, batch = 8, length = 64,
+local o = {data = false, tokenizer = false, save = false, init = false, float8 = false, precision = 'float32', device = 'cpu', steps = 100, batch = 8, length = 64,
   layers = 2, heads = 4, width = 64, dropout = 0, lr = 1e-3, warmup = 20, seed = 1}
-for i = 1, #arg, 2 do
-  local name = arg[i]:match '^%-%-(.+)'
-  if o[name] == nil or arg[i + 1] == nil then error('unknown or unfinished option ' .. arg[i] .. '; the head of this file lists them', 0) end
-  o[name] = type(o[name]) == 'number' and assert(tonumber(arg[i + 1]), arg[i] .. ' needs a number') or arg[i + 1]
+local at = 1
+while arg[at] do
+  local name, value = arg[at]:match '^%-%-(.+)', arg[at + 1]
+  if name == 'float8' and (not value or value:find '^%-%-') then
+    value = 'current'
+    at = at - 1
+  end
+  if o[name] == nil or value == nil then error('unknown or unfinished option ' .. arg[at] .. '; the head of this file lists them', 0) end
+  o[name] = type(o[name]) == 'number' and assert(tonumber(value), arg[at] .. ' needs a number') or value
+  at = at + 2
 end
 
 -- -- The text as ids ------------------------------------------------------------------------------
@@ -91,6 +98,7 @@ local opt = optim.AdamW({{params = decayed, weight_decay = 0.1}, {params = other
 local schedule = optim.lr_scheduler.CosineWithWarmup(opt, {warmup_steps = math.min(o.warmup, o.steps), total_steps = math.max(o.steps, 1)})
 local scaler = amp.GradScaler{enabled = o.precision == 'float16'}
 local region = {dtype = o.precision ~= 'float32' and o.precision or nil, enabled = o.precision ~= 'float32'}
+if o.float8 then region = {dtype = 'float8', recipe = o.float8, base = region.dtype} end
 
 local function loss_of(ids)
   return amp.autocast(region, function() return select(2, net(ids, {labels = ids})) end)
