@@ -10,8 +10,8 @@ package.path = package.path .. ';' .. tree .. '?.lua;' .. tree .. '?/init.lua'
 local amp = require 'amp'
 local nn, optim, models = amp.nn, amp.optim, amp.text.models
 
-local o = {data = false, tokenizer = false, save = false, init = false, float8 = false, precision = 'float32', device = 'cpu', steps = 100, batch = 8, length = 64,
-  layers = 2, heads = 4, width = 64, dropout = 0, lr = 1e-3, warmup = 20, seed = 1}
+local o = {data = false, tokenizer = false, save = false, init = false, float8 = false, precision = 'float32', device = 'cpu', steps = 100, batch = 8,
+  length = 64, layers = 2, heads = 4, width = 64, dropout = 0, lr = 1e-3, warmup = 20, seed = 1}
 local at = 1
 while arg[at] do
   local name, value = arg[at]:match '^%-%-(.+)', arg[at + 1]

@@ -221,17 +221,19 @@ describe('linear in 8 bits', function()
     assert(of('block', drop) > 3.5 * n)
   end)
 
-  local MAKERS = { plain = function(x) return x * 1 end, gelu = function(x) return F.gelu(x) end, tanh = function(x) return F.gelu(x, { approximate = 'tanh' }) end,
+  local MAKERS = { plain = function(x) return x * 1 end, gelu = function(x) return F.gelu(x) end,
+    tanh = function(x) return F.gelu(x, { approximate = 'tanh' }) end,
     relu = function(x) return F.relu(x) end, norm = function(x, norm) return norm(x) end, sum = function(x, norm) return (norm:forward_add(x, x * 0.5)) end,
     half = function(x, norm) return (norm:forward_add(x, x * 0.5, 'float8')) end, rows = function(x) return F.gelu(x):view(4, 12, 144) end,
-    low = function(x) return F.gelu(x:bfloat16()) end, turned = function(x) return F.gelu(x:t()):t() end, dropped = function(x) return F.dropout(F.gelu(x), 1e-9) end }
+    low = function(x) return F.gelu(x:bfloat16()) end, turned = function(x) return F.gelu(x:t()):t() end,
+    dropped = function(x) return F.dropout(F.gelu(x), 1e-9) end }
   for name, maker in pairs(MAKERS) do
     for _, recipe in ipairs { 'current', 'delayed' } do
       it(('%s: a weight\'s gradient after %s is that of an input that is kept itself'):format(recipe, name), function()
         local norm = nn.LayerNorm(144)
         local x = amp.randn(48, 144, { requires_grad = true })
-        local w, v = amp.randn(32, 144, { requires_grad = true }), nil
-        v = w:detach():clone():requires_grad_()
+        local w = amp.randn(32, 144, { requires_grad = true })
+        local v = w:detach():clone():requires_grad_()
         for step = 1, recipe == 'delayed' and 2 or 1 do
           local h
           local y = region({ recipe = recipe }, function()
