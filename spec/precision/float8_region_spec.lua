@@ -219,6 +219,34 @@ describe('linear in 8 bits', function()
       assert(of(recipe, function(t) return (norm:forward_add(t, t)) end) < 4.5 * n)
     end
     assert(of('block', drop) > 3.5 * n)
+    local v = { amp.randn(16, 256, { requires_grad = true }), amp.randn(16, 256, { requires_grad = true }) }
+    local more = live(function()
+      return region({}, function()
+        local h = drop(x)
+        return { F.linear(h, w), F.linear(h, v[1]), F.linear(h, v[2]) }
+      end)
+    end)
+    assert(more - 3 * out < 1.5 * n, 'products of one input share its bytes')
+  end)
+
+  it('shares what is kept of an input while it stays as it was', function()
+    local x = amp.randn(32, 48, { requires_grad = true })
+    local w, v = amp.randn(16, 48, { requires_grad = true }), amp.randn(16, 48, { requires_grad = true })
+    local function grads(f)
+      local a, b = region({}, f)
+      local loss = a:float():sum() + b:float():sum() * 2
+      loss:backward()
+      local out = { x.grad, w.grad, v.grad }
+      x.grad, w.grad, v.grad = nil, nil, nil
+      return out
+    end
+    local function agree(a, b) for i = 1, 3 do assert(amp.equal(a[i], b[i])) end end
+    agree(grads(function() local h = x * 2 return F.linear(h, w), F.linear(h, v) end), grads(function() return F.linear(x * 2, w), F.linear(x * 2, v) end))
+    agree(grads(function()
+      local h = x * 2
+      local y = F.linear(h, w)
+      return y, F.linear(h:mul_(3), v)
+    end), grads(function() return F.linear(x * 2, w), F.linear(x * 6, v) end))
   end)
 
   local MAKERS = { plain = function(x) return x * 1 end, gelu = function(x) return F.gelu(x) end,
