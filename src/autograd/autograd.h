@@ -184,6 +184,8 @@ struct amp_bwd {
   struct amp_deferred_wgrad *
       *later; /* where products may be left for the end of the backward (autograd/deferred_wgrad.c); NULL: nowhere */
   bool accumulates; /* leaves' gradients are added to, all of them (amp__grad_to_add) */
+  uint32_t
+      stays; /* bits of inputs, leaves of float32, whose gradients may stay in the 16 bits that they are given in */
 };
 /* one derivative per K and V row: int amp__bwd_NAME(amp_bwd *b) */
 

@@ -363,7 +363,11 @@ static int plain_back(amp_bwd *bwd, amp_float8_layer *layer)
     status = quantize(layer, how, args, grad, &gradient);
   }
   if (status == 0) status = input_again(bwd, layer, &other);
-  return status < 0 ? status : INPUT_GRAD(bwd, 1, amp__op_to_input(bwd, 1, multiply(&gradient, &other, args->base)));
+  if (status < 0) return status;
+  amp_tensor *made = multiply(&gradient, &other, args->base), *leaf = bwd->node->edge[1].leaf;
+  bool stays = bwd->accumulates && leaf && leaf->dtype == AMP_FLOAT32 && leaf->ag && leaf->ag->hook == 0;
+  if (stays) bwd->stays = 1u << 1;
+  return INPUT_GRAD(bwd, 1, stays ? made : amp__op_to_input(bwd, 1, made));
 }
 
 /* What was kept of the input, divided by its scale. */
