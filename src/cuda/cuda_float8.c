@@ -76,7 +76,7 @@ typedef struct plan { /* the first members are its key */
   bool usable;
 } plan;
 static plan table[PLANS];
-static int used;
+static int used, oldest; /* oldest: of a full table */
 
 static bool ok(cublasStatus_t s) { return s == CUBLAS_STATUS_SUCCESS; }
 static cudaDataType type_of(int dtype)
@@ -147,14 +147,28 @@ static bool make(plan *p, const float *const *of, const void *bias)
   return good;
 }
 
-/* The plan of a product, made at need; NULL: there is none, and no room for more. */
+/* Launches that are queued have what they need. */
+static void forget(plan *p)
+{
+  if (p->op) AMP_UNREAD(lt.MatmulDescDestroy(p->op));
+  if (p->x) AMP_UNREAD(lt.MatrixLayoutDestroy(p->x));
+  if (p->y) AMP_UNREAD(lt.MatrixLayoutDestroy(p->y));
+  if (p->d) AMP_UNREAD(lt.MatrixLayoutDestroy(p->d));
+}
+
+/* The plan of a product, made at need, in a full table in place of the oldest; NULL: there is none. */
 static plan *plan_for(const plan *wanted, const float *const *of, const void *bias)
 {
   const size_t key = offsetof(plan, made);
   for (int i = 0; i < used; i++)
     if (memcmp(&table[i], wanted, key) == 0) return table[i].usable ? &table[i] : NULL;
-  if (used == PLANS) return NULL;
-  plan *p = &table[used++];
+  plan *p;
+  if (used < PLANS) p = &table[used++];
+  else {
+    p = &table[oldest];
+    oldest = (oldest + 1) % PLANS;
+    forget(p);
+  }
   *p = *wanted;
   p->usable = make(p, of, bias);
   return p->usable ? p : NULL;
