@@ -5,8 +5,9 @@
 -- --data PATH, --tokenizer tokenizer.json, --tokens PATH (a file of ids, made of --data where it is not there; batches stream from it, so
 -- it may be larger than memory), --resume PATH (where a run is kept every 20 steps, to go on from there; with --tokens),
 -- --steps 100, --batch 8, --length 64, --layers 2, --heads 4, --width 64, --dropout 0, --lr 1e-3,
--- --warmup 20, --precision float32 | bfloat16 | float16, --device, --seed 1, --save DIR (config.json and model.safetensors),
--- --init DIR (weights to begin from). examples/bench/gpt.py is the same in PyTorch.
+-- --warmup 20, --precision float32 | bfloat16 | float16, --float8 [current | delayed | block] (linear layers in 8 bits, the rest
+-- in --precision, else in bfloat16), --device, --seed 1, --save DIR (config.json and model.safetensors), --init DIR (weights to
+-- begin from). examples/bench/gpt.py is the same in PyTorch.
 -- On several devices: amp run -n 4 examples/gpt.lua --batch 2, which is one with --batch 8 (--device cuda: a card for each).
 local tree = (arg[0]:match '^(.*/)' or '') .. '../lua/' -- where amp is not installed, its tree as it lies here
 package.path = package.path .. ';' .. tree .. '?.lua;' .. tree .. '?/init.lua'
@@ -16,9 +17,9 @@ dist.init()
 local rank, ranks, main = dist.rank(), dist.world_size(), dist.is_main()
 
 local o = dofile((arg[0]:match '^(.*/)' or '') .. 'options.lua')({
-  data = false, tokenizer = false, tokens = false, resume = false, save = false, init = false, precision = 'float32', device = 'cpu',
+  data = false, tokenizer = false, tokens = false, resume = false, save = false, init = false, float8 = false, precision = 'float32', device = 'cpu',
   steps = 100, batch = 8, length = 64, layers = 2, heads = 4, width = 64, dropout = 0, lr = 1e-3, warmup = 20, seed = 1,
-}, arg)
+}, arg, {float8 = 'current'})
 
 -- -- The text as ids ------------------------------------------------------------------------------
 
@@ -115,6 +116,7 @@ local opt = optim.AdamW({{params = decayed, weight_decay = 0.1}, {params = other
 local schedule = optim.lr_scheduler.CosineWithWarmup(opt, {warmup_steps = math.min(o.warmup, o.steps), total_steps = math.max(o.steps, 1)})
 local scaler = amp.GradScaler{enabled = o.precision == 'float16'}
 local region = {dtype = o.precision ~= 'float32' and o.precision or nil, enabled = o.precision ~= 'float32'}
+if o.float8 then region = {dtype = 'float8', recipe = o.float8, base = region.dtype} end
 
 local function loss_of(ids)
   return amp.autocast(region, function() return select(2, trained(ids, {labels = ids})) end)

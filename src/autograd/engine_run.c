@@ -79,7 +79,7 @@ static int take_results(engine *engine, const amp_bwd *bwd)
     if (bwd->grad_in[i] == NULL) continue;
     if ((status = amp__engine_add_item(engine, i, bwd->grad_in[i])) < 0) break;
     item *x = &engine->items[engine->nitem - 1];
-    x->any_dtype = i == 0 && bwd->any_dtype;
+    x->any_dtype = (i == 0 && bwd->any_dtype) || (i < 32 && bwd->stays >> i & 1);
     x->summed = i == 0 && bwd->summed;
   }
   if (status == 0 && bwd->part) {

@@ -43,6 +43,8 @@ static void tensor_dies(amp_tensor *tensor)
   amp__shadow_drop(ag);
   if (amp_unlikely(ag->float8 != NULL)) amp__hooks.float8_free(ag);
   amp__free(ag->half_copy);
+  amp__free(ag->kept8);
+  amp__free(ag->kept8_largest);
   if (ag->hook) amp__dead_push(ag->hook);
   if (ag->ready) amp__dead_push(ag->ready);
   amp__free(ag->grad.value);

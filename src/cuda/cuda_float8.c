@@ -2,10 +2,10 @@
 ** cuda/cuda_float8.c: 8-bit products by cublasLt, on cards that have units for them (compute capability 8.9 and more).
 **
 ** Both operands lie in rows along the dimension that is summed, the only layout that Hopper's units take. In cublasLt's
-** columns D^T (N x M) = other^T' input, with other transposed. Each scale goes by a pointer, at a multiple of 16 bytes,
-** so that nothing waits: it is what its operand is to be multiplied by. Sums are exact float32 ones: the fast mode has
-** fewer bits. Scales of pieces of 128 go as matrices of their own, along the rows of the result first, from cublasLt
-** 12.9 on and on cards of 9.0 alone; elsewhere the rows around the plain product serve them.
+** columns D^T (N x M) = other^T' input, with other transposed. Scales go by pointers, at multiples of 16 bytes, so that
+** nothing waits: what operands are to be multiplied by. The fast mode of sums is off; all the same Hopper's units keep
+** some 14 bits of a sum of a few terms. Scales of pieces of 128 go as matrices of their own, along the rows of the
+** result first, from cublasLt 12.9 on and on cards of 9.0 alone; elsewhere the rows around the product serve them.
 */
 #include "cuda_core.h"
 #include "cuda_gemm.h"
@@ -25,6 +25,7 @@ int amp__cuda_float8_lt(amp_call *c)
 #include <stdio.h>
 #include <string.h>
 
+int amp__cuda_float8_factor(const amp_tensor *a, const amp_tensor *b, double a_most, double b_most, float *to);
 int amp__cuda_float8_piece_factors(const amp_tensor *largest, double most, float *to);
 
 #define FUNCTIONS(X)        \
@@ -75,7 +76,7 @@ typedef struct plan { /* the first members are its key */
   bool usable;
 } plan;
 static plan table[PLANS];
-static int used;
+static int used, oldest; /* oldest: of a full table */
 
 static bool ok(cublasStatus_t s) { return s == CUBLAS_STATUS_SUCCESS; }
 static cudaDataType type_of(int dtype)
@@ -146,14 +147,28 @@ static bool make(plan *p, const float *const *of, const void *bias)
   return good;
 }
 
-/* The plan of a product, made at need; NULL: there is none, and no room for more. */
+/* Launches that are queued have what they need. */
+static void forget(plan *p)
+{
+  if (p->op) AMP_UNREAD(lt.MatmulDescDestroy(p->op));
+  if (p->x) AMP_UNREAD(lt.MatrixLayoutDestroy(p->x));
+  if (p->y) AMP_UNREAD(lt.MatrixLayoutDestroy(p->y));
+  if (p->d) AMP_UNREAD(lt.MatrixLayoutDestroy(p->d));
+}
+
+/* The plan of a product, made at need, in a full table in place of the oldest; NULL: there is none. */
 static plan *plan_for(const plan *wanted, const float *const *of, const void *bias)
 {
   const size_t key = offsetof(plan, made);
   for (int i = 0; i < used; i++)
     if (memcmp(&table[i], wanted, key) == 0) return table[i].usable ? &table[i] : NULL;
-  if (used == PLANS) return NULL;
-  plan *p = &table[used++];
+  plan *p;
+  if (used < PLANS) p = &table[used++];
+  else {
+    p = &table[oldest];
+    oldest = (oldest + 1) % PLANS;
+    forget(p);
+  }
   *p = *wanted;
   p->usable = make(p, of, bias);
   return p->usable ? p : NULL;
@@ -164,21 +179,15 @@ static bool whole_rows(const amp_tensor *t)
   return amp__cuda_plain(t) && ((uintptr_t)amp__data(t) & 15) == 0 && t->size[0] % 16 == 0 && t->size[1] % 16 == 0;
 }
 
-/* By what products are to be multiplied yet: one scale of each operand is its largest |x| as it lies there (so that no
-** launch makes them), and the formats' largest values go into the factor; those of pieces are made. 0 or error */
-static int scales_of(const amp_call *c, float *made, const float **of, float *factor)
+/* By what products are to be multiplied yet: of whole matrices both scales as one, in double, since their product fits
+** where they do not, and 1; of pieces each operand's own. 0 or error */
+static int scales_of(const amp_call *c, float *made, const float **of)
 {
   const amp_tensor *a = c->in[2], *b = c->in[3];
   double a_most = amp__float8_most(c->in[0]->dtype), b_most = amp__float8_most(c->in[1]->dtype);
-  if (made == NULL) {
-    of[0] = amp__data(a);
-    of[1] = amp__data(b);
-    *factor = (float)(1 / (a_most * b_most));
-    return 0;
-  }
   of[0] = made;
   of[1] = made + (a->numel + 3) / 4 * 4; /* 16 bytes are what each begins at a multiple of */
-  *factor = 1;
+  if (a->ndim == 1) return amp__cuda_float8_factor(a, b, a_most, b_most, made);
   int rc = amp__cuda_float8_piece_factors(a, a_most, made);
   return rc < 0 ? rc : amp__cuda_float8_piece_factors(b, b_most, made + (a->numel + 3) / 4 * 4);
 }
@@ -191,17 +200,17 @@ static bool fits(const amp_cuda_device *d, const amp_call *c)
          && (!bias || (bias->dtype == out->dtype && bias->stride[0] == 1)) && ready();
 }
 
-static int multiply(const amp_call *c, plan *wanted, const float *const *of, float factor, void *room)
+static int multiply(const amp_call *c, plan *wanted, const float *const *of, void *room)
 {
   const amp_tensor *input = c->in[0], *other = c->in[1], *bias = c->nin > 4 ? c->in[4] : NULL;
   const void *added = bias ? amp__data(bias) : NULL;
   void *out = amp__data(c->out[0]);
-  float zero = 0;
+  float one = 1, zero = 0;
   int rc = 1, device = wanted->device;
   pthread_mutex_lock(&lock);
   plan *p = handle[device] || ok(lt.Create(&handle[device])) ? plan_for(wanted, of, added) : NULL;
   if (p && point(p, of, added)
-      && ok(lt.Matmul(handle[device], p->op, &factor, amp__data(other), p->x, amp__data(input), p->y, &zero, out, p->d,
+      && ok(lt.Matmul(handle[device], p->op, &one, amp__data(other), p->x, amp__data(input), p->y, &zero, out, p->d,
                       out, p->d, &p->algo, room, WORKSPACE, amp__cuda_stream())))
     rc = 0;
   pthread_mutex_unlock(&lock);
@@ -214,11 +223,9 @@ int amp__cuda_float8_lt(amp_call *c)
   amp_tensor *input = c->in[0], *other = c->in[1];
   if (!fits(d, c)) return 1;
   const float *of[2];
-  float factor;
-  bool pieces = c->in[2]->ndim == 2;
-  amp_tensor *made = NULL, *room = amp__cuda_scratch(WORKSPACE);
-  if (pieces) made = amp__cuda_scratch(sizeof(float) * (size_t)(c->in[2]->numel + c->in[3]->numel + 8));
-  int rc = room && (made || !pieces) ? scales_of(c, made ? amp__data(made) : NULL, of, &factor) : AMP_E_MEMORY;
+  amp_tensor *made = amp__cuda_scratch(sizeof(float) * (size_t)(c->in[2]->numel + c->in[3]->numel + 8)),
+             *room = amp__cuda_scratch(WORKSPACE);
+  int rc = made && room ? scales_of(c, amp__data(made), of) : AMP_E_MEMORY;
   if (rc == 0) {
     plan wanted;
     memset(&wanted, 0, sizeof wanted);
@@ -229,9 +236,9 @@ int amp__cuda_float8_lt(amp_call *c)
     wanted.other = other->dtype;
     wanted.base = c->out[0]->dtype;
     wanted.bias = c->nin > 4 && c->in[4];
-    wanted.pieces = pieces;
+    wanted.pieces = c->in[2]->ndim == 2;
     wanted.device = d->index;
-    rc = multiply(c, &wanted, of, factor, amp__data(room));
+    rc = multiply(c, &wanted, of, amp__data(room));
   }
   amp__free(made);
   amp__free(room);

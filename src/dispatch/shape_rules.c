@@ -394,7 +394,8 @@ void amp__want_half_copy(amp_call *call)
 {
   const amp_state *state = amp__S;
   const amp_meta *meta = &call->meta[0];
-  if (meta->device == AMP_CPU || meta->dtype != AMP_FLOAT32 || call->flags & ~AMP_WIDEN || !state->grad_mode || !state->autocast_on)
+  if (meta->device == AMP_CPU || meta->dtype != AMP_FLOAT32 || call->flags & ~AMP_WIDEN || !state->grad_mode
+      || !state->autocast_on)
     return;
   const amp_autocast_state *a = &state->autocast[meta->device];
   bool recorded = false;

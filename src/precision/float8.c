@@ -199,8 +199,9 @@ static int cast_input(amp_call *call, amp_float8_layer *layer, casting how, oper
     how.into = call->out[2];
     if ((input = amp__op_transpose(input, 0, 1)) == NULL) return amp__err();
   }
+  if (args->again == AGAIN_SHARED) how.by = call->in[4];
   int status = quantize(layer, how, args, input, made);
-  if (status < 0 || args->again == AGAIN_NONE) return status;
+  if (status < 0 || args->again == AGAIN_NONE || args->again == AGAIN_SHARED) return status;
   if (kept) made->bits = made->turned;
   pair[1] = made->largest;
   return amp__dispatch(AMP_OP_copy, AMP_INPLACE, pair, 2, NULL, NULL);
@@ -311,6 +312,15 @@ static amp_tensor *made_again(amp_bwd *bwd)
   return amp__op_results(AMP_OP_layer_norm, &attrs, 3, inputs, out) < 0 ? NULL : amp__op_cast(out[0], shape->dtype);
 }
 
+/* What this product or another one kept of the input. */
+static int bytes_of(amp_bwd *bwd, amp_tensor **bits, amp_tensor **largest)
+{
+  bool shared = AMP_ARGS(bwd, float8_product)->again == AGAIN_SHARED;
+  *bits = shared ? INPUT(bwd, 3) : OUTPUT(bwd, 2);
+  *largest = !*bits ? NULL : shared ? INPUT(bwd, 4) : OUTPUT(bwd, 1);
+  return *largest ? 0 : amp__err();
+}
+
 /* The input, transposed, as the weight's gradient takes it: kept from forward, made again by the scale of then, or cast
 ** now. */
 static int input_again(amp_bwd *bwd, amp_float8_layer *layer, operand8 *made)
@@ -318,9 +328,9 @@ static int input_again(amp_bwd *bwd, amp_float8_layer *layer, operand8 *made)
   const args_float8_product *args = AMP_ARGS(bwd, float8_product);
   casting how = { .kind = AMP_FLOAT8_INPUT, .format = (int)args->input_format };
   amp_tensor *input;
+  if (args->again == AGAIN_KEPT || args->again == AGAIN_SHARED) return bytes_of(bwd, &made->bits, &made->largest);
   if (args->again != AGAIN_NONE) OR_FAIL(how.by = made->largest = OUTPUT(bwd, 1));
   switch (args->again) {
-  case AGAIN_KEPT: made->bits = OUTPUT(bwd, 2); return made->bits ? 0 : amp__err();
   case AGAIN_GELU: how.function = OF_GELU; break;
   case AGAIN_GELU_TANH: how.function = OF_GELU_TANH; break;
   default: break;
@@ -353,14 +363,18 @@ static int plain_back(amp_bwd *bwd, amp_float8_layer *layer)
     status = quantize(layer, how, args, grad, &gradient);
   }
   if (status == 0) status = input_again(bwd, layer, &other);
-  return status < 0 ? status : INPUT_GRAD(bwd, 1, amp__op_to_input(bwd, 1, multiply(&gradient, &other, args->base)));
+  if (status < 0) return status;
+  amp_tensor *made = multiply(&gradient, &other, args->base), *leaf = bwd->node->edge[1].leaf;
+  bool stays = bwd->accumulates && leaf && leaf->dtype == AMP_FLOAT32 && leaf->ag && leaf->ag->hook == 0;
+  if (stays) bwd->stays = 1u << 1;
+  return INPUT_GRAD(bwd, 1, stays ? made : amp__op_to_input(bwd, 1, made));
 }
 
 /* What was kept of the input, divided by its scale. */
 static amp_tensor *expanded(amp_bwd *bwd)
 {
-  amp_tensor *largest = OUTPUT(bwd, 1), *bits = largest ? OUTPUT(bwd, 2) : NULL;
-  amp_tensor *sums = bits ? OP2(float8_expand, bits, largest) : NULL;
+  amp_tensor *largest, *bits;
+  amp_tensor *sums = bytes_of(bwd, &bits, &largest) < 0 ? NULL : OP2(float8_expand, bits, largest);
   if (sums == NULL) return NULL;
   amp_tensor *factor = amp__op_number(AMP_OP_mul, largest, 1 / amp__float8_most(bits->dtype));
   amp_tensor *values = factor ? OP2(mul, sums, factor) : NULL;
@@ -374,7 +388,7 @@ static amp_tensor *input_of(amp_bwd *bwd)
   if (again == AGAIN_NONE) return INPUT(bwd, 0);
   const amp_edge *edge = &bwd->node->edge[0];
   amp__plain plain = amp__plain_begin();
-  amp_tensor *input = again == AGAIN_KEPT ? expanded(bwd) : made_again(bwd);
+  amp_tensor *input = again == AGAIN_KEPT || again == AGAIN_SHARED ? expanded(bwd) : made_again(bwd);
   amp__plain_end(plain);
   return input && edge->node && amp__tie(input, edge->node, edge->index) < 0 ? NULL : input;
 }

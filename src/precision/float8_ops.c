@@ -3,6 +3,7 @@
 ** float8_product (precision/float8.c); and how backward is to have the input of one again, so that an activation is not
 ** kept in 16 bits for that alone.
 */
+#include "autograd/shadow_list.h"
 #include "ops/matmul/matmul.h"
 #include "precision/float8.h"
 #include "precision/precision.h"
@@ -127,6 +128,25 @@ static remade how_again(amp_tensor *x)
   return how;
 }
 
+/* What a product keeps of x serves others of x, where the scale is x's own. */
+static bool has_kept(const amp_tensor *x)
+{
+  const amp_ag *ag = x->ag;
+  return ag && ag->kept8 && ag->kept8_version == amp__version(x) && ag->kept8->numel == x->numel && !amp__exposed(x)
+         && (!amp__capturing || amp__capture_made(ag->kept8));
+}
+
+static void keep_for_others(amp_tensor *x, amp_tensor *bits, amp_tensor *largest)
+{
+  amp_ag *ag = x->ag;
+  if (ag == NULL) return;
+  amp__free(ag->kept8);
+  amp__free(ag->kept8_largest);
+  ag->kept8 = amp__keep(bits);
+  ag->kept8_largest = amp__keep(largest);
+  ag->kept8_version = amp__version(x);
+}
+
 /* x[..., K] @ weight[N,K]^T + bias: recorded, in the region's base; argument x_at of call is x. */
 static amp_tensor *by_weight(const amp_call *call, amp_tensor *x, int x_at, amp_tensor *weight, amp_tensor *leaf,
                              amp_tensor *bias)
@@ -153,6 +173,11 @@ static amp_tensor *by_weight(const amp_call *call, amp_tensor *x, int x_at, amp_
   if (!state->grad_mode) args.step = -args.step; /* what is read of the history stays as it is */
   if (state->grad_mode && args.recipe != RECIPE_BLOCK && weight->flags & (AMP_T_REQUIRES_GRAD | AMP_T_HISTORY)) {
     remade how = how_again(inputs[0]);
+    if (how.again == AGAIN_KEPT && args.recipe == RECIPE_CURRENT && has_kept(x)) {
+      how.again = AGAIN_SHARED;
+      how.source = x->ag->kept8;
+      how.gain = x->ag->kept8_largest;
+    }
     args.again = how.again;
     args.eps = how.eps;
     inputs[3] = how.source;
@@ -161,8 +186,10 @@ static amp_tensor *by_weight(const amp_call *call, amp_tensor *x, int x_at, amp_
   }
   amp_attrs attrs = amp__attrs();
   amp__attrs_all(&attrs, &args);
-  amp_tensor *y = amp__op(AMP_OP_float8_product, &attrs, 6, inputs);
+  amp_tensor *out[AMP_MAX_OUT], *y = NULL;
+  if (amp__op_results(AMP_OP_float8_product, &attrs, 6, inputs, out) == 0) y = out[0];
   if (y == NULL) return NULL;
+  if (args.again == AGAIN_KEPT) keep_for_others(x, out[2], out[1]);
   log_cast(call, x_at, x, false);
   log_cast(call, x_at == 0, weight, state->cached_casts > cached);
   if (x->ndim == 2) return y;

@@ -2,8 +2,8 @@
 ** ops/matmul/float8.c: 8-bit products on a processor: the numbers that a GPU's 8-bit units give, by way of float32.
 **
 ** A scale is the format's largest value / the largest |x|, taken in double, and so is x times it: each element is
-** rounded once. Products of 8-bit floats are exact in float32, where they are summed by the ordinary matrix product. What
-** is no number stays none: Inf and NaN become NaN and are left out of the largest.
+** rounded once. Products of 8-bit floats are exact in float32, where they are summed by the ordinary matrix product.
+** What is no number stays none: Inf and NaN become NaN and are left out of the largest.
 */
 #include "cpu/convert.h"
 #include "cpu/kernel_help.h"

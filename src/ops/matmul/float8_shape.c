@@ -42,24 +42,6 @@ static int product_shape(amp_call *call, const amp_tensor *bias, int64_t base)
   return 0;
 }
 
-int amp__infer_float8_product(amp_call *call)
-{
-  const args_float8_product *args = AMP_ARGS(call, float8_product);
-  const amp_tensor *input = call->in[0];
-  int status = want_format(args->input_format);
-  if (status == 0) status = want_format(args->other_format);
-  if (status == 0) status = product_shape(call, call->nin > 2 ? call->in[2] : NULL, args->base);
-  if (status < 0 || args->again == AGAIN_NONE) return status;
-  if (args->recipe == RECIPE_BLOCK) return amp__fail(AMP_E_ARGUMENT, "pieces of rows serve one product only");
-  if (args->again != AGAIN_KEPT && (call->nin < 4 || !call->in[3] || !amp__same_size(call->in[3], input)))
-    return amp__fail_arg(AMP_E_SHAPE, 4, "a source like the input is expected");
-  int64_t turned[2] = { input->size[1], input->size[0] }, one = 1;
-  amp__out(call, 1, AMP_FLOAT32, 1, &one);
-  if (args->again == AGAIN_KEPT) amp__out(call, 2, (int)args->input_format, 2, turned);
-  call->unsaved = 1; /* the input itself */
-  return 0;
-}
-
 /* The largest values of a matrix: one, or one a piece. */
 static bool largest_fits(const amp_tensor *largest, const amp_tensor *matrix)
 {
@@ -67,6 +49,35 @@ static bool largest_fits(const amp_tensor *largest, const amp_tensor *matrix)
   if (largest->ndim == 1) return largest->size[0] == 1;
   return largest->ndim == 2 && largest->size[0] == matrix->size[0]
          && largest->size[1] == amp__float8_pieces(matrix->size[1]);
+}
+
+int amp__infer_float8_product(amp_call *call)
+{
+  const args_float8_product *args = AMP_ARGS(call, float8_product);
+  const amp_tensor *input = call->in[0];
+  int status = want_format(args->input_format);
+  for (int i = 0; i < 2; i++)
+    if (!amp__is_float(call->in[i]->dtype))
+      return amp__fail_arg(AMP_E_DTYPE, i + 1, "argument %d should be of a float dtype, got %s", i + 1,
+                           amp__tensor_str(call->in[i]));
+  if (status == 0) status = want_format(args->other_format);
+  if (status == 0) status = product_shape(call, call->nin > 2 ? call->in[2] : NULL, args->base);
+  if (status < 0 || args->again == AGAIN_NONE) return status;
+  if (args->recipe == RECIPE_BLOCK) return amp__fail(AMP_E_ARGUMENT, "pieces of rows serve one product only");
+  if (args->again == AGAIN_SHARED) {
+    status = call->nin < 5 || !call->in[3] || !call->in[4] ? AMP_E_SHAPE : want_format(call->in[3]->dtype);
+    if (status < 0 || call->in[3]->numel != input->numel || !largest_fits(call->in[4], call->in[3]))
+      return amp__fail_arg(AMP_E_SHAPE, 4, "the input's bytes, transposed, and their largest value are expected");
+    call->unsaved = 1; /* the input itself */
+    return 0;
+  }
+  if (args->again != AGAIN_KEPT && (call->nin < 4 || !call->in[3] || !amp__same_size(call->in[3], input)))
+    return amp__fail_arg(AMP_E_SHAPE, 4, "a source like the input is expected");
+  int64_t turned[2] = { input->size[1], input->size[0] }, one = 1;
+  amp__out(call, 1, AMP_FLOAT32, 1, &one);
+  if (args->again == AGAIN_KEPT) amp__out(call, 2, (int)args->input_format, 2, turned);
+  call->unsaved = 1; /* the input itself */
+  return 0;
 }
 
 static int want_largest(const amp_call *call, int i, const amp_tensor *matrix)

@@ -215,6 +215,8 @@ int amp__bwd_layer_norm(amp_bwd *bwd)
   amp_tensor *inputs[6]
       = { GRAD(bwd), INPUT(bwd, 0), OUTPUT(bwd, 1), OUTPUT(bwd, 2), amp__has(bwd, 1) ? INPUT(bwd, 1) : NULL };
   OR_FAIL(inputs[1]);
+  if (inputs[1]->device != AMP_CPU && amp__is_half(inputs[1]->dtype) && inputs[0] && inputs[0]->dtype == AMP_FLOAT32)
+    OR_FAIL(inputs[1] = amp__op_cast(inputs[1], AMP_FLOAT32)); /* kernels take both of one width */
   if (amp__has(bwd, 1)) OR_FAIL(inputs[4]);
   inputs[5] = add_so_far(bwd, inputs[1]);
   amp_attrs attrs = amp__attrs();
