@@ -81,6 +81,44 @@ struct binary_rows {
   {
     return binary<T>(op, a[0], a[1], s);
   }
+/* The rows of the shared kernels */
+#define ALL_SHARED(name, formula) \
+  case AMP_OP_##name:             \
+    EACH(formula)                 \
+    break;
+#define ALL_OWN(name, formula)
+#define ALL_FAST(name, formula)
+#define ALL_LONG(name, formula)
+#define EACH(formula)                           \
+  _Pragma("unroll") for (int i = 0; i < N; i++) \
+  {                                             \
+    const T a = x[0][i], b = x[1][i];           \
+    y[i] = formula;                             \
+  }
+  template <class T, int N>
+  static __device__ __forceinline__ void all(int op, const T (&x)[2][N], T (&y)[N], const settings &s)
+  {
+    switch (op) {
+#define ROW(name, entry, real) ALL_##entry(name, real)
+#define BOTH(name, entry, real, whole) ALL_##entry(name, real)
+#include "elementwise/binary_formulas.h"
+    }
+  }
+#define IS_LONG_SHARED false
+#define IS_LONG_OWN false
+#define IS_LONG_FAST false
+#define IS_LONG_LONG true
+#define LONG_CASE(name, entry) \
+  case AMP_OP_##name: return IS_LONG_##entry;
+  static constexpr bool is_long(int op)
+  {
+    switch (op) {
+#define ROW(name, entry, real) LONG_CASE(name, entry)
+#define BOTH(name, entry, real, whole) LONG_CASE(name, entry)
+#include "elementwise/binary_formulas.h"
+    }
+    return false;
+  }
   static constexpr bool has_real(int op)
   {
     switch (op) {
@@ -193,6 +231,8 @@ extern "C" {
 #define RUN_SHARED(name, cls) return run::floats<AMP_OP_##name>(c, cls, plain());
 #define RUN_FAST(name, cls) return run::fast<AMP_OP_##name>(c, cls, plain());
 #define RUN_OWN(name, cls)
+#define RUN_LONG(name, cls) RUN_SHARED(name, cls)
+#define ENTRY_LONG(name, body) ENTRY_SHARED(name, body)
 #define ENTRY_SHARED(name, body) \
   int amp__cuda_##name(amp_call *c) { body }
 #define ENTRY_FAST(name, body) ENTRY_SHARED(name, body)

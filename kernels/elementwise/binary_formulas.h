@@ -10,8 +10,8 @@
 **   WHOLE(name, whole)                integers only
 **   TEST(name, formula)               gives booleans
 **
-** entry: SHARED, the kernels in which the row is chosen at run time; FAST, one of its own in float32; OWN, a function
-** written out in binary.cu.
+** entry: SHARED, the kernels in which the row is chosen at run time; LONG, the same, too long for the one of them that
+** holds a formula eight times; FAST, a kernel of its own in float32; OWN, a function written out in binary.cu.
 */
 /* clang-format off */
 #ifndef ROW
@@ -32,9 +32,9 @@ BOTH(sub, OWN, s.k ? a - (T)s.alpha * b : a - b, s.k ? WRAP(-, a, WRAP(*, s.ialp
 BOTH(mul, FAST, a * b, WRAP(*, a, b))
 BOTH(maximum, SHARED, larger(a, b), a > b ? a : b)
 BOTH(minimum, SHARED, smaller(a, b), a < b ? a : b)
-BOTH(mod, SHARED, amp_mod(a, b), amp_mod(a, not_zero(op, a, b, s)))
-BOTH(fmod, SHARED, fmod(a, b), not_zero(op, a, b, s) == 0 || b == -1 ? 0 : a % b)
-BOTH(floor_divide, SHARED, (T)amp_floordiv((double)a, (double)b), amp_floordiv(a, not_zero(op, a, b, s)))
+BOTH(mod, LONG, amp_mod(a, b), amp_mod(a, not_zero(op, a, b, s)))
+BOTH(fmod, LONG, fmod(a, b), not_zero(op, a, b, s) == 0 || b == -1 ? 0 : a % b)
+BOTH(floor_divide, LONG, (T)amp_floordiv((double)a, (double)b), amp_floordiv(a, not_zero(op, a, b, s)))
 BOTH(pow, SHARED, b == 2 ? a * a : b == 1 ? a : b == 3 ? a * a * a : pow(a, b), amp_power(a, not_negative(op, b, s)))
 
 ROW(div, FAST, a / b)
@@ -52,7 +52,7 @@ ROW(sigmoid_backward, FAST, a * b * (1 - b))
 ROW(tanh_backward, FAST, a * (1 - b * b))
 ROW(silu_backward, FAST, a * amp_silu_grad(b))
 ROW(gelu_backward, OWN, a * (s.k == APPROXIMATE_TANH ? amp_gelu_tanh_grad(b) : amp_gelu_grad(b)))
-ROW(sinc_backward, SHARED, a * amp_sinc_grad(b))
+ROW(sinc_backward, LONG, a * amp_sinc_grad(b))
 
 WHOLE(bitwise_and, a & b)
 WHOLE(bitwise_or, a | b)

@@ -81,6 +81,46 @@ struct unary_rows {
   {
     return unary<T>(op, a[0], s);
   }
+/* The rows of the shared kernels */
+#define ALL_SHARED(name, formula) \
+  case AMP_OP_##name:             \
+    EACH(formula)                 \
+    break;
+#define ALL_OWN(name, formula) ALL_SHARED(name, formula)
+#define ALL_FAST(name, formula)
+#define ALL_LONG(name, formula)
+#define ALL_LONG_OWN(name, formula)
+#define EACH(formula)                           \
+  _Pragma("unroll") for (int i = 0; i < N; i++) \
+  {                                             \
+    const T a = x[0][i];                        \
+    y[i] = formula;                             \
+  }
+  template <class T, int N>
+  static __device__ __forceinline__ void all(int op, const T (&x)[1][N], T (&y)[N], const settings &s)
+  {
+    switch (op) {
+#define ROW(name, entry, real) ALL_##entry(name, real)
+#define BOTH(name, entry, real, whole) ALL_##entry(name, real)
+#include "elementwise/unary_formulas.h"
+    }
+  }
+#define IS_LONG_SHARED false
+#define IS_LONG_OWN false
+#define IS_LONG_FAST false
+#define IS_LONG_LONG true
+#define IS_LONG_LONG_OWN true
+#define LONG_CASE(name, entry) \
+  case AMP_OP_##name: return IS_LONG_##entry;
+  static constexpr bool is_long(int op)
+  {
+    switch (op) {
+#define ROW(name, entry, real) LONG_CASE(name, entry)
+#define BOTH(name, entry, real, whole) LONG_CASE(name, entry)
+#include "elementwise/unary_formulas.h"
+    }
+    return false;
+  }
   static constexpr bool has_real(int op)
   {
     switch (op) {
@@ -139,6 +179,10 @@ extern "C" {
 #define ENTRY_FAST(name, body) ENTRY_SHARED(name, body)
 #define ENTRY_OWN(name, body)
 #define RUN_OWN(name, cls, s)
+#define RUN_LONG(name, cls, s) RUN_SHARED(name, cls, s)
+#define RUN_LONG_OWN(name, cls, s)
+#define ENTRY_LONG(name, body) ENTRY_SHARED(name, body)
+#define ENTRY_LONG_OWN(name, body)
 
 #define ROW(name, entry, real) ENTRY_##entry(name, RUN_##entry(name, run::float_class(c), plain()))
 #define BOTH(name, entry, real, whole)                                                  \

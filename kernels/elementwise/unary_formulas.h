@@ -11,8 +11,8 @@
 **   ONE(name, entry, first, real)     as ROW, with an attribute of the row as s.d[0]
 **   TWO(name, entry, first, second, real)   and another one as s.d[1]
 **
-** entry: SHARED, the kernels in which the row is chosen at run time; FAST, one of its own in float32; OWN, a function
-** written out in unary.cu.
+** entry: SHARED, the kernels in which the row is chosen at run time; LONG, the same, too long for the one of them that
+** holds a formula eight times; FAST, a kernel of its own in float32; OWN, a function written out in unary.cu.
 */
 /* clang-format off */
 #ifndef ROW
@@ -75,11 +75,11 @@ ROW(nan_to_num, OWN, a != a ? S(0) : isinf(a) ? (a > 0 ? S(1) : S(2)) : a)
 
 ROW(erf, SHARED, erf(a))
 ROW(erfc, SHARED, erfc(a))
-ROW(erfinv, SHARED, (T)erfinv((double)a))
-ROW(gamma, SHARED, a == -amp_inf<T>() ? (T)NAN : (T)tgamma((double)a))
-ROW(lgamma, SHARED, (T)lgamma((double)a))
-ROW(digamma, SHARED, (T)amp_digamma((double)a))
-ROW(polygamma, OWN, (T)amp_polygamma(s.k, (double)a))
+ROW(erfinv, LONG, (T)erfinv((double)a))
+ROW(gamma, LONG, a == -amp_inf<T>() ? (T)NAN : (T)tgamma((double)a))
+ROW(lgamma, LONG, (T)lgamma((double)a))
+ROW(digamma, LONG, (T)amp_digamma((double)a))
+ROW(polygamma, LONG_OWN, (T)amp_polygamma(s.k, (double)a))
 ROW(logit, OWN, amp_logit(s.k ? a < S(0) ? S(0) : a > S(1) ? S(1) : a : a))
 
 ROW(sigmoid, FAST, amp_sigmoid(a))
