@@ -26,6 +26,44 @@ struct binary_rows {
   {
     return binary<T>(op, a[0], a[1], s);
   }
+/* The rows of the shared kernels */
+#define ALL_SHARED(name, formula) \
+  case AMP_OP_##name:             \
+    EACH(formula)                 \
+    break;
+#define ALL_OWN(name, formula)
+#define ALL_FAST(name, formula)
+#define ALL_LONG(name, formula)
+#define EACH(formula)                           \
+  _Pragma("unroll") for (int i = 0; i < N; i++) \
+  {                                             \
+    const T a = x[0][i], b = x[1][i];           \
+    y[i] = formula;                             \
+  }
+  template <class T, int N>
+  static __device__ __forceinline__ void all(int op, const T (&x)[2][N], T (&y)[N], const settings &s)
+  {
+    switch (op) {
+#define ROW(name, entry, real) ALL_##entry(name, real)
+#define BOTH(name, entry, real, whole) ALL_##entry(name, real)
+#include "elementwise/binary_formulas.h"
+    }
+  }
+#define IS_LONG_SHARED false
+#define IS_LONG_OWN false
+#define IS_LONG_FAST false
+#define IS_LONG_LONG true
+#define LONG_CASE(name, entry) \
+  case AMP_OP_##name: return IS_LONG_##entry;
+  static constexpr bool is_long(int op)
+  {
+    switch (op) {
+#define ROW(name, entry, real) LONG_CASE(name, entry)
+#define BOTH(name, entry, real, whole) LONG_CASE(name, entry)
+#include "elementwise/binary_formulas.h"
+    }
+    return false;
+  }
   static constexpr bool has_real(int op)
   {
     switch (op) {
@@ -41,20 +79,6 @@ struct binary_rows {
     switch (op) {
 #define BOTH(name, entry, real, whole) case AMP_OP_##name:
 #define WHOLE(name, whole) case AMP_OP_##name:
-#include "elementwise/binary_formulas.h"
-      return true;
-    }
-    return false;
-  }
-  static constexpr bool is_long(int op)
-  {
-    switch (op) {
-#define LONG_SHARED(name)
-#define LONG_FAST(name)
-#define LONG_OWN(name)
-#define LONG_LONG(name) case AMP_OP_##name:
-#define ROW(name, entry, real) LONG_##entry(name)
-#define BOTH(name, entry, real, whole) LONG_##entry(name)
 #include "elementwise/binary_formulas.h"
       return true;
     }
@@ -128,10 +152,10 @@ extern "C" {
 #define RUN_FAST(name, cls) return run::fast<AMP_OP_##name>(c, cls, plain());
 #define RUN_OWN(name, cls)
 #define RUN_LONG(name, cls) RUN_SHARED(name, cls)
+#define ENTRY_LONG(name, body) ENTRY_SHARED(name, body)
 #define ENTRY_SHARED(name, body) \
   int amp__cuda_##name(amp_call *c) { body }
 #define ENTRY_FAST(name, body) ENTRY_SHARED(name, body)
-#define ENTRY_LONG(name, body) ENTRY_SHARED(name, body)
 #define ENTRY_OWN(name, body)
 
 #define ROW(name, entry, real) ENTRY_##entry(name, RUN_##entry(name, run::float_class(c)))

@@ -10,8 +10,9 @@
 **   WHOLE(name, whole)                integers only
 **   TEST(name, formula)               gives booleans
 **
-** entry: SHARED, the kernels in which the row is chosen at run time; FAST, one of its own in float32; OWN, a function
-** written out in binary.cu; LONG, as SHARED, of code that generated kernels have in a loop.
+** entry: SHARED, the kernels in which the row is chosen at run time; LONG, the same, too long for the one of them that
+** holds a formula eight times (generated ones have it in a loop); FAST, a kernel of its own in float32; OWN, a function
+** written out in binary.cu.
 */
 /* clang-format off */
 #ifndef ROW
@@ -35,7 +36,7 @@ BOTH(minimum, SHARED, smaller(a, b), a < b ? a : b)
 BOTH(mod, LONG, amp_mod(a, b), amp_mod(a, not_zero(op, a, b, s)))
 BOTH(fmod, LONG, fmod(a, b), not_zero(op, a, b, s) == 0 || b == -1 ? 0 : a % b)
 BOTH(floor_divide, LONG, (T)amp_floordiv((double)a, (double)b), amp_floordiv(a, not_zero(op, a, b, s)))
-BOTH(pow, LONG, b == 2 ? a * a : b == 1 ? a : b == 3 ? a * a * a : pow(a, b), amp_power(a, not_negative(op, b, s)))
+BOTH(pow, SHARED, b == 2 ? a * a : b == 1 ? a : b == 3 ? a * a * a : pow(a, b), amp_power(a, not_negative(op, b, s)))
 
 ROW(div, FAST, a / b)
 ROW(hypot, SHARED, hypot(a, b))

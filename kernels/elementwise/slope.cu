@@ -121,6 +121,17 @@ template <class SET> static int run_in(group group, amp_call *c, int word, const
                            : run<LONG>(c, word, set);
 }
 
+#define SLOPE(group, word, formula) +1
+static_assert(0
+#include "elementwise/slope_formulas.h"
+                  == FUNCTION_COUNT,
+              "a function without its formula");
+#define PAIR(group, word, formula) +1
+static_assert(0
+#include "elementwise/slope_formulas.h"
+                  == TERM_COUNT,
+              "a term without its formula");
+
 #define GROUP_OF(word, group) \
   case word: return group;
 static group function_group(int word)

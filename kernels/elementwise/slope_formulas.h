@@ -5,8 +5,8 @@
 **
 **   SLOPE(group, word, formula), PAIR(group, word, formula)
 **
-** group: what shares kernels. PLAIN: arithmetic; CURVED: with a function of the maths library; LONG: in double, or too long
-** to be there eight times.
+** group: what shares kernels. PLAIN: arithmetic; CURVED: with a function of the maths library; LONG: in double, or too
+** long to be there eight times.
 */
 /* clang-format off */
 #ifndef SLOPE

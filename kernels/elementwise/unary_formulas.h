@@ -11,8 +11,9 @@
 **   ONE(name, entry, first, real)     as ROW, with an attribute of the row as s.d[0]
 **   TWO(name, entry, first, second, real)   and another one as s.d[1]
 **
-** entry: SHARED, the kernels in which the row is chosen at run time; FAST, one of its own in float32; OWN, a function
-** written out in unary.cu; LONG and OWN_LONG, as SHARED and OWN, of code that generated kernels have in a loop.
+** entry: SHARED, the kernels in which the row is chosen at run time; LONG, the same, too long for the one of them that
+** holds a formula eight times (generated ones have it in a loop); FAST, a kernel of its own in float32; OWN, a function
+** written out in unary.cu.
 */
 /* clang-format off */
 #ifndef ROW
@@ -79,7 +80,7 @@ ROW(erfinv, LONG, (T)erfinv((double)a))
 ROW(gamma, LONG, a == -amp_inf<T>() ? (T)NAN : (T)tgamma((double)a))
 ROW(lgamma, LONG, (T)lgamma((double)a))
 ROW(digamma, LONG, (T)amp_digamma((double)a))
-ROW(polygamma, OWN_LONG, (T)amp_polygamma(s.k, (double)a))
+ROW(polygamma, LONG_OWN, (T)amp_polygamma(s.k, (double)a))
 ROW(logit, OWN, amp_logit(s.k ? a < S(0) ? S(0) : a > S(1) ? S(1) : a : a))
 
 ROW(sigmoid, FAST, amp_sigmoid(a))

@@ -77,10 +77,10 @@ int amp__bwd_lp_norm(amp_bwd *bwd)
   if (!bwd->create_graph && (args->p == 1 || args->p == 2)) { /* one kernel, which computes in float32 by itself */
     grad = amp__op_kept_dims(grad, shape->ndim, shape->size, mask);
     y = amp__op_kept_dims(y, shape->ndim, shape->size, mask);
-    return INPUT_GRAD(bwd, 0,
-                      amp__op_to_input(bwd, 0,
-                                       args->p == 1 ? amp__slope(FUNCTION_ABS, grad, input, 0, 0, 0)
-                                                    : euclidean(grad, input, y)));
+    return INPUT_GRAD(
+        bwd, 0,
+        amp__op_to_input(bwd, 0,
+                         args->p == 1 ? amp__slope(FUNCTION_ABS, grad, input, 0, 0, 0) : euclidean(grad, input, y)));
   }
   input = amp__op_cast(input, amp__is_half(input->dtype) ? AMP_FLOAT32 : amp__promote(input->dtype, y->dtype));
   grad = amp__op_kept_dims(grad, shape->ndim, shape->size, mask);
