@@ -4,8 +4,8 @@
 # Open MPI; without them it says so and leaves.
 #   sh spec/distributed/network.sh [build folder]
 # Prints `N passed, N failed` last.
-set -u
 # shellcheck disable=SC2015,SC2086,SC2317
+set -u
 root=$(cd "$(dirname "$0")/../.." && pwd)
 build=${1:-$root/build}
 build=$(cd "$build" && pwd) || exit 1
