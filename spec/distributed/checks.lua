@@ -403,6 +403,7 @@ local function ends_with(pattern, step)
   while true do
     local ok, e = pcall(step)
     if not ok then
+      print(tostring(e))
       assert(tostring(e):find(pattern), 'the error is: ' .. tostring(e))
       assert(os.difftime(os.time(), began) <= timeout + 5)
       return

@@ -105,14 +105,14 @@ describe('NCCL', function()
       local out, err, status = run(3, name, o)
       for r = 1, 2 do
         assert.equal(0, status[r], table.concat(out) .. table.concat(err, '\n'))
-        assert.is_truthy(err[r]:find(pattern), err[r])
+        assert.is_truthy((out[r] .. err[r]):find(pattern), out[r] .. err[r])
       end
       return status
     end
     assert.equal(137, told('killed', 'rank 3 has ended and does not come to all_reduce', { timeout = 4 })[3])
     assert.equal(9, told('hanging', 'rank 3 did not come to all_reduce%(sum%) of float32 3 within 2 seconds', { timeout = 2 })[3])
     told('captured_killed', 'rank 3 has ended and does not come to', { timeout = 4 })
-    assert.equal(0, told('differing', 'the calls of the ranks differ: .*rank %d: all_reduce%(sum%) of float32', { timeout = 4 })[3])
+    passes(3, 'differing', { timeout = 4 }) -- it looks for the names itself
     local _, err, status = run(2, 'forms', { timeout = 2, missing = 1 })
     assert.is_true(status[1] ~= 0)
     assert.is_truthy(err[1]:find('rank 2 did not come to init within 2 seconds', 1, true), err[1])

@@ -121,4 +121,9 @@ describe('amp run', function()
       assert.is_falsy(out:find 'traceback')
     end
   end)
+  it('spreads ranks over machines, and sees that one is not reached any more', function()
+    local out = H.sh(("sh '%s/spec/distributed/network.sh' '%s' 2>&1"):format(H.absolute(H.root), H.absolute(H.build)))
+    if out:find 'SKIPPED network' then return pending(out) end
+    assert.is_truthy(out:find ' 0 failed\n$', out)
+  end)
 end)

@@ -1,6 +1,6 @@
 -- Training on one GPU and on several: milliseconds of a step, each rank with a batch of its own (weak scaling), and of
 -- all-reduces; several.py is PyTorch's.
---   amp run -n 2 examples/bench/gpu/several.lua [mlp resnet gpt2 reduce] [captured] [bucket_mb=25] [steps=20]
+--   amp run -n 2 examples/bench/gpu/several.lua [mlp resnet gpt2 reduce] [captured] [bucket_mb=25] [gradient_dtype=float16] [steps=20]
 -- Ranks may as well be started by anything else that amp.distributed.init knows; with one it is the time without others.
 local amp = require 'amp'
 local dist, nn = amp.distributed, amp.nn
@@ -51,7 +51,9 @@ for _, name in ipairs(list) do
   else
     amp.manual_seed(dist.rank())
     local step = cases[name] { precision = precision[name], captured = captured, device = device, wrap = wrap }
-    measure(name .. ' ' .. precision[name] .. (captured and ' captured' or ''), o.steps or (name == 'mlp' and 50 or 10), step)
+    local what = { name, precision[name], captured and 'captured' or nil }
+    for _, k in ipairs { 'gradient_dtype', 'bucket_mb' } do if o[k] then what[#what + 1] = k .. '=' .. o[k] end end
+    measure(table.concat(what, ' '), o.steps or (name == 'mlp' and 50 or 10), step)
     step = nil -- luacheck: ignore
     collectgarbage()
     collectgarbage()

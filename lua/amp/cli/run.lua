@@ -110,7 +110,7 @@ end
 local passed = { 'LUA_PATH', 'LUA_CPATH', 'AMP_LIBRARY', 'AMP_PLUGIN_DIR', 'AMP_RESTART', 'OMP_NUM_THREADS', 'PATH', 'LD_LIBRARY_PATH', 'NCCL_DEBUG' }
 
 local function command_of(o, pipe)
-  local mine = { o.luajit, o.amp, 'run', '--rank', o.hosts and '' or pipe, o.script, unpack(o.args) }
+  local mine = { o.luajit, o.amp, 'run', '--rank', pipe, o.script, unpack(o.args) } -- ranks of other machines don't find the pipe
   if o.n == 1 then return mine end
   local kind, mpirun = find_mpi(o.mpi)
   if not kind then return nil end
@@ -119,7 +119,11 @@ local function command_of(o, pipe)
   if kind == 'openmpi' then
     if C.amp_run_geteuid() == 0 then add '--allow-run-as-root' end
     add('--oversubscribe', '--bind-to', 'none', '--wdir', o.folder, '--mca', 'mpi_yield_when_idle', '1')
-    if o.hosts then add('--host', share(o)) end
+    if o.hosts then
+      add('--host', share(o))
+      -- a machine that is not reached any more is given up, and gives up, soon
+      for _, v in ipairs { 'time 5', 'intvl 2', 'probes 3' } do add('--mca', 'oob_tcp_keepalive_' .. v:match '%a+', v:match '%d+') end
+    end
     for _, name in ipairs(o.hosts and passed or {}) do if os.getenv(name) then add('-x', name) end end
   else
     add('-wdir', o.folder)
@@ -184,7 +188,8 @@ function Job:record(kind, rank, value, text)
   elseif kind == 's' then self.pids[rank] = value
   else
     if kind == 'x' then self.ends[rank], self.pids[rank] = value, nil end
-    if value ~= 0 and not self.first then self.first, self.value, self.failed_at = rank, value, self.now() end
+    local asked = self.hosts and (value == -posix.TERM or value == -posix.KILL) -- by mpirun, which saw another machine's rank fail
+    if value ~= 0 and not self.first and not asked then self.first, self.value, self.failed_at = rank, value, self.now() end
   end
 end
 
@@ -227,7 +232,7 @@ end
 local function run(o, signals, fd, argv, now)
   local from, to = posix.pipe()
   local null = C.amp_run_open('/dev/null', posix.RDONLY)
-  local job = setmetatable({ fd = fd, now = now, input = '', held = {}, parts = {}, ends = {}, pids = {}, pressed = 0 }, Job)
+  local job = setmetatable({ fd = fd, now = now, hosts = o.hosts, input = '', held = {}, parts = {}, ends = {}, pids = {}, pressed = 0 }, Job)
   job.pid = posix.start(argv, { stdin = null, stdout = to, stderr = to, dies = posix.TERM, group = true })
   C.amp_run_close(to)
   C.amp_run_close(null)

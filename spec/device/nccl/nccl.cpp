@@ -54,7 +54,7 @@ struct ncclComm {
   shared *all;
   int n, me, splits;
   std::shared_ptr<std::atomic<bool>> aborted;
-  bool finalized, complained;
+  bool complained;
   uint64_t pieces, sent[RANKS], received[RANKS];
   ncclComm_t parent; /* until all ranks of the split are known */
   int color, key, at;
@@ -146,6 +146,14 @@ static ncclResult_t connected(ncclComm_t c)
   bool any = c->all->of[c->me].called != 0, all = true;
   for (int i = 0; i < c->n; i++) all = all && c->all->of[i].called != 0;
   return any && !all ? ncclInProgress : ncclSuccess;
+}
+
+/* Waits for the other ranks, on the host */
+static ncclResult_t ready(ncclComm_t c)
+{
+  ncclResult_t status;
+  while ((status = connected(c)) == ncclInProgress) usleep(100);
+  return status;
 }
 
 /* -- Sums ----------------------------------------------------------------------------- */
@@ -304,7 +312,7 @@ static bool go(pass &p)
 static ncclResult_t call(int kind, const void *in, void *out, size_t count, int type, int op, int root, ncclComm_t c,
                          cudaStream_t stream)
 {
-  if (c->aborted->load() || c->finalized) return ncclInvalidUsage;
+  if (c->aborted->load()) return ncclInvalidUsage;
   ncclResult_t state = connected(c);
   if (state != ncclSuccess) return state == ncclInProgress ? ncclInvalidUsage : state; /* it was not settled */
   if (root < 0 || root >= c->n || count == 0) return ncclInvalidArgument;
@@ -321,7 +329,7 @@ static ncclResult_t call(int kind, const void *in, void *out, size_t count, int 
     *now = first; /* a captured call runs again */
     return true;
   });
-  return connected(c);
+  return ready(c);
 }
 
 /* -- Sends and receives, launched together ----------------------------------------------- */
@@ -392,7 +400,7 @@ static ncclResult_t pair(bool send, const void *in, void *out, size_t count, int
 {
   ncclResult_t state = connected(c);
   if (state != ncclSuccess && state != ncclInProgress) return state;
-  if (c->finalized || peer < 0 || peer >= c->n) return ncclInvalidArgument;
+  if (peer < 0 || peer >= c->n) return ncclInvalidArgument;
   waiting.push_back({ c, send, (const char *)in, (char *)out, count * sizes[type], 0, peer });
   where = stream;
   return depth ? ncclSuccess : finish_group();
@@ -424,7 +432,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int n, ncclUniqueId id, in
   });
   std::string name = std::string("/nccl-mock-") + std::to_string(getuid()) + "-" + id.internal;
   *comm = make(name, n, rank);
-  return (*comm)->all ? connected(*comm) : ncclSystemError;
+  return (*comm)->all ? ready(*comm) : ncclSystemError;
 }
 
 ncclResult_t ncclCommSplit(ncclComm_t c, int color, int key, ncclComm_t *made, ncclConfig_t *)
@@ -443,14 +451,9 @@ ncclResult_t ncclCommSplit(ncclComm_t c, int color, int key, ncclComm_t *made, n
     (*made)->at = c->splits;
   }
   c->splits++;
-  return *made ? connected(*made) : ncclSuccess;
+  return *made ? ready(*made) : ncclSuccess;
 }
 
-ncclResult_t ncclCommFinalize(ncclComm_t c)
-{
-  c->finalized = true;
-  return ncclSuccess;
-}
 ncclResult_t ncclCommDestroy(ncclComm_t c) /* its memory stays: streams may hold calls */
 {
   *c->aborted = true;
@@ -460,11 +463,6 @@ ncclResult_t ncclCommAbort(ncclComm_t c)
 {
   *c->aborted = true;
   if (c->all) shm_unlink(c->name.c_str());
-  return ncclSuccess;
-}
-ncclResult_t ncclCommGetAsyncError(ncclComm_t c, ncclResult_t *status)
-{
-  *status = c->finalized ? ncclSuccess : connected(c);
   return ncclSuccess;
 }
 const char *ncclGetErrorString(ncclResult_t status)

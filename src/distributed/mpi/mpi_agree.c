@@ -198,7 +198,8 @@ int amp__mpi_agree(amp_job *job, run *r)
   if (done == 0 && amp__mpi.core->clock() > r->until + 2 * GRACE) {
     job->stuck = true;
     done = r->failed = 1;
-    if (r->said.ok) snprintf(r->said.text, sizeof r->said.text, "a rank of the call did not take its answer");
+    if (r->said.ok)
+      snprintf(r->said.text, sizeof r->said.text, "rank %d did not take its answer", amp__mpi_silent(r) + 1);
   }
   if (done == 0) return 0;
   if (r->failed) return amp__mpi_fail(job, "%s", r->said.text);

@@ -47,6 +47,7 @@ typedef struct run { /* a job under way */
   call_header mine, theirs;
   verdict said;
   MPI_Request *request;
+  int *peer; /* of each request: the rank that it waits for */
   int count, cap;
   void *temp, **parts;
   int64_t at; /* elements that are done */
@@ -74,7 +75,8 @@ extern engine amp__mpi;
 /* mpi_plugin.c */
 int amp__mpi_isend(run *r, const void *p, int64_t bytes, int to, int tag); /* begun; r->request has it. <0 */
 int amp__mpi_irecv(run *r, void *p, int64_t bytes, int from, int tag);
-int amp__mpi_done(run *r); /* 1: all that was begun is done */
+int amp__mpi_done(run *r);         /* 1: all that was begun is done */
+int amp__mpi_silent(const run *r); /* a rank that has not answered */
 int amp__mpi_fail(amp_job *job, const char *format, ...) AMP_PRINTF(2, 3);
 int amp__mpi_broken(amp_job *job); /* MPI itself gives an error */
 void amp__mpi_listen(void);        /* who has left? */

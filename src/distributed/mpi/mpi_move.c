@@ -179,7 +179,7 @@ int amp__mpi_move(amp_job *job, run *r)
   if (status == 0 && amp__mpi.core->clock() > r->until) {
     char call[192];
     job->stuck = true;
-    return amp__mpi_fail(job, "a rank fell silent in the middle of %s",
+    return amp__mpi_fail(job, "rank %d fell silent in the middle of %s", amp__mpi_silent(r) + 1,
                          amp__mpi.core->describe(job, call, sizeof call));
   }
   return status;

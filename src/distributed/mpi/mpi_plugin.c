@@ -31,16 +31,27 @@ static char reason[512];
 
 /* -- Messages -------------------------------------------------------------------- */
 
-static MPI_Request *one_more(run *r)
+static MPI_Request *one_more(run *r, int peer)
 {
   if (r->count == r->cap) {
     int cap = r->cap ? 2 * r->cap : 8;
     MPI_Request *more = realloc(r->request, sizeof *more * (size_t)cap);
     if (more == NULL) return NULL;
     r->request = more;
+    int *peers = realloc(r->peer, sizeof *peers * (size_t)cap);
+    if (peers == NULL) return NULL;
+    r->peer = peers;
     r->cap = cap;
   }
+  r->peer[r->count] = peer;
   return &r->request[r->count++];
+}
+
+int amp__mpi_silent(const run *r)
+{
+  for (int i = 0; i < r->count; i++)
+    if (r->request[i] != MPI_REQUEST_NULL) return r->peer[i];
+  return amp__mpi.rank;
 }
 
 static const int64_t MOST = (int64_t)1 << 30; /* bytes of a message: MPI counts in int */
@@ -49,7 +60,7 @@ int amp__mpi_isend(run *r, const void *p, int64_t n, int to, int tag)
 {
   do {
     int now = (int)(n < MOST ? n : MOST);
-    MPI_Request *q = one_more(r);
+    MPI_Request *q = one_more(r, to);
     if (q == NULL) return -1;
     *q = MPI_REQUEST_NULL;
     if (MPI_Isend(p, now, MPI_BYTE, to, tag, MPI_COMM_WORLD, q)) return -1;
@@ -63,7 +74,7 @@ int amp__mpi_irecv(run *r, void *p, int64_t n, int from, int tag)
 {
   do {
     int now = (int)(n < MOST ? n : MOST);
-    MPI_Request *q = one_more(r);
+    MPI_Request *q = one_more(r, from);
     if (q == NULL) return -1;
     *q = MPI_REQUEST_NULL;
     if (MPI_Irecv(p, now, MPI_BYTE, from, tag, MPI_COMM_WORLD, q)) return -1;
@@ -504,6 +515,7 @@ static void drop(amp_job *job)
   run *r = job->own;
   if (job->stuck || r == NULL) return;
   free(r->request);
+  free(r->peer);
   free(r->temp);
   free(r->parts);
   free(r);

@@ -37,6 +37,12 @@ static ncclRedOp_t op_of(const amp_job *job)
 
 static bool is_pair(const amp_job *job) { return job->kind == AMP_DIST_SEND || job->kind == AMP_DIST_RECV; }
 
+static bool by_pairs(int kind) /* connections are made pair by pair */
+{
+  return kind == AMP_DIST_SEND || kind == AMP_DIST_RECV || kind == AMP_DIST_GATHER || kind == AMP_DIST_SCATTER
+         || kind == AMP_DIST_ALL_TO_ALL;
+}
+
 static bool sums(const amp_job *job)
 {
   return job->kind == AMP_DIST_ALL_REDUCE || job->kind == AMP_DIST_REDUCE || job->kind == AMP_DIST_REDUCE_SCATTER;
@@ -101,18 +107,50 @@ static cudaError_t behind(const amp_job *job, call *c, const group *g)
   return e;
 }
 
-/* The jobs' part of a group is launched; they are under way. */
-static void launched(amp_job *const *jobs, int n, const group *g, ncclResult_t status)
+typedef struct launching {
+  const group *g;
+  ncclDataType_t type;
+  int n;
+  amp_job *job[64];
+} launching;
+
+static ncclResult_t do_launch(void *given)
 {
-  status = amp__nccl_settle(g->comm, status, amp__nccl.core->clock() + jobs[0]->timeout);
+  const launching *l = given;
+  ncclResult_t status = l->n > 1 ? p_ncclGroupStart() : ncclSuccess;
+  for (int i = 0; i < l->n && status == ncclSuccess; i++) status = launch(l->job[i], l->g, l->type);
+  if (l->n == 1) return status;
+  ncclResult_t end = p_ncclGroupEnd();
+  return status == ncclSuccess ? end : status;
+}
+
+/* Jobs of a group, as one launch. What has not been called before may wait for the others on the host. */
+static void launch_all(amp_job *const *jobs, int n, group *g, ncclDataType_t type)
+{
+  launching l = { g, type, n, { 0 } }, *own;
+  uint32_t kind = by_pairs(jobs[0]->kind) ? 0 : 1u << jobs[0]->kind;
+  ncclResult_t status = ncclSystemError;
+  memcpy(l.job, jobs, sizeof *jobs * (size_t)n);
+  if (g->comm == NULL) status = ncclInvalidUsage;
+  else if (g->used & kind) status = do_launch(&l);
+  else if ((own = malloc(sizeof *own)) != NULL) {
+    *own = l;
+    status = amp__nccl_patiently(do_launch, own, jobs[0]->timeout);
+    g->used |= kind;
+  }
   for (int i = 0; i < n; i++) {
     call *c = jobs[i]->own;
+    char text[AMP_JOB_ERROR], what[CALL_TEXT];
     c->sends = false;
+    amp__nccl.core->describe(jobs[i], what, sizeof what);
+    if (status == ncclInProgress && !amp__nccl.broken) {
+      snprintf(text, sizeof text, "rank %d waits for other ranks in %s for more than %g seconds", amp__nccl.rank + 1,
+               what, jobs[i]->timeout);
+      amp__nccl_give_up(text);
+    }
     if (amp__nccl.broken) refuse(jobs[i], amp__nccl.broken_text);
     else if (status != ncclSuccess) {
-      char text[AMP_JOB_ERROR], what[CALL_TEXT];
-      snprintf(text, sizeof text, "NCCL could not do %s: %s", amp__nccl.core->describe(jobs[i], what, sizeof what),
-               p_ncclGetErrorString(status));
+      snprintf(text, sizeof text, "NCCL could not do %s: %s", what, p_ncclGetErrorString(status));
       refuse(jobs[i], text);
     } else if (cudaEventRecord(c->done, g->talk) != cudaSuccess) refuse(jobs[i], "the GPU has failed");
     else if (!c->captured) amp__nccl_watch(jobs[i]);
@@ -122,21 +160,12 @@ static void launched(amp_job *const *jobs, int n, const group *g, ncclResult_t s
 /* Sends and receives that were held back, as one launch */
 static void release_held(void)
 {
-  const group *g = &amp__nccl.groups[0];
   amp_job *jobs[64];
   int n = nheld;
   if (n == 0) return;
   memcpy(jobs, held, sizeof jobs);
   nheld = 0;
-  pthread_mutex_lock(&amp__nccl_calls);
-  ncclResult_t status = g->comm ? p_ncclGroupStart() : ncclInvalidUsage;
-  for (int i = 0; i < n && status == ncclSuccess; i++) status = launch(jobs[i], g, ncclUint8);
-  if (g->comm) {
-    ncclResult_t end = p_ncclGroupEnd();
-    if (status == ncclSuccess) status = end;
-  }
-  pthread_mutex_unlock(&amp__nccl_calls);
-  launched(jobs, n, g, status);
+  launch_all(jobs, n, &amp__nccl.groups[0], ncclUint8);
 }
 
 void amp__nccl_submit(amp_job *job)
@@ -145,7 +174,7 @@ void amp__nccl_submit(amp_job *job)
   ncclDataType_t type = ncclUint8;
   group *g = &amp__nccl.groups[job->group];
   enum cudaStreamCaptureStatus capturing = cudaStreamCaptureStatusNone;
-  char text[CALL_TEXT];
+  char text[CALL_TEXT], why[AMP_JOB_ERROR / 2];
   job->own = c;
   job->next = NULL;
   if (c == NULL) return refuse(job, "no memory");
@@ -164,6 +193,10 @@ void amp__nccl_submit(amp_job *job)
   if (!c->captured && !is_pair(job)) {
     c->seq = ++g->seq;
     amp__board_call(job->group, c->seq, amp__nccl.core->describe(job, text, sizeof text));
+    if (amp__board_tells(job->group, c->seq, text, false, job->timeout, why, sizeof why)) { /* before it is launched */
+      amp__nccl_give_up(why);
+      return refuse(job, amp__nccl.broken_text);
+    }
   }
   if (behind(job, c, g) != cudaSuccess) return refuse(job, "the GPU has failed");
   if (is_pair(job)) {
@@ -171,10 +204,7 @@ void amp__nccl_submit(amp_job *job)
     held[nheld++] = job;
     return;
   }
-  pthread_mutex_lock(&amp__nccl_calls);
-  ncclResult_t status = g->comm ? launch(job, g, type) : ncclInvalidUsage;
-  pthread_mutex_unlock(&amp__nccl_calls);
-  launched(&job, 1, g, status);
+  launch_all(&job, 1, g, type);
 }
 
 /* -- Waiting ----------------------------------------------------------------------------- */

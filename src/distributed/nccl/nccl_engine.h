@@ -5,8 +5,8 @@
 **   nccl_call.c     one call: its events, its launch, waiting for it
 **   nccl_board.c    what the ranks of one machine call, in memory they share: for messages that name ranks
 **
-** Communicators do not block: a call that needs other ranks first (connections are made at the first use) gives
-** ncclInProgress, and is asked about until its timeout.
+** What waits for other ranks on the host (joining, making a group, connections at the first use) runs in a thread of
+** its own, for no longer than its timeout. All other calls only queue.
 */
 #ifndef AMP_NCCL_ENGINE_H
 #define AMP_NCCL_ENGINE_H
@@ -34,6 +34,7 @@ typedef struct group {
   cudaStream_t talk;
   int n, me, *rank; /* rank: of the world; NULL: the world itself */
   int64_t seq;
+  uint32_t used; /* kinds of calls that were made before: their connections are there */
 } group;
 
 typedef struct engine {
@@ -52,10 +53,8 @@ extern engine amp__nccl;
   X(ncclGetUniqueId)          \
   X(ncclCommInitRankConfig)   \
   X(ncclCommSplit)            \
-  X(ncclCommFinalize)         \
   X(ncclCommAbort)            \
   X(ncclCommDestroy)          \
-  X(ncclCommGetAsyncError)    \
   X(ncclGetErrorString)       \
   X(ncclAllReduce)            \
   X(ncclBroadcast)            \
@@ -74,8 +73,9 @@ static inline bool amp__nccl_not_ready(cudaError_t answer)
 }
 
 /* nccl_plugin.c */
-extern pthread_mutex_t amp__nccl_calls; /* held while NCCL is called */
-ncclResult_t amp__nccl_settle(ncclComm_t comm, ncclResult_t status, double until);
+/* fn(arg) in a thread of its own; ncclInProgress: not within these seconds, and arg (from malloc) stays its own. Frees
+** arg. */
+ncclResult_t amp__nccl_patiently(ncclResult_t (*fn)(void *arg), void *arg, double seconds);
 void amp__nccl_give_up(const char *text); /* ends all communicators, so that the device goes on */
 void amp__nccl_watch(amp_job *job);       /* until it is done */
 void amp__nccl_forget(amp_job *job);

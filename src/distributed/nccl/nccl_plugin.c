@@ -15,8 +15,8 @@
 #include "distributed/nccl/nccl_engine.h"
 
 engine amp__nccl;
-pthread_mutex_t amp__nccl_calls = PTHREAD_MUTEX_INITIALIZER;
 
+static pthread_mutex_t ends = PTHREAD_MUTEX_INITIALIZER;
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* of the list */
 static amp_job *under_way;                                /* in no order: groups have streams of their own */
 static pthread_t watcher;
@@ -43,30 +43,60 @@ static void pause_for(long microseconds)
   nanosleep(&moment, NULL);
 }
 
-ncclResult_t amp__nccl_settle(ncclComm_t comm, ncclResult_t status, double until)
+typedef struct task {
+  ncclResult_t (*fn)(void *arg), status;
+  void *arg;
+  _Atomic int state; /* 0: under way; 1: done; 2: nobody waits any more */
+} task;
+
+static void *do_task(void *given)
 {
-  for (int turn = 0; status == ncclInProgress && !amp__nccl.broken; turn++) {
-    ncclResult_t now = ncclInProgress;
-    pthread_mutex_lock(&amp__nccl_calls);
-    if (!amp__nccl.broken) status = p_ncclCommGetAsyncError(comm, &now);
-    pthread_mutex_unlock(&amp__nccl_calls);
-    if (status != ncclSuccess || (status = now) != ncclInProgress) break;
-    if (amp__nccl.core->clock() > until) return ncclInProgress;
-    if (turn > 100) pause_for(50);
+  task *t = given;
+  int under_way = 0;
+  AMP_NCCL_UNREAD(cudaSetDevice(amp__nccl.device));
+  t->status = t->fn(t->arg);
+  if (!atomic_compare_exchange_strong(&t->state, &under_way, 1)) {
+    free(t->arg);
+    free(t);
   }
+  return NULL;
+}
+
+ncclResult_t amp__nccl_patiently(ncclResult_t (*fn)(void *arg), void *arg, double seconds)
+{
+  task *t = calloc(1, sizeof *t);
+  pthread_t thread;
+  int under_way = 0;
+  double until = amp__nccl.core->clock() + seconds;
+  if (t == NULL) return ncclSystemError;
+  *t = (task){ .fn = fn, .arg = arg };
+  if (pthread_create(&thread, NULL, do_task, t)) {
+    free(t);
+    return ncclSystemError;
+  }
+  pthread_detach(thread);
+  for (int turn = 0; atomic_load(&t->state) == 0; turn++) {
+    if (turn > 1000) pause_for(50);
+    if ((amp__nccl.broken || amp__nccl.core->clock() > until)
+        && atomic_compare_exchange_strong(&t->state, &under_way, 2))
+      return ncclInProgress;
+  }
+  ncclResult_t status = t->status;
+  free(t->arg);
+  free(t);
   return status;
 }
 
 void amp__nccl_give_up(const char *text)
 {
-  pthread_mutex_lock(&amp__nccl_calls);
+  pthread_mutex_lock(&ends);
   if (!amp__nccl.broken) {
     snprintf(amp__nccl.broken_text, sizeof amp__nccl.broken_text, "%s", text);
     amp__nccl.broken = true;
     for (int i = 0; i < amp__nccl.ngroup; i++)
       if (amp__nccl.groups[i].comm) p_ncclCommAbort(amp__nccl.groups[i].comm);
   }
-  pthread_mutex_unlock(&amp__nccl_calls);
+  pthread_mutex_unlock(&ends);
 }
 
 /* -- The thread --------------------------------------------------------------------------- */
@@ -170,12 +200,25 @@ static double patience(void)
   return given ? atof(given) : 300;
 }
 
+typedef struct joining {
+  ncclUniqueId id;
+  ncclComm_t comm;
+} joining;
+
+static ncclResult_t do_join(void *given)
+{
+  joining *j = given;
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  ncclResult_t status = p_ncclCommInitRankConfig(&j->comm, amp__nccl.size, j->id, amp__nccl.rank, &config);
+  if (status == ncclSuccess) amp__nccl.groups[0].comm = j->comm;
+  return status;
+}
+
 static ncclResult_t join(char *why, size_t room)
 {
   engine *e = &amp__nccl;
   group *g = &e->groups[0];
   ncclUniqueId id;
-  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   const char *given = getenv("NCCL_COMM_ID");
   char world[64];
   ncclResult_t status = ncclSuccess;
@@ -192,17 +235,17 @@ static ncclResult_t join(char *why, size_t room)
           || cudaStreamCreateWithFlags(&g->talk, cudaStreamNonBlocking) || cudaMemsetAsync(e->nothing, 0, 64, g->talk)
           || cudaStreamSynchronize(g->talk)))
     status = ncclUnhandledCudaError;
-  config.blocking = 0;
-  if (status == ncclSuccess) {
-    status = p_ncclCommInitRankConfig(&g->comm, e->size, id, e->rank, &config);
-    status = amp__nccl_settle(g->comm, status, e->core->clock() + seconds);
+  joining *j = status == ncclSuccess ? calloc(1, sizeof *j) : NULL;
+  if (status == ncclSuccess && j == NULL) status = ncclSystemError;
+  if (j) {
+    j->id = id;
+    status = amp__nccl_patiently(do_join, j, seconds);
   }
   if (status == ncclInProgress) {
     char known[512];
     if (!amp__board_tells(0, 0, "init", true, seconds, known, sizeof known))
       snprintf(known, sizeof known, "not all %d ranks came to init within %g seconds", e->size, seconds);
     snprintf(why, room, "%s", known);
-    p_ncclCommAbort(g->comm);
   } else if (status != ncclSuccess)
     snprintf(why, room, "NCCL could not join the ranks: %s", p_ncclGetErrorString(status));
   return status;
@@ -234,6 +277,7 @@ static void at_exit(int status, void *unused)
 static int start(int *at, int *n, char *why, size_t room)
 {
   engine *e = &amp__nccl;
+  (void)setenv("NCCL_RUNTIME_CONNECT", "0", 0); /* later a call would wait for the others on the host */
   const char *lacks = open_library(), *local = getenv("AMP_NCCL_DEVICE");
   int cards = 0;
   if (lacks) {
@@ -271,13 +315,26 @@ static int start(int *at, int *n, char *why, size_t room)
   return pthread_create(&watcher, NULL, watch, NULL) ? -1 : 0;
 }
 
+typedef struct splitting {
+  group *g;
+  ncclComm_t comm;
+} splitting;
+
+static ncclResult_t do_split(void *given)
+{
+  splitting *s = given;
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  int me = s->g->me;
+  ncclResult_t status
+      = p_ncclCommSplit(amp__nccl.groups[0].comm, me < 0 ? NCCL_SPLIT_NOCOLOR : 1, me < 0 ? 0 : me, &s->comm, &config);
+  if (status == ncclSuccess && me >= 0) s->g->comm = s->comm;
+  return status;
+}
+
 static int new_group(const int *ranks, int n, char *why, size_t room)
 {
   engine *e = &amp__nccl;
-  int color = NCCL_SPLIT_NOCOLOR;
   group *g = &e->groups[e->ngroup];
-  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-  config.blocking = 0;
   if (e->ngroup == MOST_GROUPS || e->broken || (g->rank = malloc(sizeof *ranks * (size_t)n)) == NULL) {
     snprintf(why, room, "%s", e->broken ? e->broken_text : "no room for a group more");
     return -1;
@@ -288,19 +345,17 @@ static int new_group(const int *ranks, int n, char *why, size_t room)
     g->rank[i] = ranks[i];
     if (ranks[i] == e->rank) g->me = i;
   }
-  if (g->me >= 0) color = 1;
-  double until = e->core->clock() + patience();
-  pthread_mutex_lock(&amp__nccl_calls);
-  ncclResult_t status = p_ncclCommSplit(e->groups[0].comm, color, g->me < 0 ? 0 : g->me, &g->comm, &config);
-  pthread_mutex_unlock(&amp__nccl_calls);
-  status = amp__nccl_settle(e->groups[0].comm, status, until);
-  if (status == ncclSuccess && g->comm) status = amp__nccl_settle(g->comm, ncclInProgress, until);
+  splitting *split = calloc(1, sizeof *split);
+  if (split) split->g = g;
+  ncclResult_t status = split ? amp__nccl_patiently(do_split, split, patience()) : ncclSystemError;
   if (status == ncclSuccess && cudaStreamCreateWithFlags(&g->talk, cudaStreamNonBlocking))
     status = ncclUnhandledCudaError;
   if (status == ncclSuccess) return e->ngroup++;
   snprintf(why, room, "NCCL could not make the group: %s", p_ncclGetErrorString(status));
   return -1;
 }
+
+static ncclResult_t do_leave(void *comm) { return p_ncclCommDestroy(*(ncclComm_t *)comm); }
 
 static void leave(int status, double until)
 {
@@ -310,8 +365,9 @@ static void leave(int status, double until)
     if (comm == NULL) continue;
     if (status) p_ncclCommAbort(comm);
     else if (!e->any_captured) { /* NCCL would wait for the end of steps that hold it */
-      if (amp__nccl_settle(comm, p_ncclCommFinalize(comm), until) == ncclSuccess) p_ncclCommDestroy(comm);
-      else p_ncclCommAbort(comm);
+      ncclComm_t *given = malloc(sizeof *given);
+      if (given) *given = comm;
+      if (given) (void)amp__nccl_patiently(do_leave, given, until - e->core->clock());
     }
     e->groups[i].comm = NULL;
   }
