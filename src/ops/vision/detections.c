@@ -3,6 +3,7 @@
 ** detector's boxes become. A score and its place make a key; sorted keys are boxes from the best on, of
 ** which those stay that no better one suppresses (ops/vision/boxes.c). Images run side by side.
 */
+#include <stdlib.h>
 #include "cpu/kernel_help.h"
 #include "cpu/strided.h"
 #include "ops/vision/boxes.h"
