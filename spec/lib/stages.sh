@@ -188,6 +188,7 @@ stage_emulator() { # the table's rows through the CUDA plug-in's own kernels, on
   say 'ops on the emulated GPU'
   SPEC_LIMIT="${SPEC_LIMIT:-1500}" # every case runs threads of a card one after the other
   bounded 'spec/ops/ops_spec.lua on the emulated GPU' env AMP_PLUGIN_DIR=build/emulated AMP_SPEC_DEVICE=cuda luajit spec/run.lua spec/ops/ops_spec.lua
+  bounded 'attention with dropout on the emulated GPU' env AMP_PLUGIN_DIR=build/emulated luajit spec/run.lua spec/ops/nn_attention_dropout_spec.lua
 }
 stage_kernels() { # what a compiler of CUDA makes of them says the build
   # shellcheck disable=SC2046

@@ -221,3 +221,37 @@ describe('as_strided', function()
     amp.no_grad(function() assert.equal(2, a:t():as_strided({ 2 }, { 1 }):numel()) end)
   end)
 end)
+
+describe('gradients of pieces beside each other', function()
+  local function ones(n) return amp.ones({ n }, { dtype = 'float64' }) end
+  local ways = {
+    ['all of a tensor'] = function(x) return amp.cat({ x:narrow(1, 1, 2), x:narrow(1, 3, 4) }, 1) end,
+    ['the last one missing'] = function(x) return amp.cat({ x:narrow(1, 1, 2), ones(4) }, 1) end,
+    ['one between missing'] = function(x) return amp.cat({ x:narrow(1, 1, 2), ones(2), x:narrow(1, 5, 2) }, 1) end,
+    ['overlapping'] = function(x) return amp.cat({ x:narrow(1, 1, 4), x:narrow(1, 3, 4) }, 1) end,
+    ['in another order'] = function(x) return amp.cat({ x:narrow(1, 3, 4), x:narrow(1, 1, 2) }, 1) end,
+    ['one out of place'] = function(x) return amp.cat({ x:narrow(1, 1, 2), x:narrow(1, 3, 2) * 3, x:narrow(1, 5, 2) }, 1) end,
+    ['one twice'] = function(x) return amp.cat({ x:narrow(1, 1, 2), x:narrow(1, 1, 2), x:narrow(1, 5, 2) }, 1) end,
+    ['with another of the whole'] = function(x) return amp.cat({ x:narrow(1, 1, 3), x:narrow(1, 4, 3) }, 1) + x end,
+    ['of a second dimension'] = function(x)
+      local a = x:view(2, 3)
+      return amp.cat({ a:narrow(2, 1, 1), a:narrow(2, 2, 2) }, 2)
+    end,
+  }
+  for name, way in pairs(ways) do
+    it('are those of the recorded derivative: ' .. name, function()
+      local v = amp.randn({ 6 }, { dtype = 'float64' }):requires_grad_()
+      local got = amp.grad(way(v * 2):square():sum(), { v })[1]
+      local want = amp.grad(way(v * 2):square():sum(), { v }, { create_graph = true })[1]
+      H.close(got, want:detach())
+    end)
+  end
+  it('leave what they came from as it is', function()
+    local w, g = amp.randn(2, 3):requires_grad_(), amp.ones(6)
+    for _ = 1, 2 do
+      amp.cat(w:view(6):chunk(3, 1), 1):backward(g)
+      w.grad:add_(1)
+      H.same(g, amp.ones(6))
+    end
+  end)
+end)
