@@ -38,13 +38,14 @@ local function required(row)
   return list
 end
 
---- Elementwise rows that take a dtype.
+--- Elementwise rows that take a dtype, but for private ones without a derivative: those stand in no graph.
 -- @tparam string dtype
 -- @treturn table list of {name, attrs}
 function M.rows(dtype)
   local list = {}
   for _, row in ipairs(ops.rows) do
-    if row.flags.elementwise and not row.flags.random and not row.flags.list and row.dtypes[dtype] and not (FLOATS[row.name] and dtype:find 'int') then
+    local apart = row.flags.private and row.kind == 'N' or row.flags.random or row.flags.list or FLOATS[row.name] and dtype:find 'int'
+    if row.flags.elementwise and row.dtypes[dtype] and not apart then
       for _, attrs in ipairs(ATTRIBUTES[row.name] or required(row)) do list[#list + 1] = {name = row.name, attrs = attrs} end
     end
   end

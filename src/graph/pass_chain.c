@@ -69,6 +69,7 @@ static bool on_device(const graph_pass *p, const amp_graph_node *n, const amp_gr
   const amp_op_desc *d = pass_row(n);
   if (amp__devices[result->device].chain == NULL) return false;
   if (!(d->info.flags & AMP_F_ELEMENTWISE) && !amp__row_is(d, AMP_R_CAST)) return false;
+  if ((d->info.flags & AMP_F_PRIVATE) && d->bwd == NULL) return false; /* for derivatives alone */
   for (int i = 0; i < n->nin; i++) {
     const amp_graph_value *v = n->in[i] >= 0 ? pass_value(p, n->in[i]) : result;
     bool there = v->device == result->device && v->device_index == result->device_index;
