@@ -69,6 +69,7 @@ static bool on_device(const graph_pass *p, const amp_graph_node *n, const amp_gr
   const amp_op_desc *d = pass_row(n);
   if (amp__devices[result->device].chain == NULL) return false;
   if (!(d->info.flags & AMP_F_ELEMENTWISE) && !amp__row_is(d, AMP_R_CAST)) return false;
+  if ((d->info.flags & AMP_F_PRIVATE) && d->bwd == NULL) return false; /* for derivatives alone */
   for (int i = 0; i < n->nin; i++) {
     const amp_graph_value *v = n->in[i] >= 0 ? pass_value(p, n->in[i]) : result;
     bool there = v->device == result->device && v->device_index == result->device_index;
@@ -125,11 +126,12 @@ static bool belongs(const graph_pass *p, const chain *c, int k)
   return true;
 }
 
+enum { GROWING = 2 }; /* operands that count as from outside until the nodes that make them have joined */
 /* Does a launch take as many operands from outside as the chain has? Tensors once each, values of the host each time.
  */
-static bool few_reads(const graph_pass *p, const chain *c)
+static bool few_reads(const graph_pass *p, const chain *c, int most)
 {
-  int32_t seen[CHAIN_READS];
+  int32_t seen[CHAIN_READS + GROWING];
   int tensors = 0, values = 0;
   for (int i = 0; i < c->count; i++) {
     const amp_graph_node *n = &p->graph->nodes[c->node[i]];
@@ -141,7 +143,7 @@ static bool few_reads(const graph_pass *p, const chain *c)
         continue;
       }
       while (k < tensors && seen[k] != n->in[o]) k++;
-      if (k == CHAIN_READS) return false;
+      if (k == most) return false;
       seen[k] = n->in[o];
       if (k == tensors) tensors++;
     }
@@ -158,7 +160,7 @@ static bool grow(const graph_pass *p, chain *c, const uint8_t *taken)
       int maker = n->in[o] >= 0 ? pass_value(p, n->in[o])->node : -1;
       if (maker < 0 || in_chain(c, maker) || !elementwise(p, maker, taken) || !belongs(p, c, maker)) continue;
       c->node[c->count++] = maker;
-      if (pass_value(p, n->in[o])->device != AMP_CPU && !few_reads(p, c)) c->count--;
+      if (pass_value(p, n->in[o])->device != AMP_CPU && !few_reads(p, c, CHAIN_READS + GROWING)) c->count--;
     }
   }
   return c->count > count;
@@ -199,6 +201,8 @@ int pass_chains(amp_graph *g, bool move)
     chain c = { { k }, 1 };
     if (!elementwise(&p, k, taken)) continue;
     while (grow(&p, &c, taken)) continue;
+    if (pass_value(&p, p.graph->nodes[k].out[0])->device != AMP_CPU)
+      while (c.count > 1 && !few_reads(&p, &c, CHAIN_READS)) c.count--; /* the last to join reads for nobody else */
     if (c.count < 2 || (!move && !adjacent(&c))) continue;
     move_chain(&p, &c, taken);
     chains[n++] = (graph_chain){ k, c.count };
