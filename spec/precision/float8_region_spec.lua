@@ -234,6 +234,26 @@ describe('linear in 8 bits', function()
     assert(more - 3 * out < 1.5 * n, 'products of one input share its bytes')
   end)
 
+  it('lets a GPT block keep at most 0.65 of what it does in bfloat16, on a GPU', function()
+    if not H.device then return end
+    local GPT2 = require 'examples.models.gpt2'
+    local body = GPT2 { size = 64, heads = 2, layers = 1, vocabulary = 16, context = 64 }.h:to(H.device)[1]
+    local x = amp.randn(2, 64, 64):bfloat16():requires_grad_()
+    local function kept(o)
+      local function forward() return amp.autocast(o, function() return body(x) end) end
+      forward() -- the weights' copies are there
+      collectgarbage()
+      collectgarbage()
+      local before = amp.memory(H.device).live
+      local y = forward()
+      collectgarbage()
+      collectgarbage()
+      return amp.memory(H.device).live - before, y
+    end
+    local all = kept { dtype = 'bfloat16' }
+    for _, recipe in ipairs { 'current', 'delayed' } do assert(kept { dtype = 'float8', recipe = recipe } <= 0.65 * all) end
+  end)
+
   it('shares what is kept of an input while it stays as it was', function()
     local x = amp.randn(32, 48, { requires_grad = true })
     local w, v = amp.randn(16, 48, { requires_grad = true }), amp.randn(16, 48, { requires_grad = true })
