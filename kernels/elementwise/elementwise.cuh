@@ -58,13 +58,18 @@ __device__ __forceinline__ void amp_ew_fetch(amp_ew_raw &r, const char *p, int d
 template <class T> __device__ __forceinline__ void amp_ew_open(T (&v)[AMP_EW_VECTOR], const amp_ew_raw &r, int dtype)
 {
   const unsigned w[8] = { r.a.x, r.a.y, r.a.z, r.a.w, r.b.x, r.b.y, r.b.z, r.b.w };
+  if (dtype == AMP_FLOAT32) { /* asked once, and not for each element */
 #pragma unroll
-  for (int k = 0; k < 8; k++) {
-    if (dtype == AMP_FLOAT32) v[k] = (T)__uint_as_float(w[k]);
-    else if (amp_ew_half(dtype)) {
-      const uint16_t h = (uint16_t)(w[k / 2] >> (16 * (k & 1)));
-      v[k] = (T)(dtype == AMP_FLOAT16 ? amp_h2f(h) : amp_bf2f(h));
-    } else {
+    for (int k = 0; k < 8; k++) v[k] = (T)__uint_as_float(w[k]);
+  } else if (dtype == AMP_FLOAT16) {
+#pragma unroll
+    for (int k = 0; k < 8; k++) v[k] = (T)amp_h2f((uint16_t)(w[k / 2] >> (16 * (k & 1))));
+  } else if (dtype == AMP_BFLOAT16) {
+#pragma unroll
+    for (int k = 0; k < 8; k++) v[k] = (T)amp_bf2f((uint16_t)(w[k / 2] >> (16 * (k & 1))));
+  } else {
+#pragma unroll
+    for (int k = 0; k < 8; k++) {
       const uint8_t b = (uint8_t)(w[k / 4] >> (8 * (k & 3)));
       v[k] = dtype == AMP_INT8          ? (T)(int8_t)b
              : dtype == AMP_UINT8       ? (T)b

@@ -46,7 +46,7 @@ end
 describe('a formula that a GPU lacks does not compile:', function()
   if not there then return pending('no C++ compiler') end
   it('all formulas are there', function()
-    for _, kernel in ipairs { 'elementwise/unary.cu', 'elementwise/binary.cu', 'loss/pair_loss.cu', 'norm/softmax.cu',
+    for _, kernel in ipairs { 'elementwise/unary.cu', 'elementwise/binary.cu', 'elementwise/slope.cu', 'loss/pair_loss.cu', 'norm/softmax.cu',
       'pool/pad.cu', 'resample/resample.cu', 'resample/grid_sample.cu', 'reduce/reduce.cu', 'order/sort.cu' } do
       local out, status = compile(kernel)
       assert.equal(0, status, out:sub(1, 600))
@@ -70,6 +70,10 @@ describe('a formula that a GPU lacks does not compile:', function()
     refused('elementwise/unary.cu', changed('elementwise/unary_formulas.h', 'ROW%(gelu, OWN[^\n]*\n', ''), 'no formula for floats')
     refused('elementwise/unary.cu', changed('elementwise/unary_formulas.h', 'WHOLE%(bitwise_not[^\n]*\n', ''), 'no formula for integers')
     refused('elementwise/binary.cu', changed('elementwise/binary_formulas.h', 'BOTH%(sub, OWN[^\n]*\n', ''), 'no formula for')
+  end)
+  it('a word of a slope', function()
+    refused('elementwise/slope.cu', changed('elementwise/slope_formulas.h', 'SLOPE%(PLAIN, SHRINK[^\n]*\n', ''), 'a function without its formula')
+    refused('elementwise/slope.cu', changed('elementwise/slope_formulas.h', 'PAIR%(PLAIN, RATIO[^\n]*\n', ''), 'a term without its formula')
   end)
   it('an operation of a reduction', function()
     refused('reduce/reduce.cu', changed('reduce/fold_formulas.h', 'FOLD%(ANY[^\n]*\n', 'FOLD(ANY, 0)\n'), 'requires 4 arguments')
