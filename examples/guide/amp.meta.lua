@@ -8261,7 +8261,7 @@ function amp.distributed.finalize() end
 ---@return table # a list of tensors at rank `to`, nil elsewhere; or a work
 function amp.distributed.gather(t, o) end
 
----Join the other processes. Calling it again changes nothing.
+---Join the other processes. Calling it again changes nothing. With NCCL 'cuda' means this rank's card from now on.
 ---@param o? table {backend = 'auto' | 'nccl' | 'mpi', timeout = 300}: seconds that a call waits for the other ranks
 function amp.distributed.init(o) end
 

@@ -4,7 +4,7 @@
 # Open MPI; without them it says so and leaves.
 #   sh spec/distributed/network.sh [build folder]
 # Prints `N passed, N failed` last.
-# shellcheck disable=SC2015,SC2086,SC2317
+# shellcheck disable=SC2015,SC2016,SC2086,SC2317
 set -u
 root=$(cd "$(dirname "$0")/../.." && pwd)
 build=${1:-$root/build}
