@@ -21,7 +21,7 @@ typedef struct amp_hooks {
   /* library/ */
   amp_state *(*thread_state)(void); /* of a thread that has used none: one that goes with it */
   /* distributed/ */
-  const struct amp_collectives_core *collectives; /* for engines */
+  const struct amp_collectives_core *collectives;       /* for engines */
   int (*collectives_played)(int index, double timeout); /* a captured step that talks was queued */
   /* dispatch/ */
   void (*plugins_abandon)(void); /* in a forked child: what is not loaded yet never is */

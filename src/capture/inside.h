@@ -64,7 +64,7 @@ struct amp_capture {
   int nscaling;
   int64_t casts, cached_casts;
   double talks; /* 0, or seconds that calls to other ranks in it may take */
-  bool failed; /* something could not be noted */
+  bool failed;  /* something could not be noted */
   bool reseeded;
   int other; /* something lies on another device of the type, counted from 1, which no replay works on; 0: nothing */
   bool ended;
