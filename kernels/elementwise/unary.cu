@@ -40,6 +40,7 @@ struct unary_rows {
     const T a = x[0][i];                        \
     y[i] = formula;                             \
   }
+#define S(n) ((T)s.d[n])
   template <class T, int N>
   static __device__ __forceinline__ void all(int op, const T (&x)[1][N], T (&y)[N], const settings &s)
   {
@@ -49,6 +50,7 @@ struct unary_rows {
 #include "elementwise/unary_formulas.h"
     }
   }
+#undef S
 #define IS_LONG_SHARED false
 #define IS_LONG_OWN false
 #define IS_LONG_FAST false
