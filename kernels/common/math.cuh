@@ -55,6 +55,14 @@ AMP_FN amp_gelu_tanh_grad(T x)
   T t = tanh((T)0.79788456080286535588 * (x + (T)0.044715 * x * x * x));
   return (T)0.5 * (1 + t) + (T)0.5 * x * (1 - t * t) * (T)0.79788456080286535588 * (1 + (T)0.134145 * x * x);
 }
+/* The same for what is rounded to 16 bits: with s = sigmoid(2 u), tanh(u) = 2 s - 1 and 1 - tanh(u)^2 = 4 s (1 - s) */
+AMP_FN amp_gelu_tanh_grad_of_half(T point)
+{
+  const float x = (float)point, q = x * x, u = x * (1.59576912160573071176f + 0.07135481282f * q);
+  const float s = __fdividef(1.f, 1 + __expf(-u));
+  const float v = s + s * (1 - s) * (x * (1.59576912160573071176f + 0.21406443846f * q));
+  return fabsf(x) > 50 ? (x > 0 ? (T)1 : (T)0) : (T)v;
+}
 AMP_FN amp_mish(T x)
 {
   if (x == -amp_inf<T>()) return 0;

@@ -173,6 +173,7 @@ int amp__cuda_gelu_backward(amp_call *c)
 {
   settings s = plain();
   s.k = (int32_t)AMP_ARGS(c, gelu_backward)->approximate;
+  if (s.k == APPROXIMATE_TANH && amp__is_half(c->out[0]->dtype)) s.k = OF_HALF;
   return run::fast<AMP_OP_gelu_backward>(c, run::float_class(c), s);
 }
 

@@ -52,7 +52,7 @@ ROW(relu_backward, FAST, b <= 0 ? (T)0 : a)
 ROW(sigmoid_backward, FAST, a * b * (1 - b))
 ROW(tanh_backward, FAST, a * (1 - b * b))
 ROW(silu_backward, FAST, a * amp_silu_grad(b))
-ROW(gelu_backward, OWN, a * (s.k == APPROXIMATE_TANH ? amp_gelu_tanh_grad(b) : amp_gelu_grad(b)))
+ROW(gelu_backward, OWN, a * gelu_slope(s.k, b))
 ROW(sinc_backward, LONG, a * amp_sinc_grad(b))
 
 WHOLE(bitwise_and, a & b)

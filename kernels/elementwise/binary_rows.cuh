@@ -1,8 +1,7 @@
 /*
 ** binary_rows.cuh: the formulas of binary_formulas.h as functions, and those of rows that stand in no list, for
 ** the kernels of binary.cu, where the row is chosen when it runs or by the compiler, and for generated kernels
-*(elementwise/chain.cuh),
-** which name it: a function a row.
+** (elementwise/chain.cuh), which name it: a function a row.
 */
 #ifndef AMP_BINARY_ROWS_CUH
 #define AMP_BINARY_ROWS_CUH
@@ -17,6 +16,14 @@ typedef struct settings {
   int32_t k;
   amp_trouble *trouble;
 } settings;
+
+enum { OF_HALF = APPROXIMATE_COUNT }; /* k of gelu_backward: tanh's formula for 16 bits */
+template <class T> __device__ __forceinline__ T gelu_slope(int k, T x)
+{
+  return k == OF_HALF            ? amp_gelu_tanh_grad_of_half(x)
+         : k == APPROXIMATE_TANH ? amp_gelu_tanh_grad(x)
+                                 : amp_gelu_grad(x);
+}
 
 #define WRAP(op, a, b) (int64_t)((uint64_t)(a)op(uint64_t)(b))
 

@@ -29,15 +29,6 @@ enum {
   FEW = 512
 };
 
-/* amp_gelu_tanh_grad for what is rounded to 16 bits: with s = sigmoid(2 u), tanh(u) = 2 s - 1 and 1 - tanh(u)^2 = 4
-** s (1 - s) */
-__device__ __forceinline__ float quick_slope(float x)
-{
-  const float q = x * x, u = x * (1.59576912160573071176f + 0.07135481282f * q), s = __fdividef(1.f, 1 + __expf(-u));
-  const float v = s + s * (1 - s) * (x * (1.59576912160573071176f + 0.21406443846f * q));
-  return fabsf(x) > 50 ? (x > 0 ? 1.f : 0.f) : v;
-}
-
 /* Activations, a line an activation: a gradient g times the slope at s, what was kept */
 /* clang-format off */
 #define ACTS(ACT) \
@@ -98,7 +89,8 @@ template <int ACT, int X> __global__ void __launch_bounds__(THREADS, X == WIDE ?
         if (ACT >= 0) {
           amp_take(s, ss[i], task.sdt);
 #pragma unroll
-          for (int j = 0; j < N; j++) g[j] = (int)ACT == GELU_QUICK ? g[j] * quick_slope(s[j]) : slope(ACT, g[j], s[j]);
+          for (int j = 0; j < N; j++)
+            g[j] = (int)ACT == GELU_QUICK ? g[j] * amp_gelu_tanh_grad_of_half(s[j]) : slope(ACT, g[j], s[j]);
           amp_store_n<N>(task.z, task.zdt, row * task.cols + c, g);
           /* what is summed is what was written */
 #pragma unroll

@@ -96,8 +96,8 @@ describe('a free size is refused', function()
 
   it('where it is followed in few sizes alone', function()
     local rows = randn(9, 3)
-    refused(function(x) return x + rows:narrow(1, 1, x:size(1)) * math.floor(x:size(1) / 3) end, {randn(4, 3)}, {1}, "can't")
-    refused(function(x) return x + rows:narrow(1, 1, x:size(1)) * math.min(x:size(1), 5) end, {randn(4, 3)}, {1}, "can't")
+    refused(function(a) return a + rows:narrow(1, 1, a:size(1)) * math.floor(a:size(1) / 3) end, {randn(4, 3)}, {1}, "can't")
+    refused(function(a) return a + rows:narrow(1, 1, a:size(1)) * math.min(a:size(1), 5) end, {randn(4, 3)}, {1}, "can't")
   end)
 
   it('where a branch, a loop or a table of numbers depends on it', function()

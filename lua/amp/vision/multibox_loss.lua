@@ -69,10 +69,10 @@ local function blame(cls, cls_t, n, e)
 end
 
 -- Of one device: class and box losses of each image, before they are divided
-local function parts(self, cls, box, cls_t, box_t, n)
+local function parts(self, cls, box, cls_t, box_t, device)
   local pos = cls_t:gt(0)
   local ok, each = pcall(entropies, cls, cls_t)
-  if not ok then blame(cls, cls_t, n, each) end
+  if not ok then blame(cls, cls_t, device, each) end
   local order = amp.where(pos, -math.huge, each:detach()):argsort { dim = 2, descending = true, stable = true }
   local n, count = cls:size(1), cls:size(2)
   local places = amp.arange(1, count + 1, 1, { dtype = 'int64', device = cls.device }):unsqueeze(1):expand(n, count)

@@ -37,7 +37,7 @@ if arg[1] ~= '--times' then
       amp.no_grad(function()
         local a, b, c = amp.randn(s[1], {device = 'cuda'}), amp.randn(s[2], {device = 'cuda'}), amp.randn(s[3], {device = 'cuda'})
         same('broadcast', amp.trace(formula, a, b, c):optimize()(a, b, c), formula(a, b, c))
-        local t = a:ndim() > 1 and a:transpose(1, 2) or amp.randn({2 * s[1][1]}, {device = 'cuda'}):view(-1, 2):select(2, 1)
+        local t = a:dim() > 1 and a:transpose(1, 2) or amp.randn({2 * s[1][1]}, {device = 'cuda'}):view(-1, 2):select(2, 1)
         local one = amp.ones({1}, {device = 'cuda'})
         same('strided', amp.trace(formula, t, one, t):optimize()(t, one, t), formula(t, one, t))
       end)
