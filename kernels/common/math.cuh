@@ -69,9 +69,8 @@ AMP_FN amp_mish(T x)
   T e = exp(x > 40 ? (T)40 : x), n = e * (e + 2);
   return x > (sizeof(T) == 8 ? 40 : 20) ? x : x * (n / (n + 2));
 }
-/* t + x s (1 - t^2) with t = tanh(softplus(x)) = n / (n + 2), n = e (e + 2), e = exp(x), and the sigmoid s = e / (1 +
- * e)
- */
+/* t + x s (1 - t^2) with t = tanh(softplus(x)) = n / (n + 2), n = e (e + 2), e = exp(x), and the sigmoid
+** s = e / (1 + e) */
 AMP_FN amp_mish_grad(T x)
 {
   if (x > (sizeof(T) == 8 ? 40 : 20)) return 1;

@@ -10,9 +10,8 @@
 #include "autograd/engine.h"
 #include "dispatch/op_builder.h"
 
-/* Is engine->part a piece of a dense tensor of this shape, along one dimension, and does it lie in its storage as such
- *a
- ** piece does? from: where that tensor would begin */
+/* Is engine->part a piece of a dense tensor of this shape, along one dimension, and does it lie in its storage as
+** such a piece does? from: where that tensor would begin */
 static bool lies_in_place(const engine *engine, const amp_shape *shape, int *dim, int64_t *from)
 {
   const amp_tensor *g = engine->part;

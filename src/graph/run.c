@@ -157,9 +157,8 @@ static void enter_modes(amp_state *S, const amp_graph_node *n)
   if (n->regions) S->autocast_on = S->autocast[0].enabled || S->autocast[1].enabled;
 }
 
-/* May node k write its result over its first operand? It reads it last, nobody else has it, and nothing wants a
- *gradient or
- ** watches. Elements, shape and dtype are then as they would be in memory of their own. */
+/* May node k write its result over its first operand? It reads it last, nobody else has it, and nothing wants
+** a gradient or watches. Elements, shape and dtype are then as they would be in memory of their own. */
 static bool may_reuse(const graph_run *run, const amp_graph_node *n, int k, amp_tensor *const *operand)
 {
   const amp_graph *g = run->graph;

@@ -96,9 +96,8 @@ static bool normalised(const amp_node *node, const amp_tensor *x, remade *how)
   return how->source != NULL;
 }
 
-/* How backward is to have x, a matrix: itself, where it is no activation or what made it keeps it; made again of what
- *its
- ** maker keeps; else its 8-bit copy. */
+/* How backward is to have x, a matrix: itself, where it is no activation or what made it keeps it; made again of
+** what its maker keeps; else its 8-bit copy. */
 static remade how_again(amp_tensor *x)
 {
   remade none = { AGAIN_NONE, 0, NULL, NULL, NULL }, how = none;

@@ -69,9 +69,8 @@ static inline int float_class(amp_call *call)
     return run1(c, loops, cls, cls, cost, NULL);                                    \
   }
 
-/* Loops of float32 and float64 that slopes are made of (ops/elementwise/function_slope.c): result and operand dense,
- *not
- ** the same; polygamma's takes its order, an int */
+/* Loops of float32 and float64 that slopes are made of (ops/elementwise/function_slope.c): result and
+** operand dense, not the same; polygamma's takes its order, an int */
 extern const amp_loop_fn amp__exp_loops[2], amp__sin_loops[2], amp__cos_loops[2], amp__sinh_loops[2],
     amp__cosh_loops[2], amp__digamma_loops[2], amp__polygamma_loops[2];
 
