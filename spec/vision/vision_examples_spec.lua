@@ -52,7 +52,7 @@ describe('examples of vision', function()
     H.write(root .. '/train/dark/3.png', 'no picture')
     local old = amp.warn
     amp.warn = function() end
-    local ok, r = pcall(run, 'imagenet', '--data', root, '--batch', '4', '--size', '32', '--width', '8', '--epochs', '4', '--mode', 'float32')
+    local ok, r = pcall(run, 'imagenet', '--data', root, '--batch', '4', '--size', '32', '--width', '8', '--epochs', '12', '--mixup', '0', '--mode', 'float32')
     amp.warn = old
     assert.is_true(ok, tostring(r))
     assert.is_true(r.best > 0.7, r.best)

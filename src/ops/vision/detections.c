@@ -16,7 +16,10 @@ static int larger_first(const void *a, const void *b)
   return x > y ? -1 : x < y;
 }
 
-void amp__sort_keys(unsigned long long *keys, int64_t count) { qsort(keys, (size_t)count, sizeof *keys, larger_first); }
+void amp__sort_keys(unsigned long long *keys, int64_t count)
+{
+  if (count > 1) qsort(keys, (size_t)count, sizeof *keys, larger_first);
+}
 
 static int64_t place_of(unsigned long long key) { return (int64_t)(uint32_t)~key; }
 
