@@ -96,7 +96,7 @@ local function pieces(name, o)
     { 'src/amp_ops.def', 'AMP_OP(K, softsign,', ('AMP_OP(K, %s, "input", unary, %s, F_, %s, EW | IP | ME, "%s")'):format(name,
       (o.policy or 'passthrough'):upper(), saved[1] and table.concat(saved, ' | ') or '0', doc:find '%.$' and doc or doc .. '.') },
     { 'src/ops/elementwise/activation.c', 'FLOAT2(softsign,', laid_out(('FLOAT2(%s, 4, %s,'):format(name, in_float(formula)), formula, 7) },
-    { 'src/ops/elementwise/math_derivative.c', 'BWD(log_sigmoid,', laid_out(('BWD(%s,'):format(name), slope, 4) },
+    { 'src/ops/elementwise/math_derivative.c', 'BWD(relu,', laid_out(('BWD(%s,'):format(name), slope, 4) },
     { 'kernels/elementwise/unary_formulas.h', 'ROW(softsign,', laid_out(('ROW(%s, SHARED,'):format(name), constants(formula, '(T)%s'), 4) },
     { 'spec/ops/samples/math.lua', '  by_hand = {', sample },
   }
