@@ -143,7 +143,7 @@ stage_tsan() { # states in several threads: of the C tests, and the example's Lu
     skip tsan "ThreadSanitizer does not work here: $(tail -n 1 "$log")"
     return 0
   fi
-  if ! { configure $dir -DAMP_SANITIZE=THREAD -DAMP_TESTS=ON -DAMP_ONEDNN=OFF -DAMP_LAPACK=OFF -DAMP_CUDA=OFF &&
+  if ! { configure $dir -DAMP_SANITIZE=THREAD -DAMP_TESTS=ON -DAMP_ONEDNN=OFF -DAMP_LAPACK=OFF -DAMP_CUDA=OFF -DAMP_MPI=OFF &&
          cmake --build $dir -j "$jobs" --target amp test_states test_graph && cmake --install $dir --prefix $dir/installed; } >"$log" 2>&1; then
     tail -n 60 "$log"
     add 0 1
