@@ -325,7 +325,9 @@ static piece *fresh(int device, int index, size_t capacity, int cls, int stream)
 {
   size_t head = (sizeof(piece) + 63) & ~(size_t)63;
   chunk *of = NULL;
-  piece *part = CACHING && device == AMP_CPU && capacity <= CHUNK_MAX ? amp__carve_chunk(head + capacity, &of) : NULL;
+  bool first = false;
+  piece *part
+      = CACHING && device == AMP_CPU && capacity <= CHUNK_MAX ? amp__carve_chunk(head + capacity, &of, &first) : NULL;
   if (part) {
     part->block.data = (char *)part + head;
   } else {
@@ -335,7 +337,7 @@ static piece *fresh(int device, int index, size_t capacity, int cls, int stream)
       return NULL;
     }
   }
-  if (device == AMP_CPU && (of ? of->pieces == 1 : capacity > CHUNK_MAX)) amp__memory_grew();
+  if (device == AMP_CPU && (of ? first : capacity > CHUNK_MAX)) amp__memory_grew();
   part->chunk = of;
   part->owner = NULL;
   if (device != AMP_CPU) {

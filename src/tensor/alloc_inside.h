@@ -83,7 +83,8 @@ bool amp__fails_slow(void);
 void amp__filled(int device, int index, void *p, size_t bytes); /* with the pattern of the switch "fill" */
 /* tensor/system.c */
 extern chunk *amp__chunks __attribute__((visibility("hidden")));
-void *amp__carve_chunk(size_t bytes, chunk **of); /* `bytes` of a mapping, and which; NULL: there is none */
+/* `bytes` of a mapping, which, and whether they are the first of it; NULL: there is none */
+void *amp__carve_chunk(size_t bytes, chunk **of, bool *first);
 bool amp__raw_alloc(piece *piece, int device, int index, size_t bytes);
 void amp__raw_free(piece *piece);
 void amp__unmap_chunks(chunk *chunk); /* of a list */

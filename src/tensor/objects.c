@@ -58,7 +58,8 @@ static obj *carve(tcache *cache, int cls)
 {
   size_t size = (size_t)cls * OBJ_STEP, bytes = OBJ_SLAB / size;
   chunk *of;
-  char *p = amp__carve_chunk(OBJ_SLAB, &of);
+  bool first;
+  char *p = amp__carve_chunk(OBJ_SLAB, &of, &first);
   if (p == NULL) p = aligned_alloc(64, OBJ_SLAB);
   if (p == NULL) {
     amp_empty_cache(AMP_CPU);

@@ -33,7 +33,7 @@ static unsigned colour;
 enum { COLOURS = 16, COLOUR = 256 };
 
 /* `bytes` of a mapping, and which; NULL: there is none. Objects have no piece and stay for ever. */
-void *amp__carve_chunk(size_t bytes, chunk **of)
+void *amp__carve_chunk(size_t bytes, chunk **of, bool *first)
 {
   char *p = NULL;
   amp__lock(AMP_LOCK_BLOCKS);
@@ -55,7 +55,7 @@ void *amp__carve_chunk(size_t bytes, chunk **of)
       *of = amp__chunks;
       p = amp__chunks->at;
       amp__chunks->at += bytes;
-      amp__chunks->pieces++;
+      *first = amp__chunks->pieces++ == 0;
     }
   }
   amp__unlock(AMP_LOCK_BLOCKS);
