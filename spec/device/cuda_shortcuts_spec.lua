@@ -394,6 +394,20 @@ for at = 1, 2 do assert((run('cpu', at) - run('cuda', at)):abs():max():item() < 
 ]])
 end)
 
+case('class weights of any dtype are cast in a region', [[
+for _, of in ipairs { 'float32', 'bfloat16', 'float16' } do
+  for _, weight in ipairs { 'float32', 'bfloat16', 'float16' } do
+    local x, w = amp.arange(1, 13):float():view(3, 4), amp.tensor { 1, 2, 0.5, 1 }
+    local t = amp.tensor({ 1, 3, 2 }, { dtype = 'int64' })
+    local want = F.cross_entropy(x, t, { weight = w, label_smoothing = 0.125 }):item()
+    local y = amp.autocast({ device = 'cuda', dtype = 'bfloat16' }, function()
+      return F.cross_entropy(x:to(of):to 'cuda', t:to 'cuda', { weight = w:to(weight):to 'cuda', label_smoothing = 0.125 })
+    end)
+    assert(y.dtype == 'float32' and math.abs(y:item() - want) < 1e-5, of .. ' ' .. weight)
+  end
+end
+]])
+
 case("gelu's gradient in 16 bits is within their rounding, of dense data and of any", [[
 for _, dtype in ipairs { 'bfloat16', 'float16' } do
   local x = amp.cat { amp.linspace(-9, 9, 120), amp.tensor { -60, 60, -1 / 0, 1 / 0, 0, -0.75, 1e-4, -1e-4 } }:to(dtype):to 'cuda'

@@ -324,6 +324,9 @@ int amp__comp_cross_entropy(amp_call *call)
         if (in[i]) OR_FAIL(call->in[i] = amp__op_cast(in[i], AMP_FLOAT32));
     return soft_cross_entropy(call);
   }
+  /* the kernel widens the input as it reads it; weights of another dtype are float32 for it */
+  if (call->flags & AMP_WIDEN && call->nin > 2 && call->in[2] && call->in[2]->dtype != input->dtype)
+    OR_FAIL(call->in[2] = amp__op_cast(call->in[2], AMP_FLOAT32));
   amp_attrs attrs = amp__attrs();
   amp__attrs_copy(&attrs, AMP_SLOT(args->reduction), 3);
   amp__attrs_int(&attrs, (call->flags & AMP_WIDEN) != 0);
