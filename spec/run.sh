@@ -17,16 +17,22 @@
 set -u
 cd "$(dirname "$0")/.." || exit 1
 export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
-jobs=$(nproc 2>/dev/null || echo 2)
+cores=$(env -u OMP_NUM_THREADS nproc 2>/dev/null || echo 2) # nproc counts what OpenMP may use
+jobs=$(((cores + 1) / 2)) # of each of two builds at a time
 
 say() { printf '\n== %s\n' "$*"; }
 # passed and failed of a stage come to lines of its file `counts`
 add() { printf '%d %d\n' "$1" "$2" >>"$folder/counts"; }
+# what failed, told once more at the end, with what the log says of it
+note() { # what, lines
+  printf '%s\n' "$1" >>"$folder/failures"
+  grep -A 3 -E '^FAILED|error:' "$log" 2>/dev/null | cut -c1-300 | head -n "${2:-20}" >>"$folder/failures"
+}
 # a stage, or a part of one, does not run here: the end says so, and where CI is in the environment it is a failure
 # shellcheck disable=SC2317
 skip() { # what, why
   printf 'SKIPPED %s: %s\n' "$1" "$2" | tee -a "$folder/skipped"
-  [ -z "${CI:-}" ] || add 0 1
+  [ -z "${CI:-}" ] || { add 0 1; printf 'skipped, which is a failure in CI: %s\n' "$1" >>"$folder/failures"; }
 }
 folder_of() { printf '%s/%s' "$work" "$(printf '%s' "$1" | tr / .)"; }
 
@@ -62,6 +68,10 @@ finish() {
   if [ "$(cat "$work"/*/times 2>/dev/null | wc -l)" -gt 10 ]; then
     printf '\nthe slowest, in seconds:\n'
     cat "$work"/*/times | sort -rn | head -n 10
+  fi
+  if cat "$work"/*/failures >"$work/all-failures" 2>/dev/null; then
+    printf '\nwhat failed:\n'
+    head -n 100 "$work/all-failures"
   fi
   if cat "$work"/*/skipped >"$work/all-skipped" 2>/dev/null; then
     printf '\n'
@@ -182,7 +192,7 @@ run_stage() {
   until mkdir "$work/printing" 2>/dev/null; do sleep 0.1; done # one log at a time
   [ "$lanes" -eq 1 ] || cat "$into/out"
   if [ ! -f "$into/ended" ]; then
-    printf 'stage %s did not come to its end (status %s, %s s)\n' "$stage" "$status" "$took"
+    printf 'stage %s did not come to its end (status %s, %s s)\n' "$stage" "$status" "$took" | tee -a "$into/failures"
     echo '0 1' >>"$into/counts"
   elif [ "$lanes" -gt 1 ]; then
     printf -- '-- %s: %s s\n' "$stage" "$took"

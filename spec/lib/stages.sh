@@ -12,6 +12,7 @@ tally() { # name, exit status
   if [ -z "$line" ]; then
     printf '%s did not come to its end (status %s)\n' "$1" "$2"
     add 0 1
+    note "$1 did not come to its end (status $2)"
     return
   fi
   p=${line%% *}
@@ -22,6 +23,7 @@ tally() { # name, exit status
     f=1
   fi
   add "$p" "$f"
+  [ "$f" -eq 0 ] || note "$1: $f failed"
 }
 # A command that ends with such a line. One that is still there after SPEC_LIMIT seconds is told and run once more: where a
 # trace joins that of a `pairs` loop, LuaJIT as Debian 12 has it may go round for ever (seen once, with no call into amp in
@@ -46,7 +48,7 @@ once() {
   status=$?
   running=''
 }
-passes() { if "$@" >"$log" 2>&1; then add 1 0; else cat "$log"; add 0 1; fi; }
+passes() { if "$@" >"$log" 2>&1; then add 1 0; else cat "$log"; add 0 1; note "failed: $*"; fi; }
 
 # -- Build -------------------------------------------------------------------
 generator() { command -v ninja >/dev/null 2>&1 && printf '%s' '-GNinja'; }
@@ -70,6 +72,7 @@ compile() { # stage, folder, options
   else
     tail -n 60 "$log"
     add 0 1
+    note "$name failed"
   fi
 }
 # 1 and a failure if a stage's build did not come about
@@ -99,6 +102,7 @@ tests_of() { # build folder, options of ctest
   f=${counts% *}
   n=${counts#* }
   [ $status -ne 0 ] && [ "$f" -eq 0 ] && f=1
+  [ "$f" -eq 0 ] || note "C tests of $1: $(sed -n 's/.* - \([a-z_]*\) (.*/\1/p' "$log" | tr '\n' ' ')"
   printf '%s: %d of %d C tests passed\n' "$1" $((n - f)) "$n"
   add $((n - f)) "$f"
 }
@@ -147,6 +151,7 @@ stage_tsan() { # states in several threads: of the C tests, and the example's Lu
          cmake --build $dir -j "$jobs" --target amp test_states test_graph && cmake --install $dir --prefix $dir/installed; } >"$log" 2>&1; then
     tail -n 60 "$log"
     add 0 1
+    note 'the build for ThreadSanitizer failed'
     return
   fi
   passes $dir/test_states
@@ -203,7 +208,7 @@ stage_kernels() { # what a compiler of CUDA makes of them says the build
 judge() { # what, number of files, status of the tool
   bad=$(sed -n 's/^\([^: ]*\):[0-9].*/\1/p' "$log" | sort -u | wc -l)
   [ "$3" -ne 0 ] && [ "$bad" -eq 0 ] && bad=1
-  [ "$bad" -eq 0 ] || { printf '%s:\n' "$1"; cat "$log"; }
+  [ "$bad" -eq 0 ] || { printf '%s:\n' "$1"; cat "$log"; note "$1: $bad files"; head -n 5 "$log" >>"$folder/failures"; }
   add $(($2 - bad)) "$bad"
 }
 skipped() { (CI=''; skip "$1" "$2"); } # lint goes on without a tool, with CI too

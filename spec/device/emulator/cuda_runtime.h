@@ -206,6 +206,7 @@ extern char *emu_shared;                         /* a launch's dynamic shared me
 extern "C" void emu_barrier(int pred, int *sum); /* all threads of the block; sum of pred */
 extern "C" void emu_exchange(const void *mine, void *all,
                              size_t n); /* n <= 24 bytes a lane, among the live lanes of a warp; 0 for others */
+extern "C" void emu_take(const void *mine, int lane, void *theirs, size_t n); /* the same, of one lane of 0 to 31 */
 /* Copies in the background (cp.async): a thread's groups, whose bytes arrive when they are waited for; `from` NULL:
  * zeros */
 extern "C" void emu_async_copy(void *to, const void *from, size_t n);
@@ -251,9 +252,9 @@ static inline int emu_lane()
 
 template <class T> static inline T emu_pick(T v, int lane)
 {
-  T all[32];
-  emu_exchange(&v, all, sizeof v);
-  return all[lane & 31];
+  T theirs;
+  emu_take(&v, lane & 31, &theirs, sizeof v);
+  return theirs;
 }
 template <class T> static inline T __shfl_sync(unsigned, T v, int lane, int width = 32)
 {
