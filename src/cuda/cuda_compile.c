@@ -98,7 +98,11 @@ static int target(int cc, bool *own)
   int best = 0;
   for (int i = 0; i < narch; i++)
     if (arch[i] <= cc && arch[i] > best) best = arch[i];
+#ifdef AMP_EMULATED
+  *own = false; /* there is no card to make machine code for */
+#else
   *own = best == cc;
+#endif
   return best;
 }
 

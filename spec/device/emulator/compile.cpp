@@ -54,6 +54,25 @@ static bool make_folder(void)
   return true;
 }
 
+#define COMPILE EMU_COMPILER " -std=gnu++17 -O1 -fno-math-errno -fPIC -w -DAMP_EMULATED -I'" EMU_HEADERS "' -I'"
+
+/* What comes before a text's own lines is the same in all of them: a header, which is compiled before the first. */
+static std::string with_header(const std::string &text)
+{
+  static std::string head;
+  static const char last[] = "#include \"elementwise/chain.cuh\"\n";
+  size_t at = text.find(last);
+  if (at == std::string::npos) return text;
+  at += sizeof last - 1;
+  if (head.empty()) {
+    head = text.substr(0, at);
+    std::string command
+        = COMPILE + folder + "' -x c++-header -o '" + folder + "/head.h.gch' '" + folder + "/head.h' >&2";
+    if (!write_text(folder + "/head.h", head) || system(command.c_str()) != 0) return text;
+  }
+  return text.compare(0, at, head) == 0 ? "#include \"head.h\"\n" + text.substr(at) : text;
+}
+
 extern "C" amp_module *amp__module_load(const amp_code *code, const char *text, char *why, size_t room)
 {
   static std::mutex lock;
@@ -62,9 +81,8 @@ extern "C" amp_module *amp__module_load(const amp_code *code, const char *text, 
   (void)code;
   if (!make_folder()) return NULL;
   std::string name = folder + "/chain" + std::to_string(count++);
-  if (!write_text(name + ".cpp", std::string(text) + ending)) return NULL;
-  std::string command = EMU_COMPILER " -std=gnu++17 -O1 -fno-math-errno -fPIC -shared -w -DAMP_EMULATED -I'" + folder
-                        + "' -I'" EMU_HEADERS "' -o '" + name + ".so' '" + name + ".cpp' >&2";
+  if (!write_text(name + ".cpp", with_header(text) + ending)) return NULL;
+  std::string command = COMPILE + folder + "' -shared -o '" + name + ".so' '" + name + ".cpp' >&2";
   void *lib = system(command.c_str()) == 0 ? dlopen((name + ".so").c_str(), RTLD_NOW | RTLD_LOCAL) : NULL;
   void *thread = lib ? dlsym(lib, "emu_thread") : NULL;
   if (!thread) {
