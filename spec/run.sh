@@ -2,7 +2,7 @@
 # Everything that shows amp works: set-up, build, C tests, specs, lint, manual.
 #
 #   sh spec/run.sh                              all of it
-#   sh spec/run.sh STAGE...                     setup build ctest specs isa asan emulator tsan fuzz lint snippets kernels
+#   sh spec/run.sh STAGE...                     setup build ctest specs isa asan emulator tsan fuzz lint rules snippets kernels
 #   sh spec/run.sh specs/ops asan/train         the specs of a room; the same under the sanitizers
 #   sh spec/run.sh spec/ops/nn_norm_spec.lua    one file in the release build; nn_norm_spec.lua or nn_norm will do
 #
@@ -94,7 +94,7 @@ install_command() { # $1 is 'sudo ' or nothing
     # left out only where the package lists are there and do not know them: libraries that make amp faster, and
     # what the specs of C programs compile with
     more=''
-    for package in libdnnl-dev libopenblas-dev libluajit-5.1-dev pkg-config g++ libopenmpi-dev openmpi-bin libmpich-dev mpich; do
+    for package in libdnnl-dev libopenblas-dev libluajit-5.1-dev pkg-config g++ ccache libopenmpi-dev openmpi-bin libmpich-dev mpich; do
       if ! apt-cache show gcc >/dev/null 2>&1 || apt-cache show "$package" >/dev/null 2>&1; then more="$more $package"; fi
     done
     printf '%s' "$1apt-get update; $1apt-get install -y --no-install-recommends luajit lua5.1 lua-busted lua-check luarocks cmake make gcc libc6-dev zlib1g$more"
@@ -236,7 +236,7 @@ expand() {
   case $1 in
     setup) ;;
     build) echo build-release build-asan ;;
-    ctest | isa | emulator | tsan | lint | snippets | kernels) echo "$1" ;;
+    ctest | isa | emulator | tsan | lint | rules | snippets | kernels) echo "$1" ;;
     fuzz) echo fuzz fuzz-asan ;;
     specs | asan) of_rooms "$1" ;;
     specs/* | asan/*) if [ -d "spec/${1#*/}" ]; then echo "$1"; else return 1; fi ;;
@@ -257,7 +257,7 @@ for word; do
   if more=$(expand "$word"); then
     wanted="$wanted $more"
   else
-    printf 'no stage or spec file %s: sh spec/run.sh [setup build ctest specs isa asan emulator tsan fuzz lint snippets kernels]\n' "$word"
+    printf 'no stage or spec file %s: sh spec/run.sh [setup build ctest specs isa asan emulator tsan fuzz lint rules snippets kernels]\n' "$word"
     add 0 1
   fi
 done

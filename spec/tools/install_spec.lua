@@ -11,8 +11,12 @@ local source = H.tmp 'source'
 local function copy()
   local out, status = H.sh(("mkdir -p '%s' && cd '%s' && tar cf - --exclude='./build*' --exclude=./.git . | tar xf - -C '%s'"):format(source, root, source))
   assert.equal(0, status, out)
-  -- what is tested is where things go: the compiler need not optimize
-  H.write(H.tmp 'quick-cc', '#!/bin/sh\nexec cc "$@" -O0\n')
+  -- what is tested is where things go: the compiler need not optimize, nor compile a file again that has not changed
+  H.write(H.tmp 'quick-cc', ([[#!/bin/sh
+    if command -v ccache >/dev/null 2>&1; then
+      CCACHE_DIR='%s' CCACHE_BASEDIR='%s' CCACHE_NOHASHDIR=1 exec ccache cc "$@" -O0
+    fi
+    exec cc "$@" -O0]]):format(H.tmp 'compiled', H.tmp '.'))
   os.execute(("chmod +x '%s'"):format(H.tmp 'quick-cc'))
 end
 
@@ -93,8 +97,7 @@ describe('luarocks make', function()
   end)
   it('runs the tests it is given', function()
     if not installed then return pending 'not installed' end
-    if os.execute 'command -v luacheck >/dev/null 2>&1' ~= 0 then return pending 'no luacheck here' end
-    local out, status = luarocks('tree', 'test rockspec/amp-scm-1.rockspec -- lint')
+    local out, status = luarocks('tree', 'test rockspec/amp-scm-1.rockspec -- rules')
     assert.is_not_nil(out:find '\n[1-9]%d* passed, %d+ failed\n', out)
     assert.equal(out:find '\n%d+ passed, 0 failed\n' ~= nil, status == 0, out)
     out, status = luarocks('tree', 'test rockspec/amp-scm-1.rockspec -- nothing_like_it')
