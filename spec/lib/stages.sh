@@ -291,7 +291,8 @@ stage() {
   case $1 in
     build-release)
       say build
-      compile "$1" build -DCMAKE_BUILD_TYPE=Release -DAMP_TESTS=ON $(quick_cuda) ;; # of its C tests ctest runs those of forks
+      quick=$(quick_cuda)
+      compile "$1" build -DCMAKE_BUILD_TYPE=Release -DAMP_TESTS=ON ${quick:+"$quick"} ;; # of its C tests ctest runs those of forks
     build-asan)
       say 'build with AddressSanitizer and UBSan'
       compile "$1" build-asan -DCMAKE_BUILD_TYPE=Release -DAMP_SANITIZE=ON -DAMP_DEBUG=ON -DAMP_TESTS=ON -DAMP_CUDA=OFF -DAMP_EMULATOR=OFF ;;
