@@ -130,6 +130,21 @@ setup() {
   fi
 }
 
+# CI shows more with libraries that make amp faster and headers that its examples in C use: what can be had of them
+setup_more() {
+  [ -n "${CI:-}" ] && command -v apt-get >/dev/null 2>&1 && [ "$(id -u)" -eq 0 ] || return 0
+  lack=''
+  for package in libdnnl-dev libopenblas-dev libluajit-5.1-dev pkg-config g++ ccache; do
+    dpkg -s "$package" >/dev/null 2>&1 || lack="$lack $package"
+  done
+  [ -z "$lack" ] && return 0
+  say "installing what shows more:$lack"
+  apt-get update >"$log" 2>&1
+  for package in $lack; do # one by one, as a system may know some of them only
+    DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$package" </dev/null >"$log" 2>&1 || tail -n 3 "$log"
+  done
+}
+
 # MPI, for specs of several ranks, which say so where it cannot be had
 setup_mpi() {
   lack=''
@@ -250,6 +265,7 @@ expand() {
 }
 
 setup
+setup_more
 # long ones first, so that the lanes end together
 [ $# -eq 0 ] && set -- asan emulator specs fuzz ctest isa tsan snippets kernels lint
 wanted=''

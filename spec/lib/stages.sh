@@ -50,6 +50,8 @@ once() {
 }
 passes() { if "$@" >"$log" 2>&1; then add 1 0; else cat "$log"; add 0 1; note "failed: $*"; fi; }
 
+skipped() { (CI=''; skip "$1" "$2"); } # what goes on without a tool or a library, with CI too
+
 # -- Build -------------------------------------------------------------------
 generator() { command -v ninja >/dev/null 2>&1 && printf '%s' '-GNinja'; }
 configure() { # folder, options
@@ -167,7 +169,7 @@ stage_tsan() { # states in several threads: of the C tests, and the example's Lu
   passes $dir/test_graph
   pc=$(find "$(pwd -P)/$dir/installed" -name amp.pc)
   if ! pkg-config --exists luajit 2>/dev/null; then
-    skip 'two_states.c under ThreadSanitizer' 'no luajit library or no pkg-config'
+    skipped 'two_states.c under ThreadSanitizer' 'no luajit library or no pkg-config'
     return
   fi
   passes two_states
@@ -220,7 +222,6 @@ judge() { # what, number of files, status of the tool
   [ "$bad" -eq 0 ] || { printf '%s:\n' "$1"; cat "$log"; note "$1: $bad files"; head -n 5 "$log" >>"$folder/failures"; }
   add $(($2 - bad)) "$bad"
 }
-skipped() { (CI=''; skip "$1" "$2"); } # lint goes on without a tool, with CI too
 stage_rules() {
   say 'rules of the sources'
   bounded 'rules of the sources' luajit spec/tools/rules.lua
