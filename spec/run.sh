@@ -28,10 +28,12 @@ note() { # what, lines
   printf '%s\n' "$1" >>"$folder/failures"
   grep -A 3 -E '^FAILED|error:' "$log" 2>/dev/null | cut -c1-300 | head -n "${2:-20}" >>"$folder/failures"
 }
-# a stage, or a part of one, does not run here: the end says so, and where CI is in the environment it is a failure
+# what does not run here: the end says so
+skipped() { printf 'SKIPPED %s: %s\n' "$1" "$2" | tee -a "$folder/skipped"; } # what, why
+# the same of a stage, which is a failure where CI is in the environment
 # shellcheck disable=SC2317
-skip() { # what, why
-  printf 'SKIPPED %s: %s\n' "$1" "$2" | tee -a "$folder/skipped"
+skip() {
+  skipped "$1" "$2"
   [ -z "${CI:-}" ] || { add 0 1; printf 'skipped, which is a failure in CI: %s\n' "$1" >>"$folder/failures"; }
 }
 folder_of() { printf '%s/%s' "$work" "$(printf '%s' "$1" | tr / .)"; }

@@ -1,6 +1,6 @@
 # shellcheck shell=sh disable=SC2154,SC2086
 # The stages of spec/run.sh, which reads this file in the process of each stage. Given: work, folder (the stage's own),
-# log, times, jobs, say, add, skip.
+# log, times, jobs, say, add, note, skip, skipped.
 
 # a stage that is told to end takes the spec that it runs along
 running=''
@@ -49,8 +49,6 @@ once() {
   running=''
 }
 passes() { if "$@" >"$log" 2>&1; then add 1 0; else cat "$log"; add 0 1; note "failed: $*"; fi; }
-
-skipped() { (CI=''; skip "$1" "$2"); } # what goes on without a tool or a library, with CI too
 
 # -- Build -------------------------------------------------------------------
 generator() { command -v ninja >/dev/null 2>&1 && printf '%s' '-GNinja'; }
