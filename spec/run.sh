@@ -29,6 +29,7 @@ note() { # what, lines
   grep -A 3 -E '^FAILED|error:' "$log" 2>/dev/null | cut -c1-300 | head -n "${2:-20}" >>"$folder/failures"
 }
 # what does not run here: the end says so
+# shellcheck disable=SC2317
 skipped() { printf 'SKIPPED %s: %s\n' "$1" "$2" | tee -a "$folder/skipped"; } # what, why
 # the same of a stage, which is a failure where CI is in the environment
 # shellcheck disable=SC2317
