@@ -199,4 +199,22 @@ function M.from_string(bytes, shape, dtype)
   return call.make('from_string', C.amp_from_bytes, bytes, #bytes, #shape, sizes_of(shape), types.dtype(dtype, 'from_string'))
 end
 
+--- A tensor of the numbers in a text: a JSON list, nested in any way, or numbers with commas or blanks between them. Nothing
+-- of it becomes a Lua value, so this is the quick way from a request's body to a model.
+-- @tparam string text
+-- @tparam table shape exactly as many numbers are expected as it takes
+-- @tparam ?string dtype default: the default dtype
+-- @treturn Tensor on the CPU
+-- @raise what is no number (NaN and infinity are none), with its byte, code 'value'; another count of numbers, code 'shape'
+-- @usage local x = amp.from_text('[0.5, 1, 2e-3]', {1, 3})
+function M.from_text(text, shape, dtype, excess)
+  require('amp.options').none('from_text', excess)
+  if type(text) ~= 'string' then err.throw('from_text', 'argument 1 must be a string, got %s', util.show(text)) end
+  if type(shape) == 'number' then shape = { shape } end
+  if type(shape) ~= 'table' then err.throw('from_text', 'argument 2 must be a list of sizes, got %s', util.show(shape)) end
+  size_check('from_text', shape)
+  local code = dtype and types.dtype(dtype, 'from_text') or types.default_dtype()
+  return call.make('from_text', C.amp_from_text, text, #text, #shape, sizes_of(shape), code)
+end
+
 return M
