@@ -1,5 +1,6 @@
 /*
-** dispatch/text.c: tensors from numbers in a text, as requests and files bring them: a list of JSON's, nested or not, or
+** dispatch/text.c: tensors from numbers in a text, as requests and files bring them: a list of JSON's, nested or not,
+*or
 ** numbers with commas or blanks between them. One pass, no memory but the tensor's.
 **
 ** A number of up to 19 digits whose power of ten is small is one product or quotient of two exact doubles, and so is
@@ -49,9 +50,9 @@ static bool by_library(const char *from, const char *to, double *value)
 /* Reads -12.5e3 and what is like it. */
 static int read_number(reader *r, double *value)
 {
-  static const double powers[EXACT_POWER + 1] = { 1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,
-                                                  1e8,  1e9,  1e10, 1e11, 1e12, 1e13, 1e14, 1e15,
-                                                  1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22 };
+  static const double powers[EXACT_POWER + 1]
+      = { 1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,  1e8,  1e9,  1e10, 1e11,
+          1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22 };
   const char *from = r->at, *at = from, *end = r->end;
   bool negative = at < end && *at == '-';
   at += negative;
@@ -87,7 +88,7 @@ static int next_number(reader *r, bool first)
   for (; r->at < r->end; r->at++) {
     char c = *r->at;
     if (is_blank(c)) apart = true;
-    else if (c == '[' && (comma || opened || r->depth == 0)) r->depth++, opened = apart = true;
+    else if (c == '[' && (comma || opened)) r->depth++, opened = apart = true;
     else if (c == ']' && r->depth > 0 && !comma) r->depth--, opened = false;
     else if (c == ',' && !comma && !opened) comma = apart = true;
     else return apart ? 1 : fail_at(r, "a comma is");

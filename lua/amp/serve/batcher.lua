@@ -7,11 +7,16 @@
 -- as the last, with what else comes in this turn of the host's loop: where as many clients as before wait for answers, nobody
 -- else is to be waited for. Samples of other shapes, dtypes or devices make a batch of their own, so a wrong one fails alone.
 -- The forward runs without gradients, on the host's loop.
+local bit = require 'bit'
 local core = require 'amp.ffi'
+local ffi = require 'ffi'
 local options = require 'amp.options'
 local util = require 'amp.util'
+local types = require 'amp.types'
 local err = require 'amp.error'
 local raise = err.throw
+local C, S, band = core.C, core.S, bit.band
+local CONTIGUOUS = tonumber(C.AMP_T_CONTIGUOUS)
 
 local Batcher = { class = 'amp.serve.Batcher' }
 Batcher.__index = Batcher
@@ -94,14 +99,32 @@ local function rows(v, n)
   return list
 end
 
+-- Samples as one tensor. Those that lie in C order on the CPU are copied one behind the other: a fifth of what the op takes.
+local function stacked(amp, list, k)
+  local first = list[1].inputs[k].ptr_
+  local n, bytes, plain = #list, tonumber(first.numel) * C.amp_dtype_size(first.dtype), first.device == 0
+  for i = 1, n do
+    local p = list[i].inputs[k].ptr_
+    if p == nil then raise(OP, 'a sample was freed while it waited') end
+    plain = plain and band(p.flags, CONTIGUOUS) ~= 0
+  end
+  if not plain or bytes == 0 then
+    local column = {}
+    for i = 1, n do column[i] = list[i].inputs[k] end
+    return amp.stack(column, 1)
+  end
+  local shape = { n }
+  for d = 1, first.ndim do shape[d + 1] = tonumber(first.size[d - 1]) end
+  local all = amp.empty(shape, { dtype = types.dtype_name[first.dtype], device = 'cpu' })
+  local to = ffi.cast('char *', C.amp_data_ptr(S, all))
+  for i = 1, n do ffi.copy(to + (i - 1) * bytes, C.amp_data_ptr(S, list[i].inputs[k]), bytes) end
+  return all
+end
+
 local function forward(self, list)
   local amp = require 'amp'
   local inputs = {}
-  for k = 1, list[1].inputs.n do
-    local column = {}
-    for i = 1, #list do column[i] = list[i].inputs[k] end
-    inputs[k] = amp.stack(column, 1)
-  end
+  for k = 1, list[1].inputs.n do inputs[k] = stacked(amp, list, k) end
   local out = util.pack(amp.no_grad(function() return self.model(unpack(inputs, 1, #inputs)) end))
   local all = {}
   for k = 1, out.n do all[k] = rows(out[k], #list) end
@@ -268,7 +291,6 @@ return function(model, given)
   options.integer(OP, 'max_queue', o.max_queue, 1)
   local dtype = o.dtype
   if dtype ~= nil then
-    local types = require 'amp.types'
     local code = types.dtype_code[dtype]
     if not code then raise(OP, 'dtype is the name of a dtype, got %s', util.show(dtype)) end
     dtype = types.dtype_name[code]
