@@ -25,7 +25,10 @@ describe('from_text', function()
     local texts = { '0', '-0', '0.1', '123456789.123456789', '9007199254740993', '9007199254740992', '1e22', '1e23', '-1.7976931348623157e308',
       '5e-324', '2.2250738585072014e-308', '0.30000000000000004', '1e-400', '179769313486231570000000000000', '3.14159265358979323846264338327950288',
       '00012.50', '1E+2', '0.' .. ('0'):rep(60) .. '17', '8.5e00000000000000000001', ('7'):rep(300) }
-    for i = 1, 400 do texts[#texts + 1] = ('%.17g'):format((math.random() - 0.5) * 10 ^ math.random(-30, 30)) texts[#texts + 1] = ('%.' .. i % 20 .. 'e'):format(i / 7) end
+    for i = 1, 400 do
+      texts[#texts + 1] = ('%.17g'):format((math.random() - 0.5) * 10 ^ math.random(-30, 30))
+      texts[#texts + 1] = ('%.' .. i % 20 .. 'e'):format(i / 7)
+    end
     for _, text in ipairs(texts) do
       assert.equal(('%a'):format(tonumber(text)), ('%a'):format(amp.from_text(text, {}, 'float64'):item()), text)
     end
@@ -33,8 +36,8 @@ describe('from_text', function()
 
   it('says what is no number and where', function()
     assert.is_truthy(refused('value', '[1, x]', { 2 }):find("a number is expected at byte 5 of the text, got 'x'", 1, true))
-    for _, text in ipairs { '[nan, 1]', '[1, inf]', '1-2', '[1,, 2]', '[1, 2', '1, 2]', '[1, 2],', ',1 2', '[,1, 2]', '1 .5', '+1 2', '[1 2]x', '0x10 1', '1. 2',
-      '1e 2', '- 1', '[1, 1e999]', ('9'):rep(500) .. ' 1', '[1, "2"]', '[true, 1]', '1\0 2', '1[2]', '[1][2]' } do
+    for _, text in ipairs { '[nan, 1]', '[1, inf]', '1-2', '[1,, 2]', '[1, 2', '1, 2]', '[1, 2],', ',1 2', '[,1, 2]', '1 .5', '+1 2', '[1 2]x', '0x10 1',
+      '1. 2', '1e 2', '- 1', '[1, 1e999]', ('9'):rep(500) .. ' 1', '[1, "2"]', '[true, 1]', '1\0 2', '1[2]', '[1][2]' } do
       refused('value', text, { 2 })
     end
     refused('value', '300 1', { 2 }, 'uint8')
