@@ -53,6 +53,19 @@ describe('from_text', function()
     assert.is_false(pcall(amp.from_text, '3', { 1 }, 'float32', {}))
   end)
 
+  it('sees that a shape was changed', function()
+    local shape = { 1, 2 }
+    assert.equal('1x2', tostring(amp.from_text('1 2', shape):size()))
+    shape[1], shape[2] = 2, 1
+    assert.equal('2x1', tostring(amp.from_text('1 2', shape):size()))
+    shape[3] = 2
+    refused('shape', '1 2', shape)
+    shape[1] = -1
+    assert.is_false(pcall(amp.from_text, '1 2', shape))
+    shape = { 1, 1, 1, 1, 1, 2 }
+    assert.equal('1x1x1x1x1x2', tostring(amp.from_text('1 2', shape):size()))
+  end)
+
   it('keeps nothing of what it refused', function()
     local before = H.live()
     for _ = 1, 100 do pcall(amp.from_text, '[1, x]', { 2 }) end

@@ -70,10 +70,10 @@ end
 
 -- -- Bumps ------------------------------------------------------------------------------------------
 
-local places = {'begin', 'middle', 'end'}
+local places, row = {'begin', 'middle', 'end'}, {1, 8}
 
 -- The quick way: from the body's text to a tensor, one run of the graph, and the row that it gives as a list.
-local function probabilities() return bump(amp.from_text(body(), {1, 8})):tolist()[1] end
+local function probabilities() return bump(amp.from_text(body(), row)):tolist()[1] end
 
 function M.bump()
   if not bump then return refuse(503, 'no model') end
