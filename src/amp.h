@@ -351,6 +351,9 @@ AMP_API void amp_retain(amp_ref *out, const amp_ref *a);
 AMP_API int amp_from_double(amp_state *S, amp_ref *out, const double *data, int ndim, const int64_t *size, int dtype);
 /* The same from raw elements of `dtype` in C order; `bytes` must be what the shape takes, else AMP_E_SHAPE. */
 AMP_API int amp_from_bytes(amp_state *S, amp_ref *out, const void *data, int64_t bytes, int ndim, const int64_t *size, int dtype);
+/* The same from numbers in a text of `length` bytes: a list of JSON's, nested in any way, or numbers with commas or blanks
+** between them; exactly as many as the shape takes, else AMP_E_SHAPE. AMP_E_VALUE: what is no number, and at which byte. */
+AMP_API int amp_from_text(amp_state *S, amp_ref *out, const char *text, int64_t length, int ndim, const int64_t *size, int dtype);
 /* A tensor over memory of the caller, in C order, aligned to its elements: borrowed, it must outlive every tensor that
 ** uses it (amp_from_ptr_id tells). */
 AMP_API int amp_from_ptr(amp_state *S, amp_ref *out, void *data, int ndim, const int64_t *size, int dtype);

@@ -8395,6 +8395,14 @@ function amp.from_ref(pointer) end
 ---@param dtype string
 function amp.from_string(bytes, shape, dtype) end
 
+---A tensor of the numbers in a text: a JSON list, nested in any way, or numbers with commas or blanks between them. Nothing
+---of it becomes a Lua value, so this is the quick way from a request's body to a model.
+---@param text string
+---@param shape table exactly as many numbers are expected as it takes
+---@param dtype? string default: the default dtype
+---@return amp.Tensor # on the CPU
+function amp.from_text(text, shape, dtype) end
+
 ---full({2, 3}, 7, {...}), full(2, 7) for a vector
 ---@param shape any
 ---@param value any

@@ -71,7 +71,7 @@ end
 M.lazy = lazy
 
 lazy('amp.tensor.create', [[tensor zeros ones empty full eye arange linspace logspace rand randn randint randperm zeros_like ones_like
-  empty_like full_like rand_like randn_like randint_like from_ptr from_string set_default_dtype get_default_dtype
+  empty_like full_like rand_like randn_like randint_like from_ptr from_string from_text set_default_dtype get_default_dtype
   set_default_device get_default_device manual_seed get_rng_state set_rng_state]])
 lazy('amp.autograd', [[backward grad no_grad enable_grad is_grad_enabled set_grad_enabled]])
 lazy('amp.autograd.function', 'Function')

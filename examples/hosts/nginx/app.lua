@@ -1,17 +1,21 @@
---- What the server does: POST /classify a picture of 28 x 28 grey pixels (PNG, JPEG, PNM) or a JSON list of 784 numbers from 0 to 1
--- (ink is 1); GET /health; GET /metrics.
+--- What the server does. POST /classify: a picture of 28 x 28 grey pixels (PNG, JPEG, PNM) or a JSON list of 784 numbers from 0 to 1
+-- (ink is 1); requests of the same moment share a forward. POST /bump: a JSON list of 8 numbers; a network so small that sharing would
+-- cost more than it brings. GET /health, GET /metrics.
 -- luacheck: globals ngx
 local M = {}
 
-local batcher, trouble -- the model behind its batcher; or why there is none
+local digits, bump -- models: the first behind a batcher, the second a graph
+local trouble      -- why there are none
 local amp
 
---- For init_worker: loads the graph. A worker without a model says so and answers on.
-function M.start(path)
+--- For init_worker: loads the graphs of a folder. A worker without models says so and answers on.
+function M.start(folder)
   amp = require 'amp'
   amp.set_num_threads(1)
+  amp.set_grad_enabled(false) -- a server learns nothing; so no request needs a region for that
   local ok, why = pcall(function()
-    batcher = amp.serve.batcher(amp.load_graph(path), {max_batch = 32, max_wait_ms = 2, shape = {1, 28, 28}, dtype = 'float32'})
+    bump = amp.load_graph(folder .. '/bump.safetensors')
+    digits = amp.serve.batcher(amp.load_graph(folder .. '/model.safetensors'), {max_batch = 32, max_wait_ms = 2, shape = {1, 28, 28}, dtype = 'float32'})
   end)
   if not ok then
     trouble = tostring(why)
@@ -19,34 +23,33 @@ function M.start(path)
   end
 end
 
-local function count(name, n) ngx.shared.metrics:incr(name, n or 1, 0) end
-
 local function answer(status, text)
-  count('status_' .. status)
-  ngx.status = status
-  ngx.header['Content-Type'] = 'application/json'
-  ngx.print(text, '\n')
-  return ngx.exit(ngx.OK)
+  ngx.shared.metrics:incr(status == 200 and 'status_200' or 'status_' .. status, 1, 0)
+  if status ~= 200 then ngx.status = status end
+  ngx.print(text)
 end
 
-local function refuse(status, why) return answer(status, ('{"error": "%s"}'):format(tostring(why):gsub('[%c"\\]', ' '))) end
+local function refuse(status, why) return answer(status, ('{"error": "%s"}\n'):format(tostring(why):gsub('[%c"\\]', ' '))) end
+
+local function body()
+  ngx.req.read_body()
+  return ngx.req.get_body_data() or error('a body of at most 64 KB is expected', 0)
+end
+
+local function largest(list)
+  local best = 1
+  for i = 2, #list do if list[i] > list[best] then best = i end end
+  return best, list[best]
+end
+
+-- -- Digits -----------------------------------------------------------------------------------------
 
 -- A tensor of 1 x 28 x 28 from a body
-local function picture(body)
-  if body:find '^%s*%[' then
-    local list = {}
-    for number in body:gmatch '[^%s,%[%]]+' do
-      local v = tonumber(number)
-      if not v or math.abs(v) > 1e6 or v ~= v then error('a list of numbers from 0 to 1 is expected', 0) end
-      list[#list + 1] = v
-      if #list > 784 then break end
-    end
-    if #list ~= 784 then error('784 numbers are expected', 0) end
-    return amp.tensor(list):reshape(1, 28, 28)
-  end
+local function picture(bytes)
+  if bytes:find '^%s*%[' then return amp.from_text(bytes, {1, 28, 28}) end
   local path = os.tmpname()
   local file = assert(io.open(path, 'wb'))
-  file:write(body)
+  file:write(bytes)
   file:close()
   local ok, x = pcall(amp.data.read_image, path, {max_bytes = 2 ^ 20})
   os.remove(path)
@@ -56,22 +59,35 @@ local function picture(body)
 end
 
 function M.classify()
-  if not batcher then return refuse(503, 'no model') end
-  ngx.req.read_body()
-  local body = ngx.req.get_body_data()
-  if not body then return refuse(400, 'a picture or a list of 784 numbers is expected, of at most 64 KB') end
-  local ok, x = pcall(picture, body)
+  if not digits then return refuse(503, 'no model') end
+  local ok, x = pcall(function() return picture(body()) end)
   if not ok then return refuse(400, x) end
-  local good, scores = pcall(batcher, x) -- waits here; other requests run
-  if not good then return refuse(type(scores) == 'table' and scores.code == 'shape' and 400 or 500, scores) end
-  local p = amp.no_grad(function() return scores:softmax(1) end)
-  local best = p:argmax():item()
-  return answer(200, ('{"digit": %d, "probability": %.4f}'):format(best - 1, p[best]:item()))
+  local good, p = pcall(digits, x) -- waits here; other requests run
+  if not good then return refuse(type(p) == 'table' and p.code == 'shape' and 400 or 500, p) end
+  local best, probability = largest(p:tolist())
+  return answer(200, ('{"digit": %d, "probability": %.4f}\n'):format(best - 1, probability))
 end
 
+-- -- Bumps ------------------------------------------------------------------------------------------
+
+local places, row = {'begin', 'middle', 'end'}, {1, 8}
+
+-- The quick way: from the body's text to a tensor, one run of the graph, and the row that it gives as a list.
+local function probabilities() return bump(amp.from_text(body(), row)):tolist()[1] end
+
+function M.bump()
+  if not bump then return refuse(503, 'no model') end
+  local ok, p = pcall(probabilities)
+  if not ok then return refuse(400, p) end
+  local best, probability = largest(p)
+  return answer(200, ('{"bump": "%s", "probability": %.4f}\n'):format(places[best], probability))
+end
+
+-- -- Of the server ----------------------------------------------------------------------------------
+
 function M.health()
-  if not batcher then return refuse(503, trouble or 'no model') end
-  return answer(200, '{"status": "ok"}')
+  if not digits then return refuse(503, trouble or 'no model') end
+  return answer(200, '{"status": "ok"}\n')
 end
 
 --- In the format that Prometheus reads; of all workers, but for the last lines.
@@ -80,7 +96,7 @@ function M.metrics()
   for _, name in ipairs(ngx.shared.metrics:get_keys()) do
     lines[#lines + 1] = ('amp_%s %d'):format(name, ngx.shared.metrics:get(name))
   end
-  for name, n in pairs(batcher and batcher:stats() or {}) do lines[#lines + 1] = ('amp_batcher_%s{worker="%d"} %d'):format(name, ngx.worker.id(), n) end
+  for name, n in pairs(digits and digits:stats() or {}) do lines[#lines + 1] = ('amp_batcher_%s{worker="%d"} %d'):format(name, ngx.worker.id(), n) end
   table.sort(lines)
   ngx.header['Content-Type'] = 'text/plain'
   ngx.say(table.concat(lines, '\n'))

@@ -3,13 +3,20 @@
 --   local classify = amp.serve.batcher(net:eval(), {max_batch = 32, max_wait_ms = 2})
 --   local scores = classify(x)                -- x is one sample, without the batch's dimension; so is what comes back
 --
--- The first request of a batch waits max_wait_ms at most; a batch of max_batch goes at once. Samples of other shapes, dtypes or
--- devices make a batch of their own, so a wrong one fails alone. The forward runs without gradients, on the host's loop.
+-- The first request of a batch waits max_wait_ms at most. A batch of max_batch goes at once, and so does one that is as large
+-- as the last, with what else comes in this turn of the host's loop: where as many clients as before wait for answers, nobody
+-- else is to be waited for. Samples of other shapes, dtypes or devices make a batch of their own, so a wrong one fails alone.
+-- The forward runs without gradients, on the host's loop.
+local bit = require 'bit'
 local core = require 'amp.ffi'
+local ffi = require 'ffi'
 local options = require 'amp.options'
 local util = require 'amp.util'
+local types = require 'amp.types'
 local err = require 'amp.error'
 local raise = err.throw
+local C, S, band = core.C, core.S, bit.band
+local CONTIGUOUS = tonumber(C.AMP_T_CONTIGUOUS)
 
 local Batcher = { class = 'amp.serve.Batcher' }
 Batcher.__index = Batcher
@@ -41,6 +48,23 @@ local function signature(inputs)
   return table.concat(parts, ',')
 end
 
+-- What samples of one kind have in common, as numbers, so that the next sample costs no text.
+local function kind_of(x, key)
+  local p = x.ptr_
+  local kind = { key = key, ndim = p.ndim, dtype = p.dtype, device = p.device, index = p.device_index }
+  for d = 1, p.ndim do kind[d] = tonumber(p.size[d - 1]) end
+  return kind
+end
+
+local function is_of(kind, x)
+  local p = x.ptr_
+  if p == nil or p.ndim ~= kind.ndim or p.dtype ~= kind.dtype or p.device ~= kind.device or p.device_index ~= kind.index then return false end
+  for d = 1, kind.ndim do
+    if p.size[d - 1] ~= kind[d] then return false end
+  end
+  return true
+end
+
 -- The first input against the shape and the dtype that were asked for
 local function check(self, x)
   if self.dtype and x.dtype ~= self.dtype then raise(OP, 'samples are %s, got %s', self.dtype, x.dtype) end
@@ -55,32 +79,58 @@ end
 
 -- -- What a forward gives --------------------------------------------------------------------------
 
-local function row(v, i, n)
+-- What each of n samples gets of v, a list: rows of tensors, tables of them; other values are everybody's.
+local function rows(v, n)
+  local list = {}
   if type(v) == 'cdata' and core.is_ref(v) then
     if v:dim() == 0 or v:size(1) ~= n then
       raise(OP, 'the model got a batch of %d and gave {%s}: its first dimension is to be the batch', n, table.concat(shape_of(v), ', '))
     end
-    return v:select(1, i)
+    return v:unbind(1)
   elseif type(v) == 'table' and getmetatable(v) == nil then
-    local t = {}
-    for k, x in pairs(v) do t[k] = row(x, i, n) end
-    return t
+    for i = 1, n do list[i] = {} end
+    for k, x in pairs(v) do
+      local of = rows(x, n)
+      for i = 1, n do list[i][k] = of[i] end
+    end
+    return list
   end
-  return v
+  for i = 1, n do list[i] = v end
+  return list
+end
+
+-- Samples as one tensor. Those that lie in C order on the CPU are copied one behind the other: a fifth of what the op takes.
+local function stacked(amp, list, k)
+  local first = list[1].inputs[k].ptr_
+  local n, bytes, plain = #list, tonumber(first.numel) * C.amp_dtype_size(first.dtype), first.device == 0
+  for i = 1, n do
+    local p = list[i].inputs[k].ptr_
+    if p == nil then raise(OP, 'a sample was freed while it waited') end
+    plain = plain and band(p.flags, CONTIGUOUS) ~= 0
+  end
+  if not plain or bytes == 0 then
+    local column = {}
+    for i = 1, n do column[i] = list[i].inputs[k] end
+    return amp.stack(column, 1)
+  end
+  local shape = { n }
+  for d = 1, first.ndim do shape[d + 1] = tonumber(first.size[d - 1]) end
+  local all = amp.empty(shape, { dtype = types.dtype_name[first.dtype], device = 'cpu' })
+  local to = ffi.cast('char *', C.amp_data_ptr(S, all))
+  for i = 1, n do ffi.copy(to + (i - 1) * bytes, C.amp_data_ptr(S, list[i].inputs[k]), bytes) end
+  return all
 end
 
 local function forward(self, list)
   local amp = require 'amp'
   local inputs = {}
-  for k = 1, list[1].inputs.n do
-    local column = {}
-    for i = 1, #list do column[i] = list[i].inputs[k] end
-    inputs[k] = amp.stack(column, 1)
-  end
+  for k = 1, list[1].inputs.n do inputs[k] = stacked(amp, list, k) end
   local out = util.pack(amp.no_grad(function() return self.model(unpack(inputs, 1, #inputs)) end))
+  local all = {}
+  for k = 1, out.n do all[k] = rows(out[k], #list) end
   for i = 1, #list do
     local mine = { n = out.n }
-    for k = 1, out.n do mine[k] = row(out[k], i, #list) end
+    for k = 1, out.n do mine[k] = all[k][i] end
     list[i].mine = mine
   end
 end
@@ -105,6 +155,7 @@ local function flush(self, batch)
     end
   end
   self.waiting = self.waiting - #batch
+  self.last = #batch
   if #list == 0 then return end
   self.counts.batches, self.counts.rows = self.counts.batches + 1, self.counts.rows + #list
   local ok, e = pcall(forward, self, list)
@@ -124,22 +175,31 @@ end
 -- @raise no tensor; another shape or dtype than the options say; too many wait; the batcher is closed
 function Batcher:submit(...)
   if self.closed then raise(OP, 'the batcher is closed') end
-  local inputs = util.pack(...)
-  local key = signature(inputs)
-  check(self, inputs[1])
+  local inputs, kind, key = util.pack(...), self.kind
+  if kind and inputs.n == 1 and core.is_ref(inputs[1]) and is_of(kind, inputs[1]) then
+    key = kind.key
+  else
+    key = signature(inputs)
+    check(self, inputs[1])
+    if inputs.n == 1 then self.kind = kind_of(inputs[1], key) end
+  end
   if self.waiting >= self.max_queue then err.throw_code('state', OP, '%d requests wait already (max_queue)', self.waiting) end
   local ticket = setmetatable({ inputs = inputs, signal = self.adapter.signal(), of = self }, Ticket)
   local batch = self.open[key]
   local new = not batch
   if new then
-    batch = { key = key }
+    batch = { key = key, going = false, taken = false }
     self.open[key] = batch
   end
   batch[#batch + 1] = ticket
   self.waiting, self.counts.requests = self.waiting + 1, self.counts.requests + 1
-  if #batch >= self.max_batch then
-    self.open[key] = nil
-    self.adapter.after(0, function() flush(self, batch) end)
+  local full = #batch >= self.max_batch
+  if full then self.open[key] = nil end
+  if full or #batch >= self.last then
+    if not batch.going then
+      batch.going = true
+      self.adapter.after(0, function() flush(self, batch) end)
+    end
   elseif new then
     self.adapter.after(self.max_wait_ms, function() flush(self, batch) end)
   end
@@ -231,7 +291,6 @@ return function(model, given)
   options.integer(OP, 'max_queue', o.max_queue, 1)
   local dtype = o.dtype
   if dtype ~= nil then
-    local types = require 'amp.types'
     local code = types.dtype_code[dtype]
     if not code then raise(OP, 'dtype is the name of a dtype, got %s', util.show(dtype)) end
     dtype = types.dtype_name[code]
@@ -239,6 +298,7 @@ return function(model, given)
   if o.shape ~= nil and type(o.shape) ~= 'table' then raise(OP, 'shape is a list of sizes, got %s', util.show(o.shape)) end
   return setmetatable({
     model = model, adapter = adapter_of(o.adapter), max_batch = o.max_batch, max_wait_ms = o.max_wait_ms, max_queue = o.max_queue,
-    shape = o.shape, dtype = dtype, open = {}, waiting = 0, counts = { requests = 0, batches = 0, rows = 0, failed = 0, dropped = 0 },
+    shape = o.shape, dtype = dtype, open = {}, waiting = 0, last = o.max_batch,
+    counts = { requests = 0, batches = 0, rows = 0, failed = 0, dropped = 0 },
   }, Batcher)
 end

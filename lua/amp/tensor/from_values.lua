@@ -199,4 +199,37 @@ function M.from_string(bytes, shape, dtype)
   return call.make('from_string', C.amp_from_bytes, bytes, #bytes, #shape, sizes_of(shape), types.dtype(dtype, 'from_string'))
 end
 
+-- The shape that from_text took last, and its sizes: the same table with the same sizes is not looked through again. Up to four
+-- sizes are compared without a loop, which would keep LuaJIT from compiling a handler that calls this.
+local last = { shape = nil }
+local last_sizes = ffi.new 'int64_t[8]'
+
+local function checked_sizes(shape)
+  local n, a, b, c, d = #shape, shape[1], shape[2], shape[3], shape[4]
+  if last.shape == shape and last.n == n and last.a == a and last.b == b and last.c == c and last.d == d then return last_sizes end
+  size_check('from_text', shape)
+  if n > 4 then return sizes_of(shape) end
+  ffi.copy(last_sizes, sizes_of(shape), 64)
+  last.shape, last.n, last.a, last.b, last.c, last.d = shape, n, a, b, c, d
+  return last_sizes
+end
+
+--- A tensor of the numbers in a text: a JSON list, nested in any way, or numbers with commas or blanks between them. Nothing
+-- of it becomes a Lua value, so this is the quick way from a request's body to a model.
+-- @tparam string text
+-- @tparam table shape exactly as many numbers are expected as it takes
+-- @tparam ?string dtype default: the default dtype
+-- @treturn Tensor on the CPU
+-- @raise what is no number (NaN and infinity are none), with its byte, code 'value'; another count of numbers, code 'shape'
+-- @usage local x = amp.from_text('[0.5, 1, 2e-3]', {1, 3})    -- quicker still with a shape that is made once
+function M.from_text(text, shape, dtype, excess)
+  require('amp.options').none('from_text', excess)
+  if type(text) ~= 'string' then err.throw('from_text', 'argument 1 must be a string, got %s', util.show(text)) end
+  if type(shape) == 'number' then shape = { shape } end
+  if type(shape) ~= 'table' then err.throw('from_text', 'argument 2 must be a list of sizes, got %s', util.show(shape)) end
+  local sizes = checked_sizes(shape)
+  local code = dtype and types.dtype(dtype, 'from_text') or types.default_dtype()
+  return call.make('from_text', C.amp_from_text, text, #text, #shape, sizes, code)
+end
+
 return M

@@ -163,29 +163,36 @@ function methods.item(t)
   return scratch[0]
 end
 
+local function row(data, at, n, boolean)
+  local list = {}
+  for i = 1, n do
+    local v = data[at + i - 1]
+    if boolean then list[i] = v ~= 0 else list[i] = v end
+  end
+  return list
+end
+
+-- Dimension d of the sizes of p and those within it, of which the first element is data[at], and of whose elements there are n.
+local function nested(p, d, data, at, n, boolean)
+  if d == p.ndim then return row(data, at, n, boolean) end
+  local list, size = {}, tonumber(p.size[d - 1])
+  n = n / size
+  for i = 1, size do list[i] = nested(p, d + 1, data, at + (i - 1) * n, n, boolean) end
+  return list
+end
+
+local few = ffi.new 'double[64]' -- no two reads are in it at once
+
 --- All elements as nested tables of numbers; a scalar gives a number.
 function methods.tolist(t)
   local p = self_check(t, 'tolist')
   local n, nd = tonumber(p.numel), p.ndim
   if nd == 0 then return methods.item(t) end
-  local data = ffi.new('double[?]', math.max(n, 1))
+  local data = n <= 64 and few or ffi.new('double[?]', n)
   call.attempt('tolist', C.amp_read, S, t, data, n)
-  local boolean = p.dtype == 9
-  local size, at = sizes(p), 0
-  local function level(d)
-    local list = {}
-    if d == nd then
-      for i = 1, size[d] do
-        local v = data[at]
-        at = at + 1
-        if boolean then list[i] = v ~= 0 else list[i] = v end
-      end
-    else
-      for i = 1, size[d] do list[i] = level(d + 1) end
-    end
-    return list
-  end
-  return level(1)
+  if nd == 1 then return row(data, 0, n, p.dtype == 9) end
+  if nd == 2 and p.size[0] == 1 then return { row(data, 0, n, p.dtype == 9) } end -- calls no function that calls itself
+  return nested(p, 1, data, 0, n, p.dtype == 9)
 end
 
 -- -- Properties ------------------------------------------------------------------------
