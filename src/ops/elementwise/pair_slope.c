@@ -1,6 +1,5 @@
 /*
-** ops/elementwise/pair_slope.c: the kernel of pair_slope: a gradient times a slope of a function of two operands, in
-*one
+** ops/elementwise/pair_slope.c: the kernel of pair_slope: a gradient times a slope of a function of two operands, in one
 ** pass. Slopes with a power, a rounded quotient or a digamma are made by those ops' loops, a chunk at a time.
 */
 #include "ops/elementwise/binary.h"
@@ -75,7 +74,7 @@ static const struct {
 } rows[TERM_COUNT] = {
   ROW(DIV, div, 3),
   ROW(POW_BASE, pow_base, 14),
-  ROW(POW_EXPONENT, pow_exponent, 22),
+  ROW(POW_EXPONENT, pow_exponent, 10),
   ROW(LOWER, lower, 2),
   ROW(UPPER, upper, 2),
   ROW(FMOD, fmod, 3),
