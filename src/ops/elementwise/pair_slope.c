@@ -1,5 +1,6 @@
 /*
-** ops/elementwise/pair_slope.c: the kernel of pair_slope: a gradient times a slope of a function of two operands, in one
+** ops/elementwise/pair_slope.c: the kernel of pair_slope: a gradient times a slope of a function of two operands, in
+*one
 ** pass. Slopes with a power, a rounded quotient or a digamma are made by those ops' loops, a chunk at a time.
 */
 #include "ops/elementwise/binary.h"

@@ -35,8 +35,8 @@ CLONES static void NAME(flush)(double *restrict sum, real *restrict part, int64_
   }
 }
 
-/* Of rms_norm, about 0. Where squares leave float's range, or come below what float counts exactly and eps hides nothing,
-** they are summed in double. */
+/* Of rms_norm, about 0. Where squares leave float's range, or come below what float counts exactly
+** and eps hides nothing, they are summed in double. */
 static void NAME(squares)(norm_stat *stat, const real *x, int64_t size, double eps)
 {
   double sum = NAME(amp__row_dev)(x, 0, size);
