@@ -31,15 +31,20 @@ static void NAME(pow_base)(int64_t n, void *const *operand, unsigned scalar, con
   for (int64_t first = 0; first < n; first += AMP_CHUNK) {
     const int64_t count = n - first < AMP_CHUNK ? n - first : AMP_CHUNK;
     const real *a = (const real *)operand[2] + first, *b = (const real *)operand[3] + first;
-    for (int64_t i = 0; i < count; i++) {
-      base[i] = b[i] == 0 ? 1 : a[i];
-      less[i] = b[i] - 1;
+    int other = b[0] == 0;
+    for (int64_t i = 0; i < count; i++) other |= b[i] != b[0];
+    const amp_loop_fn *quick = other ? NULL : amp__pow_of(b[0] - 1, WHICH);
+    if (quick) {
+      void *part[3] = { value, (void *)a, (void *)b };
+      quick[WHICH](count, part, 0, NULL);
+    } else {
+      for (int64_t i = 0; i < count; i++) {
+        base[i] = b[i] == 0 ? 1 : a[i];
+        less[i] = b[i] - 1;
+      }
+      void *part[3] = { value, base, less };
+      amp__pow_loops[WHICH](count, part, 0, NULL);
     }
-    int other = 0;
-    for (int64_t i = 0; i < count; i++) other |= less[i] != less[0];
-    const amp_loop_fn *quick = other ? NULL : amp__pow_of(less[0], WHICH);
-    void *part[3] = { value, base, less };
-    (quick ? quick : amp__pow_loops)[WHICH](count, part, 0, NULL);
     NAME(product)
     (count, (real *)operand[0] + first, (const real *)operand[1] + first, value, b, ((const settings *)arg)->BY);
   }
