@@ -59,7 +59,7 @@ PAIR(PLAIN, RECTIFY_WEIGHT, a > 0 ? (T)0 : g * a)
 PAIR(CURVED, GATE, g * a * amp_sigmoid(b) * amp_sigmoid(-b))
 PAIR(CURVED, EXP_DIFFERENCE, g * exp(a - b))
 PAIR(CURVED, POW_BASE, g * (b == 0 ? (T)0 : power(a, b - 1) * b))
-PAIR(CURVED, POW_EXPONENT, g * (power(a, b) * (a == 0 && b >= 0 ? (T)0 : log(a))))
+PAIR(CURVED, POW_EXPONENT, g * (a == 0 && b - b == 0 ? (T)0 : b * log(a))) /* b: the power */
 PAIR(PLAIN, FMOD, -(g * trunc(a / b)))
 PAIR(LONG, MOD, -(g * (T)amp_floordiv((double)a, (double)b)))
 PAIR(LONG, GAMMA, g * (a * (T)amp_digamma((double)b)))

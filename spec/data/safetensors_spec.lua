@@ -186,6 +186,13 @@ end)
 -- -- JSON --------------------------------------------------------------------
 
 describe('json', function()
+  it('numbers whose exponents have many digits are 0 or infinite, never nothing', function()
+    local decode = amp.io.json.decode
+    assert.same({ a = math.huge, b = 0 }, decode '{"a": 1e999999999, "b": 1e-999999999}')
+    assert.equal(-math.huge, decode '-1E+99999999999')
+    assert.equal(0, decode '0e999999999')
+    assert.equal(10, decode '1e0000000001')
+  end)
   local json = amp.io.json
   it('reads what the standard allows', function()
     local v = json.decode ' {"a" : [1, -2.5e1, true,false , null], "b":"\\u00e9\\n\\\\\\ud83d\\ude00/\\/", "c":{}, "d":[] } '

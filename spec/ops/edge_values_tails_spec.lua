@@ -251,4 +251,32 @@ describe('normalisation without eps', function()
       { 'batch_norm of images', of(function(t) return F.batch_norm(t:reshape(2, 1, n / 2), nil, nil, nil, nil, true, 0.1, 0) end), x, false, want },
     }, 1e-4)
   end)
+  it('is right for squares that float32 does not hold', function()
+    if device ~= 'cpu' then return end
+    local base, square = { 1, 2, 4, -1 }, 22 / 4
+    local r = 1 / math.sqrt(square)
+    for _, k in ipairs { 1e-25, 1e25 } do
+      local want = map(function(v) return (1 - 6 * v / 22) * r / k end, base)
+      walk({ { 'rms_norm of ' .. k, function(t) return F.rms_norm(t:reshape(1, 4), { 4 }, nil, 0) end, map(function(v) return v * k end, base),
+        map(function(v) return v * r end, base), want } }, 1e-4)
+    end
+  end)
+end)
+
+describe('the slopes of a power', function()
+  it('agree in every exponent, single or spread', function()
+    local x = { 0.25, 1, 2.5, 9, 16 }
+    for _, dtype in ipairs { 'float32', 'float64' } do
+      for _, e in ipairs { -1, 0, 0.5, 1, 1.5, 2, 3, 4, -0.5, 2.7 } do
+        local want = map(function(v) return e * v ^ (e - 1) end, x)
+        local t, p = tensor(x, dtype), tensor({ e, e, e, e, e }, dtype)
+        same('number ' .. e, amp.grad(t:pow(e):sum(), { t })[1], want, 1e-5)
+        local g = amp.grad(t:pow(p):sum(), { t, p })
+        same('tensor ' .. e, g[1], want, 1e-5)
+        same('exponent ' .. e, g[2], map(function(v) return v ^ e * math.log(v) end, x), 1e-5)
+      end
+      local t, p = tensor({ 0, 0, 0, 2 }, dtype), tensor({ 0, 2, -1, 3 }, dtype)
+      same('exponent of 0', amp.grad(t:pow(p):sum(), { p })[1], { 0, 0, -inf, 8 * math.log(2) }, 1e-5)
+    end
+  end)
 end)

@@ -408,3 +408,21 @@ describe('a batch norm', function()
     assert.equal('3\n', out)
   end)
 end)
+
+describe('spectral_norm in a region', function()
+  it('estimates in float32, as outside', function()
+    local function built()
+      amp.manual_seed(4)
+      return amp.nn.utils.spectral_norm(amp.nn.Linear(40, 24, { bias = false }))
+    end
+    local x, plain, inside = amp.ones(2, 40), built(), built()
+    for _ = 1, 3 do
+      plain(x)
+      amp.autocast({ dtype = 'bfloat16' }, inside, x)
+    end
+    H.same(inside.weight, plain.weight)
+    H.same(inside.weight_u, plain.weight_u)
+    H.same(inside.weight_v, plain.weight_v)
+    assert.equal('bfloat16', amp.autocast({ dtype = 'bfloat16' }, inside, x).dtype)
+  end)
+end)

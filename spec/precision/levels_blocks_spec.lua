@@ -520,3 +520,35 @@ describe('amp.disable_casts', function()
     H.fails_here(function() amp.disable_casts(3) end, 'function')
   end)
 end)
+
+describe('an interrupt in amp.scale_loss', function()
+  it('leaves the next block as it would be, wherever it comes', function()
+    local source = [[
+      amp.warn = function() end
+      local net, x = amp.nn.Linear(2, 1), amp.ones(3, 2)
+      local opt = amp.optim.SGD(net:parameters(), { lr = 0.01 })
+      amp.initialize(net, opt, { opt_level = 'O1', verbosity = 0 })
+      local function block() amp.scale_loss(net(x):sum(), opt, function(s) s:backward() end) opt:zero_grad() end
+      local function stop() debug.sethook() error('interrupt', 0) end
+      local function interrupted(k)
+        debug.sethook(stop, '', k)
+        block()
+        debug.sethook()
+      end
+      block()
+      local k, over = 10, false
+      while not over do
+        over = pcall(interrupted, k)
+        debug.sethook()
+        opt:zero_grad()
+        assert(amp.is_grad_enabled() and amp.is_autocast_enabled())
+        local ok, why = pcall(block)
+        if not ok then error(k .. ': ' .. tostring(why)) end
+        k = k + (k % 3 == 0 and 1 or 2)
+      end
+      assert(k > 300, k)
+      print 'held']]
+    local out = H.child(source, '-joff')
+    assert.truthy(out:find 'held', out)
+  end)
+end)

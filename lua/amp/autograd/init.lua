@@ -92,14 +92,22 @@ end
 -- -- Begin ------------------------------------------------------------------------------------------
 
 local function tensor_list(op, list, what)
-  if istype(ref_t, list) then list = { list } end
-  if type(list) ~= 'table' then err.throw(op, '%s must be a tensor or a list of tensors, got %s', what, util.show(list)) end
-  err.list(op, list, what)
-  for i = 1, #list do
-    if not istype(ref_t, list[i]) then err.throw(op, 'element %d of %s must be a tensor, got %s', i, what, util.show(list[i])) end
-    if list[i].ptr_ == nil then err.throw(op, 'element %d of %s was freed', i, what) end
+  if istype(ref_t, list) then
+    if list.ptr_ ~= nil then return { list } end
+    list = { list }
   end
-  if #list == 0 then err.throw(op, '%s is an empty list', what) end
+  if type(list) ~= 'table' then err.throw(op, '%s must be a tensor or a list of tensors, got %s', what, util.show(list)) end
+  local n = #list
+  if n == 0 or next(list, n) ~= nil then err.list(op, list, what) end
+  for i = 1, n do
+    local t = list[i]
+    if not istype(ref_t, t) then
+      err.list(op, list, what)
+      err.throw(op, 'element %d of %s must be a tensor, got %s', i, what, util.show(t))
+    end
+    if t.ptr_ == nil then err.throw(op, 'element %d of %s was freed', i, what) end
+  end
+  if n == 0 then err.throw(op, '%s is an empty list', what) end
   return list
 end
 

@@ -134,6 +134,13 @@ end
 
 local words = {t = {'true', true}, f = {'false', false}, n = {'null', M.null}}
 
+-- A number whose exponent LuaJIT does not read: 0 or infinite, with its sign.
+local function far_number(word)
+  local digits, exponent = word:match '^([^eE]+)[eE](.*)$'
+  local far = (exponent:sub(1, 1) == '-' or not digits:find '[1-9]') and 0 or math.huge
+  return word:sub(1, 1) == '-' and -far or far
+end
+
 function value(s, i, depth)
   if depth > M.max_depth then bad(i, 'more than %d levels of nesting', M.max_depth) end
   i = blank(s, i)
@@ -149,7 +156,8 @@ function value(s, i, depth)
     e = f or e
     _, f = find(s, '^[eE][+-]?%d+', e + 1)
     e = f or e
-    return tonumber(sub(s, i, e)), e + 1
+    local word = sub(s, i, e)
+    return tonumber(word) or far_number(word), e + 1
   end
   bad(i, 'a value expected, %s found', shown(s, i))
 end

@@ -14,6 +14,7 @@ local Module = require 'amp.nn.module'
 local raise = require('amp.error').throw
 
 local M = {}
+local off = { enabled = false }
 
 -- What a module's parameter is under: {kind, hook, compute, owner}, or nil. It is kept in the module, since compute may
 -- hold what holds the module; a copy has the entries of its original, which are not its own.
@@ -147,7 +148,8 @@ function M.spectral_norm(module, ...)
   module:register_parameter(name .. '_orig', w)
   module:register_buffer(name .. '_u', unit(amp.randn({rows:size(1)}, like), eps))
   module:register_buffer(name .. '_v', unit(amp.randn({rows:size(2)}, like), eps))
-  return install(module, name, 'spectral_norm', function(m)
+  -- with autocast off: a region's products would round the estimate, and the buffers with it
+  local function divided(m)
     local orig, u, v = m[name .. '_orig'], m[name .. '_u'], m[name .. '_v']
     local mat = matrix(orig, dim)
     if m.training and amp.is_grad_enabled() then
@@ -155,7 +157,8 @@ function M.spectral_norm(module, ...)
       u, v = u:clone(), v:clone() -- what this forward's gradient needs stays as it is
     end
     return orig / amp.dot(u, amp.mv(mat, v))
-  end)
+  end
+  return install(module, name, 'spectral_norm', function(m) return amp.autocast(off, divided, m) end)
 end
 
 --- Put the parameter back, divided by the present estimate.

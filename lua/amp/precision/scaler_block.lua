@@ -15,18 +15,17 @@ return function(Scaler, I)
   function Scaler:end_block(opts, hold)
     if type(opts) ~= 'table' then err.throw('GradScaler.end_block', 'takes a list of optimizers, got %s', util.show(opts)) end
     if not self._o.enabled then return self end
-    local ok, message = pcall(function()
+    local ok, message = pcall(function() -- an error or an interrupt, wherever it comes: the next block starts afresh
       for i = 1, #opts do self:unscale_(opts[i]) end
+      local checks = self:_checks()
+      for i = 1, #opts do
+        for k = 1, #checks do hold(opts[i], checks[k]) end
+      end
+      self:update()
     end)
-    if not ok then
-      I.reset(self) -- the next block starts afresh
-      error(message, 0)
-    end
-    local checks = self:_checks()
-    for i = 1, #opts do
-      for k = 1, #checks do hold(opts[i], checks[k]) end
-    end
-    return self:update()
+    if ok then return self end
+    I.reset(self)
+    error(message, 0)
   end
 
   --- Whether an optimizer's gradients were unscaled since the last update.

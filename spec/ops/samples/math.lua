@@ -50,7 +50,7 @@ local positive = { { 0.25, 3 }, { 2, 1.5 }, { 1, -2 }, { 4, 0 } }
 local terms = {
   div = { pairs_of, function(a, b) return -a / (b * b) end },
   pow_base = { positive, function(a, b) return b == 0 and 0 or b * a ^ (b - 1) end },
-  pow_exponent = { { { 0, 2 }, { 0.25, 3 }, { 2, 1.5 }, { 4, 0 } }, function(a, b) return a == 0 and 0 or a ^ b * math.log(a) end },
+  pow_exponent = { { { 0, 0 }, { 0, 1 }, { 0.25, 3 }, { 2, 1.5 }, { 4, 1 } }, function(a, b) return a == 0 and 0 or b * math.log(a) end }, -- b: the power
   lower = { pairs_of, function(a, b) return a > b and 0 or a == b and 0.5 or 1 end },
   upper = { pairs_of, function(a, b) return a < b and 0 or a == b and 0.5 or 1 end },
   fmod = { pairs_of, function(a, b) return -trunc(a / b) end },

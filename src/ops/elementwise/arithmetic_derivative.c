@@ -121,10 +121,11 @@ static amp_tensor *fused_in_base(amp_bwd *bwd, amp_tensor *x, amp_tensor *e)
 }
 static amp_tensor *fused_in_exponent(amp_bwd *bwd, amp_tensor *x, amp_tensor *e, amp_tensor *out)
 {
+  if (!out) return NULL;
   double value = amp__is_number(x) ? amp__element(x, 0) : 1;
   if (value == 0) return OP2(mul, GRAD(bwd), pow_in_exponent(x, e, out)); /* 0 or infinity */
   return amp__is_number(x) ? amp__slope(FUNCTION_LINE, GRAD(bwd), out, 0, log(value), 0)
-                           : amp__pair_slope(TERM_POW_EXPONENT, GRAD(bwd), x, e, 1);
+                           : amp__pair_slope(TERM_POW_EXPONENT, GRAD(bwd), x, out, 1);
 }
 
 int amp__bwd_pow(amp_bwd *bwd)

@@ -152,6 +152,18 @@ BIND(powm1_d, 1.0 / a)
 BINF(powh_f, (a == -INFINITY ? INFINITY : sqrtf(a) + 0.f))
 BIND(powh_d, (a == -INFINITY ? INFINITY : sqrt(a) + 0.0))
 
+const amp_loop_fn *amp__pow_of(double exponent, int cls)
+{
+  static const amp_loop_fn inverse[3] = { powm1_f, powm1_d, NULL }, root[3] = { powh_f, powh_d, NULL };
+  const amp_loop_fn *loops = NULL;
+  if (exponent == 1.0) loops = pow1_loops;
+  else if (exponent == 2.0) loops = pow2_loops;
+  else if (exponent == 3.0) loops = pow3_loops;
+  else if (exponent == -1.0) loops = inverse;
+  else if (exponent == 0.5) loops = root;
+  return loops && loops[cls] ? loops : NULL;
+}
+
 /* -- Calling ---------------------------------------------------------------------- */
 
 static int add_sub(amp_call *call, const amp_loop_fn *plain, double sign)
@@ -220,13 +232,9 @@ int amp__cpu_pow(amp_call *call)
   if (cls == AMP_C_I64 && call->out[0]->numel > 0 && some(call->in[1], find_negative))
     return amp__fail_arg(AMP_E_VALUE, 2, "an integer to a negative power; cast to a float dtype");
   if (exponent->numel == 1) {
-    double y = amp__element(exponent, 0);
-    static const amp_loop_fn inv[3] = { powm1_f, powm1_d, NULL }, root[3] = { powh_f, powh_d, NULL };
-    if (y == 1.0) return run2(call, pow1_loops, cls, 1, NULL);
-    if (y == 2.0) return run2(call, pow2_loops, cls, 1, NULL);
-    if (y == 3.0) return run2(call, pow3_loops, cls, 1, NULL);
-    if (y == -1.0 && cls != AMP_C_I64) return run2(call, inv, cls, 2, NULL);
-    if (y == 0.5 && cls != AMP_C_I64) return run2(call, root, cls, 2, NULL);
+    const double y = amp__element(exponent, 0);
+    const amp_loop_fn *loops = amp__pow_of(y, cls);
+    if (loops) return run2(call, loops, cls, y == -1.0 || y == 0.5 ? 2 : 1, NULL);
   }
   return run2_as(call, amp__pow_loops, cls, 12, 4, NULL);
 }

@@ -100,5 +100,7 @@ void amp__fmod_loop(int64_t n, void *const *operand);
 
 /* Loops of float32 and float64 that slopes are made of (ops/elementwise/pair_slope.c): dense, results first */
 extern const amp_loop_fn amp__pow_loops[3], amp__floor_divide_loops[3];
+const amp_loop_fn *amp__pow_of(double exponent,
+                               int cls); /* loops for exponents that need no pow; NULL: none for this one */
 
 #endif

@@ -75,7 +75,7 @@ static const struct {
 } rows[TERM_COUNT] = {
   ROW(DIV, div, 3),
   ROW(POW_BASE, pow_base, 14),
-  ROW(POW_EXPONENT, pow_exponent, 22),
+  ROW(POW_EXPONENT, pow_exponent, 10),
   ROW(LOWER, lower, 2),
   ROW(UPPER, upper, 2),
   ROW(FMOD, fmod, 3),

@@ -12,9 +12,16 @@ CLONES static void NAME(product)(int64_t n, real *restrict out, const real *rest
   else
     for (int64_t i = 0; i < n; i++) out[i] = by * (grad[i] * value[i]);
 }
-CLONES static void NAME(logarithm)(int64_t n, real *restrict out, const real *restrict a, const real *restrict b)
+/* out = by (g (power log(a))), power being that of a: 0 where a is 0 and its power finite */
+CLONES static void NAME(pow_exponent)(int64_t n, void *const *operand, unsigned scalar, const void *arg)
 {
-  for (int64_t i = 0; i < n; i++) out[i] = (a[i] == 0) & (b[i] >= 0) ? 0 : LOG_OF(a[i]);
+  real *out = operand[0];
+  const real *grad = operand[1], *a = operand[2], *power = operand[3], by = ((const settings *)arg)->BY;
+  AMP_IVDEP
+  for (int64_t i = 0; i < n; i++) {
+    const real value = power[i] * LOG_OF(a[i]);
+    out[i] = by * (grad[i] * ((a[i] == 0) & (power[i] - power[i] == 0) ? 0 : value));
+  }
 }
 
 /* e x^(e - 1), 0 where e is 0 and not 0 times infinity */
@@ -24,29 +31,22 @@ static void NAME(pow_base)(int64_t n, void *const *operand, unsigned scalar, con
   for (int64_t first = 0; first < n; first += AMP_CHUNK) {
     const int64_t count = n - first < AMP_CHUNK ? n - first : AMP_CHUNK;
     const real *a = (const real *)operand[2] + first, *b = (const real *)operand[3] + first;
-    for (int64_t i = 0; i < count; i++) {
-      base[i] = b[i] == 0 ? 1 : a[i];
-      less[i] = b[i] - 1;
+    int other = b[0] == 0;
+    for (int64_t i = 0; i < count; i++) other |= b[i] != b[0];
+    const amp_loop_fn *quick = other ? NULL : amp__pow_of(b[0] - 1, WHICH);
+    if (quick) {
+      void *part[3] = { value, (void *)a, (void *)b };
+      quick[WHICH](count, part, 0, NULL);
+    } else {
+      for (int64_t i = 0; i < count; i++) {
+        base[i] = b[i] == 0 ? 1 : a[i];
+        less[i] = b[i] - 1;
+      }
+      void *part[3] = { value, base, less };
+      amp__pow_loops[WHICH](count, part, 0, NULL);
     }
-    void *part[3] = { value, base, less };
-    amp__pow_loops[WHICH](count, part, 0, NULL);
     NAME(product)
     (count, (real *)operand[0] + first, (const real *)operand[1] + first, value, b, ((const settings *)arg)->BY);
-  }
-}
-
-/* x^e log(x), 0 where x is 0 and e not below 0 */
-static void NAME(pow_exponent)(int64_t n, void *const *operand, unsigned scalar, const void *arg)
-{
-  real value[AMP_CHUNK], log[AMP_CHUNK];
-  for (int64_t first = 0; first < n; first += AMP_CHUNK) {
-    const int64_t count = n - first < AMP_CHUNK ? n - first : AMP_CHUNK;
-    const real *a = (const real *)operand[2] + first, *b = (const real *)operand[3] + first;
-    void *part[3] = { value, (void *)a, (void *)b };
-    amp__pow_loops[WHICH](count, part, 0, NULL);
-    NAME(logarithm)(count, log, a, b);
-    NAME(product)
-    (count, (real *)operand[0] + first, (const real *)operand[1] + first, value, log, ((const settings *)arg)->BY);
   }
 }
 

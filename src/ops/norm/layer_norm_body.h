@@ -35,10 +35,12 @@ CLONES static void NAME(flush)(double *restrict sum, real *restrict part, int64_
   }
 }
 
-static void NAME(squares)(norm_stat *stat, const real *x, int64_t size)
-{ /* of rms_norm, about 0 */
+/* Of rms_norm, about 0. Where squares leave float's range, or come below what float counts exactly
+** and eps hides nothing, they are summed in double. */
+static void NAME(squares)(norm_stat *stat, const real *x, int64_t size, double eps)
+{
   double sum = NAME(amp__row_dev)(x, 0, size);
-  if (!isfinite(sum)) {
+  if (!isfinite(sum) || (sum < 1e-30 && eps < 1e-24)) {
     sum = 0;
     for (int64_t i = 0; i < size; i++) sum += (double)x[i] * (double)x[i];
   }
@@ -66,7 +68,7 @@ static void NAME(forward)(const layer_norm *job, int64_t begin, int64_t end, int
     norm_stat stats = { 0, 0, 0 };
     for (int64_t j = 0; j < size; j += NORM_RUN) {
       int64_t len = size - j < NORM_RUN ? size - j : NORM_RUN;
-      if (job->is_rms) NAME(squares)(&stats, x + j, len);
+      if (job->is_rms) NAME(squares)(&stats, x + j, len, job->eps);
       else NAME(norm_take)(&stats, x + j, len);
     }
     real mean = (real)stats.mean, rstd = (real)(1 / sqrt(stats.m2 / stats.count + job->eps));
