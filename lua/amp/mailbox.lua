@@ -45,6 +45,7 @@ local function write(letter, v, path, depth)
   elseif kind == 'boolean' then note[#note + 1] = v and '+' or '-'
   elseif kind == 'string' then note[#note + 1] = 'S' .. number(#v) .. v
   elseif core.is_ref(v) then
+    if v.ptr_ == nil then raise(OP, '%s is a tensor that was freed', path) end
     note[#note + 1] = 'T'
     letter.tensors[#letter.tensors + 1] = letter.copy and v:detach():clone() or v
     letter.paths[#letter.paths + 1] = path
