@@ -25,13 +25,18 @@ function Player:think(now)
   return amp.no_grad(function() return self.net(now):argmax(2) end)
 end
 
+--- Takes new weights, where there are some. What was learnt is done more and more often, what chance says less.
+function Player:renew(seconds)
+  local new = self.weights:take(seconds)
+  if not new then return end
+  self.net:load_state_dict(new.net)
+  self.steps, self.loss, self.curious = new.steps, new.loss, math.max(0.02, 1 - new.steps / 1500)
+end
+
 --- One decision of the whole swarm, some fifteen a second.
 function Player:decide()
-  local world, new = self.world, self.weights:take()
-  if new then
-    self.net:load_state_dict(new.net)
-    self.steps, self.loss, self.curious = new.steps, new.loss, math.max(0.02, 1 - new.steps / 1500)
-  end
+  local world = self.world
+  self:renew()
   local now = empty{BIRDS, SIGHTS}
   world:look(floats(now))
   if self.last then
