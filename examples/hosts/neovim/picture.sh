@@ -20,6 +20,6 @@ tmux -L "$socket" -f /dev/null new-session -d -x 84 -y 16 "cd '$folder' && nvim 
 shows 'The rules'
 keys ':AmpLearn 2000' Enter
 shows 'learnt, loss'
-keys '40ggO' '  for _, b in ip' C-x C-u
+keys G k o 'function World:all()' Enter 'for _, b in ip' C-x C-u
 sleep 1
 tmux -L "$socket" capture-pane -e -p | luajit "$here/picture.lua" >"$1"
