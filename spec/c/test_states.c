@@ -270,8 +270,8 @@ static void letters_are_refused(void)
   CHECK(amp_mailbox_put(S, box, &W.t, 1, NULL, 0) == AMP_E_AUTOGRAD);
   CHECK(amp_mailbox_put(S, box, &t.t, 1, NULL, 0) == 1);
   amp_ref zero = { NULL };
-  amp_slot none[8] = { { 0 } };
-  OK(amp_opx(S, AMP_OP_zero | AMP_INPLACE, &zero, NULL, NULL, &t, NULL, NULL, NULL, NULL, none)); /* changed since */
+  amp_slot value[1] = { { .f = 3 } };
+  OK(amp_opx(S, AMP_OP_fill | AMP_INPLACE, &zero, NULL, NULL, &t, NULL, NULL, NULL, NULL, value)); /* changed since */
   amp_release(&zero);
   amp_letter *letter = amp_mailbox_take(S, box, 0);
   CHECK(letter != NULL && amp_letter_tensor(S, &got, letter, 0) == AMP_E_STATE && got.t == NULL);

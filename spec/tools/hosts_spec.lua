@@ -1,7 +1,6 @@
 --- The programs of examples/hosts that need no server: training in a thread beside luv's loop, the model in Neovim, the game in LOVE, under
 -- a display that nobody sees (spec/lib/display.sh). Each takes some seconds, and is ended after LIMIT. nginx has a script of its own,
 -- spec/hosts.sh.
-local amp = require 'amp'
 local H = require 'spec.lib.helper'
 
 if os.getenv 'AMP_SPEC_SANITIZED' then
@@ -93,7 +92,7 @@ describe('examples/hosts', function()
     local picture = H.absolute(H.tmp 'game.png')
     local out = H.sh(environment .. ("FRAMES=240 PICTURE='%s' %s sh spec/lib/display.sh love examples/hosts/love 2>&1"):format(picture, limited))
     assert.is_truthy(out:find '^240 frames, [%d.]+ ms each', out)
-    local image = amp.data.read_image(picture)
+    local image = require('amp').data.read_image(picture)
     assert.same({ 3, 480, 800 }, { image:size(1), image:size(2), image:size(3) })
   end)
 
@@ -136,7 +135,8 @@ describe('examples/hosts', function()
     assert.is_truthy(out:find 'serve.lua', out)
     if not luv then return pending(LUV) end
     local amp = ("luajit '%s/lua/bin/amp'"):format(root)
-    out = H.sh(environment .. ([[cd '%s' && %s train.lua 1 float32 >/dev/null && { timeout 20 %s serve.lua 0 >port & } && for i in $(seq 150); do [ -s port ] && break; sleep 0.1; done;
+    out = H.sh(environment .. ([[cd '%s' && %s train.lua 1 float32 >/dev/null && { timeout 20 %s serve.lua 0 >port & } &&
+      for i in $(seq 150); do [ -s port ] && break; sleep 0.1; done;
       at=$(cat port) && curl -s -d '[0.3, -0.2]' $at/ && curl -s -d '[1]' $at/ && curl -s $at/health; kill $! 2>/dev/null]])
       :format(H.absolute(dir), amp, amp))
     assert.is_truthy(out:find('{"class": %d}.*a list of two numbers is expected.*"ok"'), out)
