@@ -164,6 +164,27 @@ setup_mpi() {
   DEBIAN_FRONTEND=noninteractive ${sudo}apt-get install -y --no-install-recommends $lack </dev/null >"$log" 2>&1 || tail -n 3 "$log"
 }
 
+# Games, editors, event loops and notebooks, for the specs of hosts, which say so where one cannot be had
+setup_hosts() {
+  lack=''
+  for pair in love:love Xvfb:xvfb nvim:neovim curl:curl; do
+    command -v "${pair%%:*}" >/dev/null 2>&1 || lack="$lack ${pair#*:}"
+  done
+  luajit -e "require 'luv'" >/dev/null 2>&1 || lack="$lack lua-luv"
+  luajit -e "require('ffi').load 'libzmq.so.5'" >/dev/null 2>&1 || lack="$lack libzmq5"
+  [ -n "$lack" ] && command -v apt-get >/dev/null 2>&1 || return 0
+  sudo=''
+  if [ "$(id -u)" -ne 0 ]; then
+    sudo -n true 2>/dev/null || return 0
+    sudo='sudo -n '
+  fi
+  say "installing for specs of hosts:$lack"
+  for package in $lack; do # one by one, as a system may know some of them only
+    # shellcheck disable=SC2086
+    DEBIAN_FRONTEND=noninteractive timeout 300 ${sudo}apt-get install -y --no-install-recommends "$package" </dev/null >"$log" 2>&1 || tail -n 3 "$log"
+  done
+}
+
 # clang-format, cppcheck, shellcheck and ruff: lint goes on without one that cannot be had, and says so
 setup_lint() {
   lack=''
@@ -284,6 +305,7 @@ builds=''
 for stage in $wanted; do
   [ "$stage" = lint ] && setup_lint
   case $stage in */distributed* | isa | snippets) [ -n "${mpi_asked:-}" ] || setup_mpi; mpi_asked=1 ;; esac
+  case $stage in specs/tools | *hosts_spec.lua | *kernel_spec.lua) [ -n "${hosts_asked:-}" ] || setup_hosts; hosts_asked=1 ;; esac
   for build in $(need "$stage"); do
     case " $builds $wanted " in *" $build "*) ;; *) builds="$builds $build" ;; esac
   done

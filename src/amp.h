@@ -393,6 +393,38 @@ AMP_API void amp_empty_cache(int device);
 /* For tests: the n-th allocation from now fails once, in the whole process; -1: none. */
 AMP_API void amp_fail_allocation(int64_t n);
 
+/* -- Mailboxes: tensors from one state to another -------------------------- */
+
+/* A mailbox holds the last `keep` letters that were put into it, by whichever thread, until somebody takes them. */
+typedef struct amp_mailbox amp_mailbox;
+typedef struct amp_letter { /* as it was put; the letter's own until amp_letter_free */
+  int64_t version;     /* the number of the put, from 1 */
+  const void *note;    /* bytes of the sender's */
+  int64_t size;        /* how many */
+  int32_t n;           /* tensors */
+  int32_t reserved;
+} amp_letter;
+/* The mailbox of this name in the process, made where it is not there; a count of the caller's. keep 0: whatever it has,
+** 1 at first. NULL: AMP_E_STATE, it was opened with another number. */
+AMP_API amp_mailbox *amp_mailbox_open(amp_state *S, const char *name, int keep);
+/* Gives the count back; with the last one the letters go. NULL is harmless. Any thread. */
+AMP_API void amp_mailbox_close(amp_mailbox *box);
+/* Puts n tensors, which are shared and not copied, and a note, which is copied; where the mailbox is full the oldest
+** letter goes. Gives the letter's version. AMP_E_AUTOGRAD for a tensor with a history or that requires grad,
+** AMP_E_STATE for memory of Lua's. Work of a GPU on them must be done before. */
+AMP_API int64_t amp_mailbox_put(amp_state *S, amp_mailbox *box, amp_tensor *const *tensor, int n, const void *note, int64_t size);
+/* The oldest letter, the caller's; waits up to so many seconds for one. NULL: none came (S->err.code is 0), or an
+** interrupt. */
+AMP_API amp_letter *amp_mailbox_take(amp_state *S, amp_mailbox *box, double seconds);
+/* Tensor i (from 0) of a letter, an own handle. AMP_E_STATE: it was changed in place since it was put. */
+AMP_API int amp_letter_tensor(amp_state *S, amp_ref *out, const amp_letter *letter, int i);
+/* Frees a letter and its counts; NULL is harmless. Any thread. */
+AMP_API void amp_letter_free(amp_letter *letter);
+/* Drops all letters. Any thread. */
+AMP_API void amp_mailbox_clear(amp_mailbox *box);
+/* How many letters lie in it; how many were put in all, and dropped unread, where the pointers are not NULL. Any thread. */
+AMP_API int amp_mailbox_count(const amp_mailbox *box, int64_t *puts, int64_t *dropped);
+
 /* -- Autograd ------------------------------------------------------------- */
 
 enum amp_backward_flag {

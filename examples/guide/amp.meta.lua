@@ -8673,6 +8673,12 @@ function amp.lstm(input, state, ...) end
 ---@return amp.Tensor # c
 function amp.lstm_cell(input, state, ...) end
 
+---Opens the mailbox of a name: the same one in every Lua state of the process.
+---@param name string up to 63 bytes
+---@param given any
+---@return any # Mailbox box:put(value, {copy}), box:take(seconds), box:clear(), box:count()
+function amp.mailbox(name, given) end
+
 ---Start all random sequences of this Lua state anew.
 ---@param n number an integer
 function amp.manual_seed(n) end

@@ -60,7 +60,7 @@ local modules = {
   GradScaler = 'amp.precision.scaler', GradManager = 'amp.autograd.manager',
   detect_anomaly = 'amp.tools.anomaly', doctor = 'amp.tools.doctor', profile = 'amp.tools.profile', summary = 'amp.tools.summary', plot = 'amp.plot',
   Logger = 'amp.log', graph = 'amp.graph', torch7 = 'amp.torch7', text = 'amp.text', vision = 'amp.vision',
-  distributed = 'amp.distributed', parallel = 'amp.parallel', serve = 'amp.serve',
+  distributed = 'amp.distributed', parallel = 'amp.parallel', serve = 'amp.serve', mailbox = 'amp.mailbox',
 }
 
 -- name -> module of which it is a field

@@ -2,7 +2,7 @@
 ** test_states.c: several states in several threads: shared weights read under
 ** autocast in two dtypes at once, tensors handed over and freed by the other
 ** thread, states that end while others use what they cached, ids of functions
-** and hooks that come back to the state they were made in; then, where LuaJIT's
+** and hooks that come back to the state they were made in, letters in mailboxes; then, where LuaJIT's
 ** library and the built libamp.so are found, whole Lua states training at once.
 ** Clean under ThreadSanitizer when built without OpenMP.
 */
@@ -214,6 +214,89 @@ static void ids_stay_apart(void)
   amp_state_free(c);
 }
 
+/* -- Mailboxes -------------------------------------------------------------------------- */
+
+/* Everybody puts and takes; a letter says in its note what its tensors hold. Boxes come and go under the same name. */
+static void *correspondent(void *arg)
+{
+  int me = (int)(intptr_t)arg, taken = 0;
+  amp_state *S = amp_state_new();
+  for (int i = 0; i < ROUNDS; i++) {
+    amp_mailbox *box = amp_mailbox_open(S, "everybody's", me % 2 ? 3 : 0);
+    amp_ref r = matrix(S, me + i, 0);
+    EXPECT(box != NULL);
+    if (box == NULL) break;
+    amp_tensor *two[2] = { r.t, X.t };
+    double says = me + i;
+    int64_t version = amp_mailbox_put(S, box, two, 2, &says, sizeof says), puts, dropped;
+    EXPECT(version > 0);
+    amp_release(&r);
+    amp_letter *letter = i % 3 ? amp_mailbox_take(S, box, i % 50 == 1 ? 0.002 : 0) : NULL;
+    if (letter) {
+      amp_ref mine = { NULL }, sum = { NULL };
+      double is = NAN, said;
+      taken++;
+      EXPECT(letter->n == 2 && letter->size == sizeof said
+             && letter->version <= amp_mailbox_count(box, &puts, &dropped) + puts);
+      memcpy(&said, letter->note, sizeof said);
+      EXPECT(amp_letter_tensor(S, &mine, letter, 0) == 0);
+      amp_letter_free(letter);
+      EXPECT(amp_op1(S, AMP_OP_sum, &sum, &mine) == 0 && amp_item(S, &sum, &is) == 0 && is == said * N * N);
+      amp_release(&sum);
+      amp_release(&mine);
+    } else EXPECT(S->err.code == 0);
+    EXPECT(amp_mailbox_count(box, &puts, &dropped) <= 3 && puts >= dropped);
+    if (i % 40 == 0) amp_mailbox_clear(box);
+    amp_mailbox_close(box);
+  }
+  EXPECT(taken > 0);
+  amp_state_free(S);
+  return NULL;
+}
+
+static void letters_are_refused(void)
+{
+  amp_state *S = amp_state_new();
+  amp_ref t = matrix(S, 1, 0), got = { NULL };
+  char name[80];
+  memset(name, 'x', sizeof name);
+  name[64] = 0;
+  CHECK(amp_mailbox_open(S, name, 0) == NULL && S->err.code == AMP_E_ARGUMENT);
+  CHECK(amp_mailbox_open(S, "", 0) == NULL && S->err.code == AMP_E_ARGUMENT);
+  CHECK(amp_mailbox_open(S, "box", -1) == NULL && S->err.code == AMP_E_ARGUMENT);
+  amp_mailbox *box = amp_mailbox_open(S, "box", 2);
+  CHECK(amp_mailbox_open(S, "box", 3) == NULL && S->err.code == AMP_E_STATE);
+  CHECK(amp_mailbox_take(S, box, 0) == NULL && S->err.code == 0);
+  CHECK(amp_mailbox_put(S, box, &W.t, 1, NULL, 0) == AMP_E_AUTOGRAD);
+  CHECK(amp_mailbox_put(S, box, &t.t, 1, NULL, 0) == 1);
+  amp_ref zero = { NULL };
+  amp_slot value[1] = { { .f = 3 } };
+  OK(amp_opx(S, AMP_OP_fill | AMP_INPLACE, &zero, NULL, NULL, &t, NULL, NULL, NULL, NULL, value)); /* changed since */
+  amp_release(&zero);
+  amp_letter *letter = amp_mailbox_take(S, box, 0);
+  CHECK(letter != NULL && amp_letter_tensor(S, &got, letter, 0) == AMP_E_STATE && got.t == NULL);
+  CHECK(amp_letter_tensor(S, &got, letter, 1) == AMP_E_INDEX);
+  amp_letter_free(letter);
+  for (int i = 0; i < 5; i++) CHECK(amp_mailbox_put(S, box, &t.t, 1, NULL, 0) == i + 2);
+  int64_t puts, dropped;
+  CHECK(amp_mailbox_count(box, &puts, &dropped) == 2 && puts == 6 && dropped == 3);
+  int64_t live = __atomic_load_n(&t.t->storage->refs, __ATOMIC_RELAXED);
+  amp_mailbox_close(box); /* with letters in it */
+  CHECK(__atomic_load_n(&t.t->storage->refs, __ATOMIC_RELAXED) == live - 2);
+  for (int64_t i = 1; i < 4; i++) { /* an allocation fails: nothing is left half done */
+    box = amp_mailbox_open(S, "box", 0);
+    amp_fail_allocation(i);
+    int64_t version = amp_mailbox_put(S, box, &t.t, 1, "note", 4);
+    amp_fail_allocation(-1);
+    CHECK(version == 1 || version == AMP_E_MEMORY);
+    amp_mailbox_close(box);
+  }
+  amp_letter_free(NULL);
+  amp_mailbox_close(NULL);
+  amp_release(&t);
+  amp_state_free(S);
+}
+
 /* -- Lua states ----------------------------------------------------------------------- */
 
 typedef struct lua_State lua_State;
@@ -320,6 +403,8 @@ int main(void)
   in_threads(trader, THREADS);
   pthread_barrier_destroy(&all);
   in_threads(short_lived, THREADS);
+  letters_are_refused();
+  in_threads(correspondent, THREADS);
   for (int i = 0; i < 64; i++) amp_release(&queue[i]);
   CHECK(queued > 0);
   CHECK(!amp_grad_defined(&W));

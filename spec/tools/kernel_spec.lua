@@ -137,6 +137,25 @@ describe('amp kernel', function()
     assert.equal('aborted', receive(shell).content.status)
     while receive(iopub, 300) do end
     assert.equal('ok', (run '1').status)
+    -- those that were sent once its answer was there are
+    send(shell, 'execute_request', { code = 'error "first"', stop_on_error = true })
+    assert.equal('error', receive(shell).content.status)
+    send(shell, 'execute_request', { code = 'print "second"', stop_on_error = true })
+    assert.equal('ok', receive(shell).content.status)
+    while receive(iopub, 300) do end
+  end)
+
+  it('shows what statements return, and tables that hold everything', function()
+    local function shown(code)
+      local _, said = run(code)
+      return published(said, 'execute_result')[1].content.data['text/plain']
+    end
+    assert.equal('5', shown 'return 5')
+    assert.equal('3  4', shown 'x = 3\nreturn x, 4')
+    assert.equal('3', shown '_')
+    assert.equal(0, #published(select(2, run 'local t = 1'), 'execute_result'))
+    assert.is_truthy(shown '_G':find '_VERSION')
+    assert.equal('{ctype<struct amp_ref>}', shown '{ require("amp.ffi").ref_t }')
   end)
 
   it('completes, explains, and knows what is whole', function()
@@ -147,6 +166,12 @@ describe('amp kernel', function()
     assert.is_true(reply.found)
     assert.is_truthy(reply.data['text/plain']:find 'relu')
     assert.is_false(ask('inspect_request', { code = 'no_such_name_', cursor_pos = 3 }).found)
+    for code, found in pairs { ['amp.relu(amp.ones(3), {1, 2}, '] = 'amp.relu', ['amp.nn.Linear('] = 'in_features', ['amp.nn.Linear {2, '] = 'in_features' } do
+      reply = ask('inspect_request', { code = code, cursor_pos = #code })
+      assert.is_truthy(reply.found and reply.data['text/plain']:find(found, 1, true), code)
+    end
+    assert.is_false(ask('inspect_request', { code = '(', cursor_pos = 1 }).found)
+    assert.is_false(ask('inspect_request', { code = 'x[', cursor_pos = 2 }).found)
     assert.equal('incomplete', ask('is_complete_request', { code = 'for i = 1, 2 do' }).status)
     assert.equal('complete', ask('is_complete_request', { code = '1 + 1' }).status)
   end)
@@ -162,6 +187,14 @@ describe('amp kernel', function()
     assert.equal('interrupted', receive(shell).content.ename)
     while receive(iopub, 300) do end
     assert.equal('ok', (run '1').status)
+    -- a loop that catches errors catches the first one; the second one gets through
+    send(shell, 'execute_request', { code = 'print "begun" while true do pcall(function() print "caught" while true do end end) end' })
+    for _ = 1, 2 do
+      repeat m = assert(receive(iopub)) until m.header.msg_type == 'stream' and m.content.text:find 'caught'
+      posix.C.amp_run_kill(pid, posix.INT)
+    end
+    assert.equal('interrupted', assert(receive(shell)).content.ename)
+    while receive(iopub, 300) do end
   end)
 
   it('takes nothing that is signed wrongly', function()

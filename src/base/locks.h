@@ -7,14 +7,15 @@
 #include "base/base.h"
 
 enum amp_lock {
-  AMP_LOCK_FLOAT8,   /* what 8-bit regions keep of weights (precision/float8_layer.c) */
-  AMP_LOCK_PLUGINS,  /* plug-ins are loaded and switched (dispatch/device.c) */
-  AMP_LOCK_SHADOWS,  /* low-precision copies of leaves (autograd/shadow_list.c) */
-  AMP_LOCK_MARKS,    /* marks in streams (tensor/deferred_free.c) */
-  AMP_LOCK_BLOCKS,   /* shared lists of memory (tensor/alloc.c) */
-  AMP_LOCK_IDS,      /* ids of what is gone (base/ids.c) */
-  AMP_LOCK_MATRICES, /* the first matrix that failed (ops/linalg/linalg.c) */
-  AMP_LOCK_GRAPHS,   /* what graphs keep between runs (graph/kept.c) */
+  AMP_LOCK_MAILBOXES, /* letters between states (tensor/mailbox.c) */
+  AMP_LOCK_FLOAT8,    /* what 8-bit regions keep of weights (precision/float8_layer.c) */
+  AMP_LOCK_PLUGINS,   /* plug-ins are loaded and switched (dispatch/device.c) */
+  AMP_LOCK_SHADOWS,   /* low-precision copies of leaves (autograd/shadow_list.c) */
+  AMP_LOCK_MARKS,     /* marks in streams (tensor/deferred_free.c) */
+  AMP_LOCK_BLOCKS,    /* shared lists of memory (tensor/alloc.c) */
+  AMP_LOCK_IDS,       /* ids of what is gone (base/ids.c) */
+  AMP_LOCK_MATRICES,  /* the first matrix that failed (ops/linalg/linalg.c) */
+  AMP_LOCK_GRAPHS,    /* what graphs keep between runs (graph/kept.c) */
   AMP_LOCK_COUNT
 };
 typedef struct amp_mutex {

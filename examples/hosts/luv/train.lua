@@ -1,60 +1,64 @@
 --- Trains in a thread while the loop stays free: luajit train.lua [steps]     (Debian: lua-luv)
--- The thread has a Lua state of its own. It tells its progress by an async handle (of several words that come at once the loop
--- sees the last), and hands the trained weights over as
--- tensors: addresses of handles that the loop's state takes by amp.from_ref; nothing is copied.
+-- The thread has a Lua state of its own. What it has to say lies in a mailbox: progress, the trained weights, or why it failed; an
+-- async handle wakes the loop. (Several words that come at once are one wake: the mailbox has them all.)
 local tree = (arg[0]:match '^(.*/)' or '') .. '../../../lua/'
 package.path = package.path .. ';' .. tree .. '?.lua;' .. tree .. '?/init.lua'
 local uv = require 'luv'
-local ffi = require 'ffi'
 local amp = require 'amp'
-local core = require 'amp.ffi'
-
-ffi.cdef 'void *example_malloc(size_t n) __asm__("malloc"); void example_free(void *p) __asm__("free");'
 
 local steps = tonumber(arg[1] or 3000)
+local told = amp.mailbox('told', {keep = 100}) -- opened before the thread is there: what it says stays when it ends
+local stop = amp.mailbox 'stop'
 
 -- Runs in the thread: sees nothing of what stands outside of it.
-local function work(tell, path, n)
+local function work(wake, path, n)
   package.path = path
-  local amp, ffi = require 'amp', require 'ffi' -- luacheck: ignore 431
-  ffi.cdef 'void *example_malloc(size_t n) __asm__("malloc");'
-  amp.manual_seed(1)
-  local net = amp.nn.Linear(4, 1)
-  local x = amp.randn(64, 4)
-  local y = x:matmul(amp.tensor{{1}, {-2}, {3}, {0.5}}) + 0.25
-  local opt = amp.optim.SGD(net:parameters(), {lr = 0.1})
-  for step = 1, n do
-    local loss = amp.nn.functional.mse_loss(net(x), y)
-    loss:backward()
-    opt:step():clear_grad()
-    if step % 500 == 0 then tell:send('progress', step, loss:item()) end
+  local amp = require 'amp' -- luacheck: ignore 431
+  local told, stop = amp.mailbox 'told', amp.mailbox 'stop' -- luacheck: ignore 431
+  local function tell(what)
+    told:put(what, {copy = true})
+    wake:send()
   end
-  -- counts of our own, so that the tensors outlive this state; whoever takes them gives the counts back
-  local refs = ffi.cast('amp_ref *', ffi.C.example_malloc(2 * ffi.sizeof 'amp_ref'))
-  local C = require('amp.ffi').C
-  for i, t in ipairs {net.weight:detach(), net.bias:detach()} do
-    refs[i - 1].ptr_ = nil
-    C.amp_retain(refs + (i - 1), t)
-  end
-  tell:send('done', tonumber(ffi.cast('uintptr_t', refs)))
+  local ok, why = pcall(function()
+    amp.set_num_threads(1)
+    amp.manual_seed(1)
+    local net = amp.nn.Linear(4, 1)
+    local x = amp.randn(64, 4)
+    local y = x:matmul(amp.tensor{{1}, {-2}, {3}, {0.5}}) + 0.25
+    local opt = amp.optim.SGD(net:parameters(), {lr = 0.1})
+    local loss
+    for step = 1, n do
+      loss = amp.nn.functional.mse_loss(net(x), y)
+      loss:backward()
+      opt:step():clear_grad()
+      if step % 500 == 0 then tell{step = step, loss = loss:item()} end
+      if stop:take() then break end
+    end
+    tell{weights = net:state_dict(), loss = loss:item()}
+  end)
+  if not ok then tell{failed = tostring(why)} end
 end
 
-local ticks, trained = 0, nil
-local ticker = uv.new_timer()
-local tell
-tell = uv.new_async(function(what, a, b)
-  if what == 'progress' then return print(('step %d  loss %.6f'):format(a, b)) end
-  local refs = ffi.cast('amp_ref *', a)
-  trained = {weight = amp.from_ref(refs), bias = amp.from_ref(refs + 1)}
-  for i = 0, 1 do core.C.amp_release(refs + i) end
-  ffi.C.example_free(refs)
-  ticker:close()
-  tell:close()
+local ticks, trained, failed = 0, nil, nil
+local ticker, interrupt = uv.new_timer(), uv.new_signal()
+local wake
+wake = uv.new_async(function()
+  for letter in function() return (told:take()) end do
+    if letter.step then print(('step %d  loss %.6f'):format(letter.step, letter.loss)) end
+    trained, failed = letter.weights, letter.failed
+  end
+  if not (trained or failed) then return end
+  for _, handle in ipairs {ticker, interrupt, wake} do handle:close() end
 end)
 ticker:start(0, 1, function() ticks = ticks + 1 end)
-local thread = uv.new_thread(work, tell, package.path, steps)
+interrupt:start('sigint', function() stop:put(true) end) -- Ctrl-C: the thread hands over what it has
+local thread = uv.new_thread(work, wake, package.path, steps)
 uv.run()
 thread:join()
+if failed then
+  io.stderr:write('the thread failed: ', failed, '\n')
+  os.exit(1)
+end
 print('weight', trained.weight)
 print('bias', trained.bias)
 print(ticks > 0 and 'the loop ran meanwhile' or 'the loop stood still')

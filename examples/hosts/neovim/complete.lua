@@ -1,18 +1,19 @@
 --- A small character model that learns the buffer it is opened in, and completes: in Neovim
---   :luafile complete.lua        then :AmpLearn, and in insert mode Ctrl-X Ctrl-U
+--   :luafile complete.lua        then :AmpLearn (or :AmpLearn 2000: steps), and in insert mode Ctrl-X Ctrl-U
 -- Headless: nvim --headless --clean -c 'luafile complete.lua' -c AmpLearn file
 -- It learns a few milliseconds at a time on the editor's loop, so that typing goes on.
 local vim = vim -- luacheck: globals vim
 local file = debug.getinfo(1, 'S').source:match '^@(.*/)' or './'
 package.path = package.path .. ';' .. file .. '../../../lua/?.lua;' .. file .. '../../../lua/?/init.lua'
 local amp = require 'amp'
+amp.set_num_threads(1)
 local nn, F = amp.nn, amp.nn.functional
 
 local CONTEXT, STEPS, SLICE = 8, 400, 5 -- characters that are looked at; steps; milliseconds of learning at a time
 
 local net = nn.Sequential(nn.Embedding(256, 16), nn.Flatten(), nn.Linear(16 * CONTEXT, 128), nn.ReLU(), nn.Linear(128, 256))
 local opt = amp.optim.AdamW(net:parameters(), {lr = 3e-3})
-local last -- the loss of the last step
+local last, learning -- the loss of the last step; whether it is learning now
 
 -- Rows of CONTEXT characters, as classes from 1, and the one behind each
 local function examples(text, n)
@@ -36,8 +37,8 @@ local function learn(text, left)
     opt:step():clear_grad()
     last, left = loss:item(), left - 1
   until left == 0 or vim.loop.hrtime() - began > SLICE * 1e6
-  if left > 0 then return vim.defer_fn(function() learn(text, left) end, 1) end
-  vim.g.amp_loss = last
+  if left > 0 then return vim.defer_fn(function() learn(text, left) end, 1) end -- what was typed comes first
+  learning, vim.g.amp_loss = false, last
   print(('amp: learnt, loss %.2f'):format(last))
 end
 
@@ -57,9 +58,12 @@ local function continue(text, most)
   return out
 end
 
-vim.api.nvim_create_user_command('AmpLearn', function()
-  learn(table.concat(vim.api.nvim_buf_get_lines(0, 0, -1, false), '\n'), STEPS)
-end, {})
+vim.api.nvim_create_user_command('AmpLearn', function(o)
+  local text, steps = table.concat(vim.api.nvim_buf_get_lines(0, 0, -1, false), '\n'), tonumber(o.args) or STEPS
+  if text == '' or learning or steps < 1 then return print(learning and 'amp: still learning' or 'amp: there is nothing to learn') end
+  learning = true
+  learn(text, steps)
+end, {nargs = '?'})
 
 --- For 'completefunc'.
 function _G.amp_complete(findstart) -- luacheck: ignore 122
@@ -67,6 +71,7 @@ function _G.amp_complete(findstart) -- luacheck: ignore 122
   if findstart == 1 then return column end
   local rows = vim.api.nvim_buf_get_lines(0, 0, vim.api.nvim_win_get_cursor(0)[1] - 1, false)
   rows[#rows + 1] = line:sub(1, column)
-  return {continue(table.concat(rows, '\n'), 40)}
+  local found = continue(table.concat(rows, '\n'), 40)
+  return found ~= '' and {found} or {}
 end
 vim.o.completefunc = 'v:lua.amp_complete'

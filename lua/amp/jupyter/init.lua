@@ -8,7 +8,7 @@ local wire = require 'amp.jupyter.wire'
 local zmq = require 'amp.jupyter.zmq'
 local C, S = core.C, core.S
 
-local ABORT_MS = 50 -- how long inputs that follow a failed one are looked for
+local ABORT_MS = 50 -- how long inputs that were sent behind a failed one are looked for before it is answered
 
 local function list(t) return setmetatable(t, json.array) end
 
@@ -23,7 +23,7 @@ local function open(o)
     local at = o.transport == 'ipc' and ('ipc://%s-%d'):format(o.ip, port) or ('%s://%s:%d'):format(o.transport or 'tcp', o.ip, port)
     return zmq.socket(context, kind, 'bind', at)
   end
-  local k = { key = o.key or '', session = wire.id(), count = 0, context = context }
+  local k = { key = o.key or '', session = wire.id(), count = 0, context = context, behind = {} }
   k.shell, k.control = bound(zmq.ROUTER, o.shell_port), bound(zmq.ROUTER, o.control_port)
   k.stdin, k.iopub = bound(zmq.ROUTER, o.stdin_port), bound(zmq.PUB, o.iopub_port)
   k.heart = bound(zmq.ROUTER, o.hb_port)
@@ -73,6 +73,16 @@ end
 
 local requests = {}
 
+-- What was sent behind an input that failed, by somebody who can not know yet that it did: it is not run. What is sent once the
+-- answer was read is.
+function Kernel:gather()
+  local until_ = C.amp_clock() + ABORT_MS / 1000
+  repeat
+    local left = math.max(0, until_ - C.amp_clock()) * 1000
+    if zmq.poll({ self.shell }, left)[1] then self.behind[#self.behind + 1] = zmq.receive(self.shell) end
+  until C.amp_clock() >= until_
+end
+
 function requests.kernel_info_request(self, m, socket)
   local version = (require('amp').version())
   self:reply(socket, m, 'kernel_info_reply', {
@@ -106,12 +116,12 @@ function requests.execute_request(self, m, socket)
     reply.status, reply.ename, reply.evalue, reply.traceback = 'error', why:find '^interrupted' and 'interrupted' or 'error', lines[1], lines
     if not silent then self:publish('error', { ename = reply.ename, evalue = lines[1], traceback = lines }) end
   end
+  if why and o.stop_on_error ~= false then self:gather() end
   if repl.leaving then
     reply.payload[1] = { source = 'ask_exit', keepkernel = false }
     self.over = true
   end
   self:reply(socket, m, 'execute_reply', reply)
-  if why and o.stop_on_error ~= false then self.aborting = C.amp_clock() + ABORT_MS / 1000 end
 end
 
 -- Byte before which the cursor stands, which is given in characters
@@ -141,11 +151,27 @@ function requests.complete_request(self, m, socket)
   })
 end
 
+-- The function whose arguments a text breaks off in, '': none
+local function called(head)
+  local depth = 0
+  for i = #head, 1, -1 do
+    local c = head:sub(i, i)
+    if c:find '[%)%]}]' then depth = depth + 1
+    elseif c:find '[%(%[{]' then
+      depth = depth - 1
+      local name = head:sub(1, i - 1):match '([%a_][%w_.:]*)%s*$'
+      if depth < 0 and c ~= '[' and name then return name end
+      depth = math.max(depth, 0)
+    end
+  end
+  return ''
+end
+
 function requests.inspect_request(self, m, socket)
   local code, at = cursor(m.content)
-  local left = code:sub(1, at):match '[%w_.:]*$'
-  if left == '' then left = code:sub(1, at):match '([%w_.:]+)%($' or '' end -- behind the ( of a call
-  local name = (left .. (code:sub(at + 1):match '^[%w_]*' or '')):gsub('[.:]+$', '')
+  local head = code:sub(1, at)
+  local name = (head:match '[%w_.:]*$' .. (code:sub(at + 1):match '^[%w_]*' or '')):gsub('[.:]+$', '')
+  if not name:find '%a' then name = called(head) end
   local text
   if name ~= '' then
     local ok, found = pcall(require('amp.repl.help').text, name)
@@ -172,15 +198,15 @@ end
 
 -- -- The loop ------------------------------------------------------------------------------------------
 
-function Kernel:take(socket)
-  local m, why = wire.read(zmq.receive(socket), self.key)
+function Kernel:take(socket, parts, behind)
+  local m, why = wire.read(parts, self.key)
   if not m then return io.stderr:write('amp kernel: ', why, '\n') end
   local kind = m.header.msg_type
   local answer = requests[kind]
   if not answer then return end
   self.parent = m.raw
   self:publish('status', { execution_state = 'busy' })
-  if kind == 'execute_request' and self.aborting then
+  if kind == 'execute_request' and behind then
     self:reply(socket, m, 'execute_reply', { status = 'aborted', execution_count = self.count })
   else
     local ok, e = pcall(answer, self, m, socket)
@@ -193,11 +219,11 @@ end
 function Kernel:run()
   local parent = os.getenv 'JPY_PARENT_PID' and require('amp.cli.posix').C
   while not self.over do
-    local ready = zmq.poll({ self.control, self.shell, self.stdin }, self.aborting and ABORT_MS or 1000)
-    if ready[1] then self:take(self.control)
-    elseif ready[2] then self:take(self.shell)
+    local ready = zmq.poll({ self.control, self.shell, self.stdin }, #self.behind > 0 and 0 or 1000)
+    if ready[1] then self:take(self.control, zmq.receive(self.control))
+    elseif #self.behind > 0 then self:take(self.shell, table.remove(self.behind, 1), true)
+    elseif ready[2] then self:take(self.shell, zmq.receive(self.shell))
     elseif ready[3] then zmq.receive(self.stdin) end
-    if self.aborting and C.amp_clock() > self.aborting then self.aborting = nil end
     if parent and parent.amp_run_getppid() == 1 then break end
   end
   self:publish('status', { execution_state = 'idle' })

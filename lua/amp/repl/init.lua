@@ -83,8 +83,9 @@ function M.input(text, timed)
       M.complain(message)
       return false
     end
-    if p.expression then remember(results[1]) end
-    if not (silent and i == #list) and p.expression and not mere_output(p, results) then M.show(results) end
+    local gives = p.expression or results.n > 0 -- what statements return is shown, too
+    if gives then remember(results[1]) end
+    if gives and not (silent and i == #list) and not mere_output(p, results) then M.show(results) end
   end
   if timed or M.timing then out(('(%s)\n'):format(duration(total))) end
   return true

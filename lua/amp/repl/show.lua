@@ -9,7 +9,8 @@ local M = {}
 
 local DEPTH, ENTRIES, WIDTH = 4, 40, 78
 
-local function is_tensor(v) return ffi.istype(core.ref_t, v) end
+local function pointer(v) return v.ptr_ end
+local function is_tensor(v) return ffi.istype(core.ref_t, v) and (pcall(pointer, v)) end -- the C type itself is of its own kind
 
 -- tostring that can't fail and gives a string
 local function text_of(v)
