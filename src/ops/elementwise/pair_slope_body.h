@@ -14,7 +14,7 @@ CLONES static void NAME(product)(int64_t n, real *restrict out, const real *rest
 }
 CLONES static void NAME(logarithm)(int64_t n, real *restrict out, const real *restrict a, const real *restrict b)
 {
-  for (int64_t i = 0; i < n; i++) out[i] = (a[i] == 0) & (b[i] >= 0) ? 0 : LOG_OF(a[i]);
+  for (int64_t i = 0; i < n; i++) out[i] = ((a[i] == 0) & (b[i] >= 0)) ? 0 : LOG_OF(a[i]);
 }
 
 /* e x^(e - 1), 0 where e is 0 and not 0 times infinity */
