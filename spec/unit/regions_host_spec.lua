@@ -2,6 +2,7 @@
 -- a process of its own), schedulers in plain Lua, callbacks that resume whom coroutine.running() named.
 local amp = require 'amp'
 local H = require 'spec.lib.helper'
+local gc64 = require('ffi').abi 'gc64'
 
 -- What both sides of the specs use: `outside` and `inside` look at the state by queries and by what ops do.
 local looks = [[
@@ -183,7 +184,7 @@ describe('schedulers in Lua', function()
       coroutine.wrap(function()
         local me = coroutine.running()
         both(function()
-          assert.equal(me, coroutine.running())
+          if gc64 then assert.equal(me, coroutine.running()) end -- without it a region's body is a coroutine of its own
           inside(i)
           assert.equal(i, wait())
           inside(i)
