@@ -1,5 +1,5 @@
 #!/bin/sh
-# amp on other runtimes than this machine's own: sh spec/hosts/runtimes.sh [NAMES] [table]
+# amp on other runtimes than this machine's own: sh spec/hosts/runtimes.sh [NAMES | table | readme]
 #
 #   debian    Debian's LuaJIT                    rolling   LuaJIT 2.1 of today: LUAJIT_ROLLING names its executable
 #   openresty OpenResty's fork, Debian's luajit2 joff      Debian's with -joff
@@ -7,7 +7,7 @@
 #   arm64     cross-built, under qemu            musl      static musl-gcc world: plain kernels, no OpenMP
 #   clang     the library built by clang
 #
-# Without names: all. `table` prints what is recorded, as README has it. Each runtime is a function; it leaves a row in
+# Without names: all. `table` only prints what is recorded, `readme` puts that into README.md. Each runtime is a function; it leaves a row in
 # $ROOTS/runtimes (ROOTS: /tmp/amp-hosts), and what was fetched and built stays there, so a run that was cut off goes on.
 # On Debian, x86-64, with deb.debian.org's lists in reach: packages are unpacked into ROOTS, never installed. arm64 wants
 # gcc-aarch64-linux-gnu and qemu-user-static, musl wants musl-tools, clang clang; what lacks is a row `not run`.
@@ -232,9 +232,18 @@ table() {
   for name in $names; do [ ! -f "$rows/$name.row" ] || cat "$rows/$name.row"; done
 }
 
+readme() { # between the line that begins README's table and the next empty one
+  table >"$rows/table"
+  awk -v from="$rows/table" '
+    /^\| runtime \| what was run \|/ { while ((getline line < from) > 0) print line; old = 1 }
+    /^$/ { old = 0 }
+    !old' README.md >"$rows/README.md"
+  cat "$rows/README.md" >README.md
+}
+
+case ${1:-} in table | readme) "$1"; exit ;; esac
 [ $# -gt 0 ] || eval "set -- $names"
 for name; do
-  if [ "$name" = table ]; then continue; fi
   case " $names " in *" $name "*) ;; *) echo "no runtime $name: $names" >&2; exit 1 ;; esac
   if [ "${AGAIN:-}" = '' ] && [ -f "$rows/$name.row" ]; then continue; fi
   "run_$name"
