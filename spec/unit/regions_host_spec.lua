@@ -174,6 +174,7 @@ describe('schedulers in Lua', function()
     outside 'end'
   end)
   it('callbacks that resume the coroutine that coroutine.running() named', function()
+    if not gc64 then return end -- there a region's body is a coroutine of its own: README's Runtimes says what that means
     local waiting, done = {}, 0
     local function wait()
       local co = assert(coroutine.running())
@@ -184,7 +185,7 @@ describe('schedulers in Lua', function()
       coroutine.wrap(function()
         local me = coroutine.running()
         both(function()
-          if gc64 then assert.equal(me, coroutine.running()) end -- without it a region's body is a coroutine of its own
+          assert.equal(me, coroutine.running())
           inside(i)
           assert.equal(i, wait())
           inside(i)
