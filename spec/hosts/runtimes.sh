@@ -89,21 +89,21 @@ front() { # name, command
 }
 
 # Everything that a runtime is asked: the quickstart, specs, a program of others. Leaves $asked and $answered.
-ask() { # name, folder of the build, precisions, files of specs, pattern of ops
+ask() { # name, folder of the build, precisions, files of specs, pattern of ops, steps of the quickstart if not an epoch
   bin=$roots/bin-$1
   log=$rows/$1.log
   version=$(PATH="$bin:$PATH" luajit -e 'print(table.concat({jit.version, jit.arch}, ", "))')
   say "$1: $version"
   lua_path="$tree/lua/?.lua;$tree/lua/?/init.lua;;"
   env PATH="$bin:$PATH" LUA_PATH="$lua_path" AMP_LIBRARY="$2/amp/libamp.so" luajit examples/quickstart.lua --epochs 1 --quiet --precision "$3" \
-    >"$log.quickstart" 2>&1 || true
+    ${6:+--stop-after "$6" --checkpoint "$log.amp"} >"$log.quickstart" 2>&1 || true
   warnings=$(grep -c '^amp: warning: ' "$log.quickstart" || true)
   accuracy=$(awk -F'|' '/^\| (float|bfloat)/ { gsub(/ /, "", $3); printf "%s%s", s, $3; s = ", " }' "$log.quickstart")
   : >"$log"
   for spec in $4; do ask_spec "$2" "$spec"; done
   [ -z "$5" ] || ask_spec "$2" ops/ops --filter="$5"
   broken=$(sed -n 's/^BROKEN: //p' "$log" | tr '\n' ' ')
-  asked="quickstart, one epoch ($(echo "$3" | sed 's/,/, /g')); $(echo "$4" | wc -w) spec files$([ -z "$5" ] || echo ' and a sample of ops')"
+  asked="quickstart, ${6:-one epoch}${6:+ steps} ($(echo "$3" | sed 's/,/, /g')); $(echo "$4" | wc -w) spec files$([ -z "$5" ] || echo ' and a sample of ops')"
   answered="${accuracy:-no result}; $(tally "$log" || echo ', no specs')${broken:+ (in $broken)}"
   [ "$warnings" = 0 ] || answered="$answered; warnings: $warnings"
   [ -z "${PROGRAM:-}" ] || ask_program "$1" "$2"
@@ -203,7 +203,7 @@ run_arm64() {
   build_with "$roots/build-arm64" "amp $c_tests" -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 -DCMAKE_C_COMPILER=aarch64-linux-gnu-gcc ||
     { row arm64 'Linux on arm64' 'build' "failed: $roots/build-arm64.log"; return; }
   front arm64 "qemu-aarch64-static -L $roots/arm64 $roots/arm64/usr/bin/luajit"
-  ask arm64 "$roots/build-arm64" bfloat16 "$few" "$ops"
+  ask arm64 "$roots/build-arm64" bfloat16 "$few" "$ops" 20
   run_c_tests arm64 "$roots/build-arm64" "qemu-aarch64-static -L $roots/arm64"
   row arm64 "$version, emulated" "$asked" "$answered"
 }
