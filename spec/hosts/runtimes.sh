@@ -95,13 +95,16 @@ ask() { # name, folder of the build, precisions, files of specs, pattern of ops,
   version=$(PATH="$bin:$PATH" luajit -e 'print(table.concat({jit.version, jit.arch}, ", "))')
   say "$1: $version"
   lua_path="$tree/lua/?.lua;$tree/lua/?/init.lua;;"
-  env PATH="$bin:$PATH" LUA_PATH="$lua_path" AMP_LIBRARY="$2/amp/libamp.so" luajit examples/quickstart.lua --epochs 1 --quiet --precision "$3" \
+  grep -q '^| [bf].*float[0-9]* *|' "$log.quickstart" 2>/dev/null || env PATH="$bin:$PATH" LUA_PATH="$lua_path" AMP_LIBRARY="$2/amp/libamp.so" luajit examples/quickstart.lua --epochs 1 --quiet --precision "$3" \
     ${6:+--stop-after "$6" --checkpoint "$log.amp"} >"$log.quickstart" 2>&1 || true
   warnings=$(grep -c '^amp: warning: ' "$log.quickstart" || true)
   accuracy=$(awk -F'|' '/^\| (float|bfloat)/ { gsub(/ /, "", $3); printf "%s%s", s, $3; s = ", " }' "$log.quickstart")
-  : >"$log"
-  for spec in $4; do ask_spec "$2" "$spec"; done
-  [ -z "$5" ] || ask_spec "$2" ops/ops --filter="$5"
+  if [ ! -f "$log.whole" ]; then
+    : >"$log"
+    for spec in $4; do ask_spec "$2" "$spec"; done
+    [ -z "$5" ] || ask_spec "$2" ops/ops --filter="$5"
+    : >"$log.whole"
+  fi
   broken=$(sed -n 's/^BROKEN: //p' "$log" | tr '\n' ' ')
   asked="quickstart, ${6:-one epoch}${6:+ steps} ($(echo "$3" | sed 's/,/, /g')); $(echo "$4" | wc -w) spec files$([ -z "$5" ] || echo ' and a sample of ops')"
   answered="${accuracy:-no result}; $(tally "$log" || echo ', no specs')${broken:+ (in $broken)}"
@@ -203,7 +206,7 @@ run_arm64() {
   build_with "$roots/build-arm64" "amp $c_tests" -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 -DCMAKE_C_COMPILER=aarch64-linux-gnu-gcc ||
     { row arm64 'Linux on arm64' 'build' "failed: $roots/build-arm64.log"; return; }
   front arm64 "qemu-aarch64-static -L $roots/arm64 $roots/arm64/usr/bin/luajit"
-  ask arm64 "$roots/build-arm64" bfloat16 "$few" "$ops" 20
+  ask arm64 "$roots/build-arm64" bfloat16 "$few" "$ops" 4
   run_c_tests arm64 "$roots/build-arm64" "qemu-aarch64-static -L $roots/arm64"
   row arm64 "$version, emulated" "$asked" "$answered"
 }
@@ -246,7 +249,9 @@ case ${1:-} in table | readme) "$1"; exit ;; esac
 for name; do
   case " $names " in *" $name "*) ;; *) echo "no runtime $name: $names" >&2; exit 1 ;; esac
   if [ "${AGAIN:-}" = '' ] && [ -f "$rows/$name.row" ]; then continue; fi
+  [ "${AGAIN:-}" = '' ] || rm -f "$rows/$name".log*
   "run_$name"
+  rm -f "$rows/$name.log.whole" "$rows/$name.log.quickstart" # what a run that is cut off has done stays for the next
 done
 table
 # Something failed where a row says so

@@ -97,6 +97,11 @@ describe('the sources', function()
     end)
   end
 
+  it('ask for variables of threads at a known distance by AMP_TLS_NEAR alone, which only glibc gives a library opened late', function()
+    local text = H.sh(("cd %s && grep -rl 'tls_model' src"):format(H.quote(H.absolute(H.root))))
+    assert.equal('src/base/base.h\n', text)
+  end)
+
   it('say for each file whether a product and a sum are rounded once: in kernels, and nowhere else', function()
     local file = io.open(H.build .. '/compile_commands.json')
     if not file then return end -- a library that was installed
