@@ -95,7 +95,7 @@ ask() { # name, folder of the build, precisions, files of specs, pattern of ops,
   version=$(PATH="$bin:$PATH" luajit -e 'print(table.concat({jit.version, jit.arch}, ", "))')
   say "$1: $version"
   lua_path="$tree/lua/?.lua;$tree/lua/?/init.lua;;"
-  grep -q '^| [bf].*float[0-9]* *|' "$log.quickstart" 2>/dev/null || env PATH="$bin:$PATH" LUA_PATH="$lua_path" AMP_LIBRARY="$2/amp/libamp.so" luajit examples/quickstart.lua --epochs 1 --quiet --precision "$3" \
+  grep -q '^| [bf].*float[0-9]* *|' "$log.quickstart" 2>/dev/null || env PATH="$bin:$PATH" LUA_PATH="$lua_path" AMP_LIBRARY="$2/amp/libamp.so" luajit examples/quickstart.lua --epochs 1 --quiet --precision "$3" --data "$digits" \
     ${6:+--stop-after "$6" --checkpoint "$log.amp"} >"$log.quickstart" 2>&1 || true
   warnings=$(grep -c '^amp: warning: ' "$log.quickstart" || true)
   accuracy=$(awk -F'|' '/^\| (float|bfloat)/ { gsub(/ /, "", $3); printf "%s%s", s, $3; s = ", " }' "$log.quickstart")
@@ -132,6 +132,7 @@ library() { # the release build of this machine
   [ -f "$build/amp/libamp.so" ] || { echo "there is no $build/amp/libamp.so; build first" >&2; exit 1; }
 }
 all=bfloat16,float16
+digits=examples/data
 
 # -- Runtimes --------------------------------------------------------------------
 run_debian() {
@@ -216,9 +217,13 @@ run_musl() {
   build_with "$roots/build-musl" "amp $c_tests" -DCMAKE_C_COMPILER=musl-gcc -DCMAKE_DISABLE_FIND_PACKAGE_OpenMP=ON -DCMAKE_C_FLAGS_RELEASE="${MUSL_FLAGS:--O2}" ||
     { row musl 'musl' 'build' "failed: $roots/build-musl.log"; return; }
   front musl "$roots/luajit-musl/src/luajit"
+  digits=$roots/digits # unpacked: the machine's zlib is not musl's
+  mkdir -p "$digits"
+  for file in examples/data/*.gz; do gunzip -c "$file" >"$digits/$(basename "$file" .gz)"; done
   ask musl "$roots/build-musl" $all "$specs" ''
   run_c_tests musl "$roots/build-musl" ''
   row musl "$version, musl, no OpenMP" "$asked" "$answered"
+  digits=examples/data
 }
 run_clang() {
   has clang || { lacks clang 'library built by clang' 'clang is not here'; return; }
