@@ -180,4 +180,9 @@ err.space(M, 'amp')
 
 registry['amp.loaded'] = { amp = M, library = core.C }
 
+local abi = require('ffi').abi
+if abi '64bit' and not abi 'gc64' then
+  warn.once("this LuaJIT is built without GC64: Lua's own data is limited to 1-2 GB (tensors are not); one with GC64 has no such limit")
+end
+
 return M

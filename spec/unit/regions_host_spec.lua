@@ -2,6 +2,7 @@
 -- a process of its own), schedulers in plain Lua, callbacks that resume whom coroutine.running() named.
 local amp = require 'amp'
 local H = require 'spec.lib.helper'
+local gc64 = require('ffi').abi 'gc64'
 
 -- What both sides of the specs use: `outside` and `inside` look at the state by queries and by what ops do.
 local looks = [[
@@ -173,6 +174,7 @@ describe('schedulers in Lua', function()
     outside 'end'
   end)
   it('callbacks that resume the coroutine that coroutine.running() named', function()
+    if not gc64 then return end -- there a region's body is a coroutine of its own: README's Runtimes says what that means
     local waiting, done = {}, 0
     local function wait()
       local co = assert(coroutine.running())

@@ -8,7 +8,7 @@
 
 /* A leaf may serve several states in several threads at once, and be freed by any of them: lists and shadows
 ** change under this lock. While there is one state only, its uses of a shadow need none. */
-static _Thread_local bool holding __attribute__((tls_model("initial-exec")));
+static _Thread_local bool holding AMP_TLS_NEAR;
 
 bool amp__shadows_shared(void) { return atomic_load_explicit(&amp__states, memory_order_relaxed) > 1; }
 

@@ -44,11 +44,20 @@ void amp__assert_failed(const char *what, const char *file, int line) __attribut
 #define AMP_SLOTFN
 #endif
 
+/* A variable of a thread at a known distance from the thread's own address, so that a look costs no call. glibc keeps
+ *room for
+ ** that in libraries that are opened at run time; musl refuses to open them. */
+#ifdef __GLIBC__
+#define AMP_TLS_NEAR __attribute__((tls_model("initial-exec")))
+#else
+#define AMP_TLS_NEAR
+#endif
+
 /* -- State and errors (base/state.c) --------------------------------------- */
 
 /* The state of the call in progress; set by every public function. */
 extern AMP_ATOMIC(int) amp__states; /* how many there are */
-extern AMP_THREAD amp_state *amp__S __attribute__((tls_model("initial-exec")));
+extern AMP_THREAD amp_state *amp__S AMP_TLS_NEAR;
 #define AMP_ENTER(S) (amp__S = (S))
 
 typedef struct amp_ag amp_ag;

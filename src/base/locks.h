@@ -24,8 +24,7 @@ typedef struct amp_mutex {
 extern amp_mutex amp__locks[AMP_LOCK_COUNT];
 
 #ifdef AMP_DEBUG
-extern AMP_THREAD unsigned amp__held
-    __attribute__((tls_model("initial-exec"))); /* bits of what this thread has taken */
+extern AMP_THREAD unsigned amp__held AMP_TLS_NEAR; /* bits of what this thread has taken */
 #endif
 
 /* What the caller must have taken. */
@@ -59,6 +58,5 @@ void amp__fork_init(void);                /* once */
 bool amp__fork_alone(void);               /* this is a forked process that must work with one thread */
 void amp__fork_teams(void);               /* a team of several threads is about to work */
 void amp__fork_guest(pthread_mutex_t *m); /* a plug-in's mutex, taken before those behind AMP_LOCK_PLUGINS */
-extern AMP_THREAD bool amp__loading_here
-    __attribute__((tls_model("initial-exec"))); /* this thread is loading a plug-in */
+extern AMP_THREAD bool amp__loading_here AMP_TLS_NEAR; /* this thread is loading a plug-in */
 #endif

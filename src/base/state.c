@@ -19,7 +19,7 @@
 #include "base/locks.h"
 
 _Atomic int amp__states;
-_Thread_local amp_state *amp__S __attribute__((tls_model("initial-exec"))) = NULL;
+_Thread_local amp_state *amp__S AMP_TLS_NEAR = NULL;
 
 double amp_clock(void)
 {

@@ -10,6 +10,8 @@
 #include "cpu/vector_math.h"
 #if defined(__x86_64__)
 #include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
 #endif
 
 const uint8_t amp__class_size[4] = { 4, 8, 8, 1 };
@@ -123,11 +125,37 @@ static int half_level(void) /* 2 AVX-512, 1 F16C, 0 neither */
   }
   return k - 1;
 }
+#elif defined(__aarch64__)
+/* Every arm64 processor has the conversions; they round to nearest even and keep denormals, as the process is set. */
+static int64_t h2f_neon(float *dst, const uint16_t *src, int64_t count)
+{
+  int64_t i = 0;
+  for (; i + 8 <= count; i += 8) {
+    uint16x8_t halves = vld1q_u16(src + i);
+    vst1q_f32(dst + i, vcvt_f32_f16(vreinterpret_f16_u16(vget_low_u16(halves))));
+    vst1q_f32(dst + i + 4, vcvt_f32_f16(vreinterpret_f16_u16(vget_high_u16(halves))));
+  }
+  return i;
+}
+
+static int64_t f2h_neon(uint16_t *dst, const float *src, int64_t count)
+{
+  int64_t i = 0;
+  for (; i + 8 <= count; i += 8) {
+    uint16x4_t low = vreinterpret_u16_f16(vcvt_f16_f32(vld1q_f32(src + i)));
+    uint16x4_t high = vreinterpret_u16_f16(vcvt_f16_f32(vld1q_f32(src + i + 4)));
+    vst1q_u16(dst + i, vcombine_u16(low, high));
+  }
+  return i;
+}
 #endif
 
 void amp__halves_to_floats(float *dst, const uint16_t *src, int64_t count)
 {
-#if defined(__x86_64__)
+#if defined(__aarch64__)
+  int64_t done = h2f_neon(dst, src, count);
+  dst += done, src += done, count -= done;
+#elif defined(__x86_64__)
   int level = half_level();
   if (level == 2) {
     h2f_avx512(dst, src, count);
@@ -143,7 +171,10 @@ void amp__halves_to_floats(float *dst, const uint16_t *src, int64_t count)
 
 void amp__floats_to_halves(uint16_t *dst, const float *src, int64_t count)
 {
-#if defined(__x86_64__)
+#if defined(__aarch64__)
+  int64_t done = f2h_neon(dst, src, count);
+  dst += done, src += done, count -= done;
+#elif defined(__x86_64__)
   int level = half_level();
   if (level == 2) {
     f2h_avx512(dst, src, count);

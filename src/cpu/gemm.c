@@ -89,6 +89,13 @@ GK_TYPE(double, d_isa_type)
 #include "cpu/gemm_kernel.h"
 #endif
 
+/* 2 * rows sums and what multiplies them stay in registers: arm64 has 32 of them, SSE2 16 */
+#if defined(__aarch64__)
+#define BASELINE_ROWS 8
+#else
+#define BASELINE_ROWS 6
+#endif
+
 #ifndef __clang__
 #undef GK_S4
 #define GK_S4 F_S4
@@ -96,7 +103,7 @@ GK_TYPE(double, d_isa_type)
 #define GK_ISA
 #define GK_T float
 #define GK_VB 16
-#define GK_MR 6
+#define GK_MR BASELINE_ROWS
 #define GK_TB 4
 #define GK(x) f_##x##_128
 #define f_isa_type_128 f_isa_type
@@ -105,7 +112,7 @@ GK_TYPE(double, d_isa_type)
 #define GK_ISA
 #define GK_T double
 #define GK_VB 16
-#define GK_MR 6
+#define GK_MR BASELINE_ROWS
 #define GK_TB 2
 #define GK(x) d_##x##_128
 #define d_isa_type_128 d_isa_type

@@ -71,6 +71,17 @@ GK_ROWS(6)
   {              \
     1, 2, 4, 6   \
   }
+#elif GK_MR == 8
+GK_ROWS(8)
+#define GK_TABLE(kind, NV)                                                     \
+  {                                                                            \
+    GK(kind##_1_##NV), GK(kind##_2_##NV), GK(kind##_4_##NV), GK(kind##_8_##NV) \
+  }
+#define GK_CLASSES 4
+#define GK_SIZES \
+  {              \
+    1, 2, 4, 8   \
+  }
 #else
 GK_ROWS(8)
 GK_ROWS(14)

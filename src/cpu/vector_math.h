@@ -4,7 +4,8 @@
 ** Every function is straight-line code of one scalar: no calls, no tables, no
 ** branches, selects by ?: only. In a loop of a function marked AMP_CLONES, GCC
 ** makes AVX-512, AVX2 + FMA and baseline versions of it, and the loader picks
-** one for the machine at start.
+** one for the machine at start: glibc's does; musl's knows no such symbols, and
+** there is the baseline alone. On arm64 the one version is NEON code.
 **
 ** Accuracy (spec/c/test_kernels.c checks it against double): 2 ulp, 3 for
 ** sigmoid and silu, 5 for gelu (whose usual form loses hundreds below -3). NaN gives NaN; infinities,
@@ -23,7 +24,7 @@
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || defined(__SANITIZE_UNDEFINED__)
 #define AMP_CLONES
 #define AMP_CLONES_WIDE
-#elif defined(__x86_64__) && defined(__gnu_linux__) && defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 12
+#elif defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 12
 #define AMP_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #define AMP_CLONES_WIDE __attribute__((target_clones("arch=x86-64-v3", "default"))) /* 64-bit types: smaller code */
 #else

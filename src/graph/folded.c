@@ -137,7 +137,7 @@ static bool current(struct graph_fold *fold, amp_tensor *const *in, amp_tensor *
   bool good = true;
   amp__lock(AMP_LOCK_GRAPHS);
   for (int i = 0; good && i < fold->nin; i++) {
-    fold_read now = { NULL };
+    fold_read now = { 0 };
     if (in[i] == NULL || (in[i]->flags & AMP_T_NUMBER)) continue;
     note(&now, in[i]);
     const fold_read *read = &fold->read[i];

@@ -98,7 +98,7 @@ void graph_product_offer(const graph_run *run, struct graph_product *product, am
 {
   const amp_graph_node *n = &run->graph->nodes[product->node];
   amp_tensor *weight = run->value[n->in[1]];
-  *offer = (amp_offer){ NULL };
+  *offer = (amp_offer){ 0 };
   if (weight == NULL || !lasts(run->graph, n->in[1])) return;
   amp__refresh(weight);
   offer->weight = weight;

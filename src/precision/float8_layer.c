@@ -13,7 +13,7 @@
 
 enum { BUCKETS = 256 };
 static amp_float8_layer *table[BUCKETS];
-static AMP_THREAD bool holding __attribute__((tls_model("initial-exec")));
+static AMP_THREAD bool holding AMP_TLS_NEAR;
 
 bool amp__float8_lock(void)
 {

@@ -73,7 +73,7 @@ typedef struct chunk {
 } chunk;
 
 /* tensor/counters.c */
-extern _Thread_local tcache *amp__my_cache __attribute__((tls_model("initial-exec"), visibility("hidden")));
+extern _Thread_local tcache *amp__my_cache AMP_TLS_NEAR __attribute__((visibility("hidden")));
 extern amp_memory_stats amp__memory_counts[AMP_DEVICE_COUNT][INDICES] __attribute__((visibility("hidden")));
 extern _Atomic int amp__memory_tests __attribute__((visibility("hidden"))); /* failures on demand or a fill are on */
 void amp__count_now(int device, int index, int64_t live, int64_t cached, int64_t allocations);

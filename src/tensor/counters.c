@@ -13,7 +13,7 @@ amp_memory_stats amp__memory_counts[AMP_DEVICE_COUNT][INDICES]
     = { [0 ... AMP_DEVICE_COUNT - 1]
         = { [0 ... INDICES - 1] = { .pace = PACE_DEFAULT, .pace_large = 4 * PACE_DEFAULT } } };
 _Atomic int amp__memory_tests;
-_Thread_local tcache *amp__my_cache __attribute__((tls_model("initial-exec")));
+_Thread_local tcache *amp__my_cache AMP_TLS_NEAR;
 
 /* -- Counters ---------------------------------------------------------------- */
 

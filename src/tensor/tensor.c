@@ -122,8 +122,7 @@ static int64_t next_id(void)
 {
   enum { LOT = 1024 };
   static _Atomic int64_t issued = 1;
-  static _Thread_local int64_t next __attribute__((tls_model("initial-exec"))) = 0,
-                                    end __attribute__((tls_model("initial-exec"))) = 0;
+  static _Thread_local int64_t next AMP_TLS_NEAR = 0, end AMP_TLS_NEAR = 0;
   if (amp_unlikely(next == end)) {
     next = atomic_fetch_add_explicit(&issued, LOT, memory_order_relaxed);
     end = next + LOT;

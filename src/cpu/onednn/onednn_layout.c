@@ -8,7 +8,7 @@
 #include <string.h>
 #include "onednn.h"
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(__x86_64__) || !defined(__gnu_linux__) \
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(__x86_64__) || !defined(__GLIBC__) \
     || defined(__clang__) || __GNUC__ < 12
 #define CLONES
 #else

@@ -42,8 +42,8 @@ SAME(reciprocal, -(g *x *x))
 SLOPE(finite, (fabsf(x) <= FLT_MAX ? g : 0), (fabs(x) <= DBL_MAX ? g : 0))
 SAME(logit, (p != p || (x > p && x < q) ? g / (x * (1 - x)) : 0))
 SAME(leaky_relu, (x > 0 ? g : g * p))
-SLOPE(clamp, ((p == -INFINITY || x > p) & (q == INFINITY || x < q) ? g / r : 0.f),
-      ((p == -INFINITY || x > p) & (q == INFINITY || x < q) ? g / r : 0.))
+SLOPE(clamp, (((p == -INFINITY || x > p) & (q == INFINITY || x < q)) ? g / r : 0.f),
+      (((p == -INFINITY || x > p) & (q == INFINITY || x < q)) ? g / r : 0.))
 SAME(hardswish, (x >= 3 ? g : x <= -3 ? 0 : g * (x / 3 + 0.5f)))
 SLOPE(softsign, g / ((1 + fabsf(x)) * (1 + fabsf(x))), g / ((1 + fabs(x)) * (1 + fabs(x))))
 SLOPE(shrink, (fabsf(x) <= p ? 0 : g), (fabs(x) <= p ? 0 : g))

@@ -23,7 +23,7 @@ static CLONES void NAME(ratio)(int64_t n, void *const *operand, unsigned scalar,
   int bad = 0;
   for (int64_t i = 0; i < n; i++) {
     const real c = other[i], a = c < REAL_MIN ? 0 : g[i], q = a / (c < REAL_MIN ? 1 : c), size = ABS_OF(q);
-    bad |= (a == 0 ? 1 : size >= REAL_MIN) & (size <= REAL_MAX) ? 0 : 1;
+    bad |= ((a == 0 ? 1 : size >= REAL_MIN) & (size <= REAL_MAX)) ? 0 : 1;
     out[i] = q;
   }
   if (bad) __atomic_store_n((int *)arg, 1, __ATOMIC_RELAXED);

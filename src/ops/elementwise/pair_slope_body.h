@@ -20,7 +20,7 @@ CLONES static void NAME(pow_exponent)(int64_t n, void *const *operand, unsigned 
   AMP_IVDEP
   for (int64_t i = 0; i < n; i++) {
     const real value = power[i] * LOG_OF(a[i]);
-    out[i] = by * (grad[i] * ((a[i] == 0) & (power[i] - power[i] == 0) ? 0 : value));
+    out[i] = by * (grad[i] * (((a[i] == 0) & (power[i] - power[i] == 0)) ? 0 : value));
   }
 }
 
