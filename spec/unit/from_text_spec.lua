@@ -21,6 +21,13 @@ describe('from_text', function()
     assert.equal('float32', amp.from_text('1', 1).dtype)
   end)
 
+  it('refuses whole numbers that a double may not hold', function()
+    assert.equal(9007199254740991, amp.from_text('9007199254740991', {}, 'int64'):item())
+    for _, text in ipairs { '9007199254740993', '-9007199254740993', '1e18' } do
+      assert.truthy(refused('value', text, {}, 'int64'):find('2^53', 1, true))
+    end
+  end)
+
   it('rounds each number as Lua does', function()
     local texts = { '0', '-0', '0.1', '123456789.123456789', '9007199254740993', '9007199254740992', '1e22', '1e23', '-1.7976931348623157e308',
       '5e-324', '2.2250738585072014e-308', '0.30000000000000004', '1e-400', '179769313486231570000000000000', '3.14159265358979323846264338327950288',

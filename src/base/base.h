@@ -44,9 +44,8 @@ void amp__assert_failed(const char *what, const char *file, int line) __attribut
 #define AMP_SLOTFN
 #endif
 
-/* A variable of a thread at a known distance from the thread's own address, so that a look costs no call. glibc keeps
- *room for
- ** that in libraries that are opened at run time; musl refuses to open them. */
+/* A variable of a thread at a known distance from the thread's own address: a look at it costs no call. glibc keeps
+** room for it in libraries that are opened at run time; musl refuses to open them. */
 #ifdef __GLIBC__
 #define AMP_TLS_NEAR __attribute__((tls_model("initial-exec")))
 #else

@@ -1,7 +1,6 @@
 /*
-** dispatch/text.c: tensors from numbers in a text, as requests and files bring them: a list of JSON's, nested or not,
-*or
-** numbers with commas or blanks between them. One pass, no memory but the tensor's.
+** dispatch/text.c: tensors from numbers in a text, as requests and files bring them: a list of JSON's, nested or
+** not, or numbers with commas or blanks between them. One pass, no memory but the tensor's.
 **
 ** A number of up to 19 digits whose power of ten is small is one product or quotient of two exact doubles, and so is
 ** rounded as strtod rounds it; strtod reads the others.
@@ -110,6 +109,10 @@ static int fill(amp_tensor *tensor, const char *text, int64_t length)
       return amp__fail(AMP_E_SHAPE, "the text has more than the %lld numbers of shape %s", (long long)count,
                        amp__shape_str(tensor->ndim, tensor->size));
     if ((status = read_number(&r, &value)) < 0) return status;
+    if (amp_unlikely(tensor->dtype == AMP_INT64 && fabs(value) >= 0x1p53)) /* may not be what the text says */
+      return amp__fail(AMP_E_VALUE,
+                       "%.17g at byte %lld of the text is not below 2^53: whole numbers are read exactly there", value,
+                       (long long)(at - text) + 1);
     if (amp_unlikely(!amp__value_put(to + count * size, tensor->dtype, value)))
       return amp__fail(AMP_E_VALUE, "value %.17g at byte %lld of the text does not fit %s", value,
                        (long long)(at - text) + 1, amp_dtype_name(tensor->dtype));
