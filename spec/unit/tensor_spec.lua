@@ -200,6 +200,15 @@ describe('properties and sizes', function()
     assert.is_false(a == 1)
     assert.are_not.equal(a:id(), b:id())
   end)
+  it('gives nested lists of a tensor that goes while they are made', function() -- AddressSanitizer sees a look at it
+    local pause = collectgarbage('setpause', 50)
+    for _ = 1, 10 do
+      local list = amp.ones(30, 40, 20, 2):tolist()
+      assert.same({ 30, 40, 20, 2 }, { #list, #list[30], #list[30][40], #list[30][40][20] })
+    end
+    collectgarbage('setpause', pause)
+  end)
+
   it('gives Lua numbers from item and tolist', function()
     assert.equal(5, amp.tensor({ 5 }, { dtype = 'int64' }):item())
     assert.equal('number', type(amp.tensor({ 5 }, { dtype = 'int64' }):item()))

@@ -172,12 +172,12 @@ local function row(data, at, n, boolean)
   return list
 end
 
--- Dimension d of the sizes of p and those within it, of which the first element is data[at], and of whose elements there are n.
-local function nested(p, d, data, at, n, boolean)
-  if d == p.ndim then return row(data, at, n, boolean) end
-  local list, size = {}, tonumber(p.size[d - 1])
-  n = n / size
-  for i = 1, size do list[i] = nested(p, d + 1, data, at + (i - 1) * n, n, boolean) end
+-- Dimension d of a list of sizes and those within it, of which the first element is data[at], and of whose elements there are n.
+local function nested(size, d, data, at, n, boolean)
+  if d == #size then return row(data, at, n, boolean) end
+  local list, count = {}, size[d]
+  n = n / count
+  for i = 1, count do list[i] = nested(size, d + 1, data, at + (i - 1) * n, n, boolean) end
   return list
 end
 
@@ -186,13 +186,17 @@ local few = ffi.new 'double[64]' -- no two reads are in it at once
 --- All elements as nested tables of numbers; a scalar gives a number.
 function methods.tolist(t)
   local p = self_check(t, 'tolist')
-  local n, nd = tonumber(p.numel), p.ndim
+  local n, nd, boolean = tonumber(p.numel), p.ndim, p.dtype == 9
   if nd == 0 then return methods.item(t) end
   local data = n <= 64 and few or ffi.new('double[?]', n)
-  call.attempt('tolist', C.amp_read, S, t, data, n)
-  if nd == 1 then return row(data, 0, n, p.dtype == 9) end
-  if nd == 2 and p.size[0] == 1 then return { row(data, 0, n, p.dtype == 9) } end -- calls no function that calls itself
-  return nested(p, 1, data, 0, n, p.dtype == 9)
+  local single = nd == 1 or nd == 2 and p.size[0] == 1 -- calls no function that calls itself
+  local size = not single and sizes(p)
+  call.attempt('tolist', C.amp_read, S, t, data, n) -- the last use of t: it may go from here on, and p with it
+  if single then
+    local list = row(data, 0, n, boolean)
+    return nd == 1 and list or { list }
+  end
+  return nested(size, 1, data, 0, n, boolean)
 end
 
 -- -- Properties ------------------------------------------------------------------------
