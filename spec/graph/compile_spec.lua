@@ -1,5 +1,6 @@
 -- amp.compile and net:hybridize: the values, gradients and draws of the plain calls, one graph per set of shapes, nothing
 -- stale after a change of what the graph was made with.
+local ffi = require 'ffi'
 local amp = require 'amp'
 local H = require 'spec.lib.helper'
 local nn, F = amp.nn, amp.nn.functional
@@ -79,6 +80,80 @@ describe('amp.compile', function()
     near(g(t), t * 3)
     k = 5 near(g(t), t * 6)
     t = amp.zeros(3) near(g(t), t)
+  end)
+
+  it('sees metatables, files that are required, and what lies in arrays and structs of C', function()
+    local meta, number = {__index = {k = 2}}, ffi.new('double[1]', 2)
+    local object = setmetatable({}, meta)
+    package.loaded['spec.graph.required'] = {k = 2}
+    local x = amp.ones(2)
+    local by_object = amp.compile(function(v) return v * object.k end)
+    local by_file = amp.compile(function(v) return v * require('spec.graph.required').k end)
+    local by_number = amp.compile(function(v) return v * number[0] end)
+    for _, f in ipairs {by_object, by_file, by_number} do near(f(x), x * 2) end
+    meta.__index = {k = 3} near(by_object(x), x * 3)
+    setmetatable(object, {__index = {k = 4}}) near(by_object(x), x * 4)
+    package.loaded['spec.graph.required'].k = 3 near(by_file(x), x * 3)
+    package.loaded['spec.graph.required'] = {k = 4} near(by_file(x), x * 4)
+    number[0] = 3 near(by_number(x), x * 3)
+    local outer = {k = 2}
+    local by_global = amp.compile(setfenv(function(v) return v * k end, setmetatable({}, {__index = outer}))) -- luacheck: ignore k
+    near(by_global(x), x * 2)
+    outer.k = 3 near(by_global(x), x * 3)
+    package.loaded['spec.graph.required'] = nil
+    local large = ffi.new('double[4096]', 2)
+    local lines = warned(function()
+      local f = amp.compile(function(v) return v * large[4000] end)
+      near(f(x), x * 2)
+      large[4000] = 3 near(f(x), x * 3)
+    end)
+    assert.is_truthy(lines[1]:find('large', 1, true), lines[1])
+  end)
+
+  it('puts a metatable back that the function changes', function()
+    local object = setmetatable({}, {__index = {k = 2}})
+    local f = amp.compile(function(v)
+      local y = v * object.k
+      setmetatable(object, {__index = {k = object.k + 1}})
+      return y
+    end)
+    local lines = warned(function()
+      for k = 2, 4 do near(f(amp.ones(2)), amp.ones(2) * k) end
+    end)
+    assert.is_truthy(lines[1]:find('object', 1, true), lines[1])
+  end)
+
+  it('tells a function the layout of an input that has a history', function()
+    local f = function(v) return v * (v:is_contiguous() and 2 or 3) + v:stride(1) end
+    local base = amp.ones(3, 4):requires_grad_()
+    local made = {
+      function() return base * 1 end, function() return (base * 1):t() end, function() return (base * 1):narrow(2, 1, 2) end,
+      function() return (base * 1):select(2, 1):unsqueeze(2) end, function() return (base * 1):narrow(1, 2, 1):expand(5, 4) end,
+      function() return (base * 1):narrow(2, 1, 0) end,
+    }
+    for _, input in ipairs(made) do
+      local g, grads = amp.compile(f), {}
+      for _ = 1, 2 do near(g(input()), f(input())) end
+      for k, h in ipairs {f, g} do grads[k] = amp.grad(h(input()):sum(), {base})[1] end
+      near(grads[2], grads[1])
+    end
+  end)
+
+  it('leaves what asks for a place in memory to plain calls', function()
+    local f, base = amp.compile(function(v) return v * v:storage_offset() end), amp.ones(8)
+    local lines = warned(function()
+      for at = 1, 3 do near(f(base:narrow(1, at, 2)), amp.ones(2) * (at - 1)) end
+    end)
+    assert.is_truthy(lines[1]:find('a place in memory is read', 1, true), lines[1])
+  end)
+
+  it('runs what has no elements and is expanded', function()
+    local f = function(v) return amp.nn.functional.silu(v:abs():unsqueeze(1):expand(3, 0, 4) * 2) end
+    local function chain(v) return (v + 1):unsqueeze(1):expand(3, 0, 4):exp():log() end
+    for _, h in ipairs {f, chain} do
+      local g = amp.compile(h)
+      assert.same({3, 0, 4}, {unpack(amp.no_grad(function() return g(amp.ones(0, 4)) end):size())})
+    end
   end)
 
   it('keeps a graph for each mode that comes by turns', function()

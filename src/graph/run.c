@@ -171,7 +171,8 @@ static bool may_reuse(const graph_run *run, const amp_graph_node *n, int k, amp_
   amp_tensor *t = operand[0];
   const amp_graph_value *given = &g->values[n->in[0]].info, *made = &g->values[n->out[0]].info;
   if (given->kind != AMP_G_RESULT || t->refs != 1 || atomic_load_explicit(&t->storage->refs, memory_order_relaxed) != 1
-      || t->dtype != made->dtype || !amp__is_float(t->dtype) || !(t->flags & AMP_T_DENSE) || amp__tracked(t))
+      || t->dtype != made->dtype || !amp__is_float(t->dtype) || !(t->flags & AMP_T_DENSE) || amp__tracked(t)
+      || t->numel == 0) /* there is nothing to save, and an expanded one would be refused */
     return false;
   for (int i = 1; i < n->nin; i++) {
     const amp_tensor *other = operand[i];

@@ -115,7 +115,15 @@ local function of_layout(wrap)
   end
 end
 
+-- Where a view begins in its memory is another place in each call.
+local function refused(op)
+  return function()
+    err.throw_code('unsupported', op, 'a graph is recorded, which can\'t hold what happens here: a place in memory is read')
+  end
+end
+
 local wrappers = {
+  storage_offset = refused,
   size = of_dimension, stride = of_layout(of_dimension), numel = of_all, nelement = of_all, nElement = of_all, is_contiguous = of_layout(of_all),
   expand_as = of_other, view_as = of_other, reshape_as = of_other, split = of_third, chunk = of_third, tensor_split = of_third,
   unbind = of_second_or_first, unstack = of_second_or_first,

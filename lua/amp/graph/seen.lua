@@ -1,7 +1,8 @@
 --- What a function can see of Lua's world besides its arguments: upvalues, globals, and the tables and functions in them.
 --
 -- A graph holds what was read when it was recorded, so all of it is noted before, and looked at again before each run:
--- numbers, texts and booleans by value, tensors by identity and whether they require grad, tables by their contents too.
+-- numbers, texts and booleans by value, tensors by identity and whether they require grad, tables by their contents and their
+-- metatable too, arrays and structs of C by their bytes.
 -- The library's own functions and objects are known by identity alone.
 -- @module amp.graph.seen
 local ffi = require 'ffi'
@@ -29,11 +30,27 @@ end
 -- -- Marks ----------------------------------------------------------------------------------
 
 local Mark = {} -- of a tensor, which is not kept alive
+local Bytes = {} -- of an array or a struct of C
+local MOST_BYTES = 4096
+
+-- What lies in an array or a struct, behind its type's name; nil: v is none. Of what is large its size alone.
+local function content(v)
+  local ctype = tostring(ffi.typeof(v))
+  if ctype:find('[*&)]>$') then return nil end -- a pointer, whose target has no known size
+  local size = ffi.sizeof(v)
+  if not size or size > MOST_BYTES then return nil, size end
+  local ok, bytes = pcall(ffi.string, v, size)
+  return ok and ctype .. bytes or nil
+end
 
 local function is_tensor(v) return istype(ref_t, v) and not rawequal(v, ref_t) end
 
 local function mark(v)
-  if not is_tensor(v) then return v end
+  if type(v) ~= 'cdata' then return v end
+  if not is_tensor(v) then
+    local bytes = content(v)
+    return bytes and setmetatable({bytes = bytes}, Bytes) or v
+  end
   local p = v.ptr_
   if p == nil then return setmetatable({id = 0}, Mark) end
   return setmetatable({id = tonumber(p.id), flags = band(C.amp_tensor_flags(v), TRACKED)}, Mark)
@@ -46,6 +63,7 @@ local function same(m, v)
     if p == nil then return m.id == 0 end
     return m.id == tonumber(p.id) and m.flags == band(C.amp_tensor_flags(v), TRACKED)
   end
+  if getmetatable(m) == Bytes then return type(v) == 'cdata' and content(v) == m.bytes end
   return rawequal(m, v) or m ~= m and v ~= v
 end
 M.mark, M.same = mark, same
@@ -121,7 +139,11 @@ function Look:value(v, name)
   local kind = type(v)
   if kind == 'number' then if v == v then self.numbers[v] = true end
   elseif kind == 'function' then self:func(classes.raw(v), name)
-  elseif kind == 'table' then self:table(v, name) end
+  elseif kind == 'table' then self:table(v, name)
+  elseif kind == 'cdata' and not is_tensor(v) then
+    local _, size = content(v)
+    if size then self.over = self.over or name end
+  end
 end
 
 -- Functions of C whose values are others at each call, or that leave the function: what they gave would be frozen.
@@ -156,12 +178,31 @@ function Look:func(f, name)
   if ours(f) then return self:made_of(f, name) end
   local info, outer = debug.getinfo(f, 'S'), self.where
   self.where = ('%s:%d'):format(info.short_src, info.linedefined)
-  self:code(f, name)
+  self:code(f)
   self.where = outer
 end
 
+-- The table in which a global of this environment is found.
+local function holder_of(env, key)
+  local holder = env
+  for _ = 1, 8 do
+    if rawget(holder, key) ~= nil then return holder end
+    local mt = getmetatable(holder)
+    holder = type(mt) == 'table' and rawget(mt, '__index')
+    if type(holder) ~= 'table' then break end
+  end
+  return env
+end
+
+function Look:global(env, key)
+  local v = rawget(env, key)
+  if not self:count(key) then return end
+  self.globals[#self.globals + 1] = {env = env, name = key, is = mark(v), value = v, where = self.where}
+  self:value(v, key)
+end
+
 -- Upvalues and globals of a function.
-function Look:code(f, name)
+function Look:code(f)
   local first = #self.upvalues + 1
   for i = 1, 255 do
     local upvalue, v = debug.getupvalue(f, i)
@@ -180,20 +221,28 @@ function Look:code(f, name)
     self:value(e.value, e.name)
   end
   for key in pairs(globals) do
-    local v = rawget(env, key)
-    if v == nil then v = env[key] end
-    self:standard(v, texts)
-    v = rawget(env, key)
-    if not self:count(name) then return end
-    self.globals[#self.globals + 1] = {env = env, name = key, is = mark(v), value = v, where = self.where}
-    self:value(v, key)
+    self:standard(env[key], texts)
+    self:global(env, key)
+    local holder = holder_of(env, key)
+    if holder ~= env then self:global(holder, key) end
+    if self.over then return end
+  end
+  local requires = globals.require
+  for i = first, last do requires = requires or rawequal(self.upvalues[i].value, require) end
+  if requires then self:required(texts) end
+end
+
+-- Files that a function may ask for by name.
+function Look:required(texts)
+  for text in pairs(texts) do
+    local v = package.loaded[text]
+    if v ~= nil and not self.known[v] and not standard[text] then self:global(package.loaded, text) end
   end
 end
 
-function Look:contents(t, name)
-  local entry = {table = t, name = name, is = {}, value = {}, where = self.where}
-  self.tables[#self.tables + 1] = entry
-  for k, v in next, t do
+function Look:contents(entry)
+  local name = entry.name
+  for k, v in next, entry.table do
     if not self:count(name) then return end
     entry.is[k], entry.value[k] = mark(v), v
   end
@@ -235,13 +284,16 @@ function Look:table(t, name)
   local Module, mt = module_class(), getmetatable(t)
   if Module and Module.is_module(t) then return self:modules(t) end
   if mt ~= nil and object(mt) then return end
+  local entry = {table = t, name = name, is = {}, value = {}, where = self.where, meta = mt}
+  self.tables[#self.tables + 1] = entry
   if self.narrow or self.files[t] then
-    local entry = {table = t, name = name, is = {}, value = {}, named = {}, numbered = self.files[t] ~= nil, where = self.where}
-    self.late[#self.late + 1], self.tables[#self.tables + 1] = entry, entry
-  else self:contents(t, name) end
+    entry.named, entry.numbered = {}, self.files[t] ~= nil
+    self.late[#self.late + 1] = entry
+  else self:contents(entry) end
   if mt then
-    self:value(rawget(mt, '__index'), name)
-    self:value(rawget(mt, '__call'), name)
+    entry.index, entry.call = rawget(mt, '__index'), rawget(mt, '__call')
+    self:value(entry.index, name)
+    self:value(entry.call, name)
   end
 end
 
@@ -310,7 +362,9 @@ end
 -- -- Asking ---------------------------------------------------------------------------------
 
 local function changed_table(e)
-  local t, is, n = e.table, e.is, 0
+  local t, is, n, mt = e.table, e.is, 0, e.meta
+  if getmetatable(t) ~= mt then return true end
+  if mt and not (rawequal(rawget(mt, '__index'), e.index) and rawequal(rawget(mt, '__call'), e.call)) then return true end
   if e.named then
     for k in next, e.named do
       if not same(is[k], rawget(t, k)) then return true end
@@ -356,6 +410,11 @@ function M.restore(self)
       if e.value[k] == nil then rawset(e.table, k, nil) end
     end
     for k, v in next, e.value do rawset(e.table, k, v) end
+    if e.meta then
+      rawset(e.meta, '__index', e.index)
+      rawset(e.meta, '__call', e.call)
+    end
+    debug.setmetatable(e.table, e.meta)
   end
 end
 

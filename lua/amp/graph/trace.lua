@@ -154,13 +154,27 @@ end, nil, function(rec)
   C.amp_journal_shut(S, rec.journal)
 end)
 
+-- A copy that lies as t does, gaps and repeats among it: what recorded ops gave. It requires grad where t does.
+local function copy_as_it_lies(t)
+  local copy, size, stride, span = t:clone(), t:size(), t:stride(), 1
+  local at, same = copy:stride(), true
+  for d = 1, #stride do
+    same = same and at[d] == stride[d]
+    span = span + (size[d] - 1) * stride[d]
+  end
+  if same or t:numel() == 0 then return copy end
+  local memory = t:detach():as_strided({span}, {1}, t:storage_offset()):clone()
+  memory.requires_grad = t.requires_grad
+  return memory:clone():as_strided(size, stride, 0)
+end
+
 -- An input as the function gets it: a tensor of its own, as it is at each run; the same one may be given twice, or be known
 -- to the function in another way.
 local function own_input(t)
   local own = t:detach()
   if t.requires_grad then own.requires_grad = true end
   if t.is_leaf then return own end
-  return require('amp.autograd').enable_grad(function() return own:clone() end)
+  return require('amp.autograd').enable_grad(function() return copy_as_it_lies(own) end)
 end
 
 local function own_inputs(flat)
