@@ -110,6 +110,25 @@ describe('amp.compile', function()
     assert.is_truthy(lines[1]:find('large', 1, true), lines[1])
   end)
 
+  it('sees what metamethods do, objects of classes with a name, and methods of modules that are replaced', function()
+    local k, meta, x = 2, {}, amp.ones(2)
+    function meta.__mul(_, v) return v * k end
+    local Named, Net = {__name = 'Named'}, nn.Module:extend('Net')
+    Named.__index = Named
+    function Net:forward(v) return v * 2 end -- luacheck: ignore self
+    local factor, named, net = setmetatable({}, meta), setmetatable({k = 2}, Named), Net()
+    local by_mul = amp.compile(function(v) return factor * v end)
+    local by_name = amp.compile(function(v) return v * named.k end)
+    local by_class = amp.compile(net)
+    for _, f in ipairs {by_mul, by_name, by_class} do near(f(x), x * 2) end
+    k = 3 near(by_mul(x), x * 3)
+    meta.__mul = function(_, v) return v * 4 end
+    near(by_mul(x), x * 4)
+    named.k = 3 near(by_name(x), x * 3)
+    function Net:forward(v) return v * 3 end -- luacheck: ignore self
+    near(by_class(x), x * 3)
+  end)
+
   it('puts a metatable back that the function changes', function()
     local object = setmetatable({}, {__index = {k = 2}})
     local f = amp.compile(function(v)

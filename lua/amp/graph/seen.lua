@@ -125,8 +125,27 @@ Look.__index = Look
 
 local function module_class() return package.loaded['amp.nn.module'] end
 
--- An object of the library.
-local function object(mt) return type(mt) ~= 'table' or rawget(mt, '__name') ~= nil or type(rawget(mt, 'class')) == 'table' end
+-- An object of the library: one of its classes, or a metatable with a name and functions of its own.
+local function object(mt)
+  if type(mt) ~= 'table' or type(rawget(mt, 'class')) == 'table' then return true end
+  if rawget(mt, '__name') == nil then return false end
+  local methods = rawget(mt, '__index')
+  for _, t in ipairs {mt, type(methods) == 'table' and methods or nil} do
+    for _, v in next, t do
+      if type(v) == 'function' then return ours(classes.raw(v)) end
+    end
+  end
+  return false
+end
+
+-- What a metatable does to its tables, by name.
+local function metamethods(mt)
+  local list = {}
+  for k, v in next, mt do
+    if type(k) == 'string' and k:sub(1, 2) == '__' then list[k] = v end
+  end
+  return list
+end
 
 function Look:count(name, weight)
   self.values = self.values + (weight or 1)
@@ -194,11 +213,14 @@ local function holder_of(env, key)
   return env
 end
 
+function Look:note(env, key, v)
+  self.globals[#self.globals + 1] = {env = env, name = key, is = mark(v), value = v, where = self.where}
+  return self:count(key)
+end
+
 function Look:global(env, key)
   local v = rawget(env, key)
-  if not self:count(key) then return end
-  self.globals[#self.globals + 1] = {env = env, name = key, is = mark(v), value = v, where = self.where}
-  self:value(v, key)
+  if self:note(env, key, v) then self:value(v, key) end
 end
 
 -- Upvalues and globals of a function.
@@ -291,9 +313,8 @@ function Look:table(t, name)
     self.late[#self.late + 1] = entry
   else self:contents(entry) end
   if mt then
-    entry.index, entry.call = rawget(mt, '__index'), rawget(mt, '__call')
-    self:value(entry.index, name)
-    self:value(entry.call, name)
+    entry.methods = metamethods(mt)
+    for _, v in next, entry.methods do self:value(v, name) end
   end
 end
 
@@ -309,6 +330,7 @@ function Look:methods()
         local f = type(v) == 'function' and classes.raw(v)
         if f and not self.met[f] and (key == 'forward' or self.texts[key]) then
           again = true
+          if not ours(f) then self:note(class, key, v) end
           self:func(f, rawget(class, '__name') or key)
         end
       end
@@ -361,10 +383,14 @@ end
 
 -- -- Asking ---------------------------------------------------------------------------------
 
+local NONE = {}
+
 local function changed_table(e)
   local t, is, n, mt = e.table, e.is, 0, e.meta
   if getmetatable(t) ~= mt then return true end
-  if mt and not (rawequal(rawget(mt, '__index'), e.index) and rawequal(rawget(mt, '__call'), e.call)) then return true end
+  for k, v in next, e.methods or NONE do
+    if not rawequal(rawget(mt, k), v) then return true end
+  end
   if e.named then
     for k in next, e.named do
       if not same(is[k], rawget(t, k)) then return true end
@@ -410,10 +436,7 @@ function M.restore(self)
       if e.value[k] == nil then rawset(e.table, k, nil) end
     end
     for k, v in next, e.value do rawset(e.table, k, v) end
-    if e.meta then
-      rawset(e.meta, '__index', e.index)
-      rawset(e.meta, '__call', e.call)
-    end
+    for k, v in next, e.methods or NONE do rawset(e.meta, k, v) end
     debug.setmetatable(e.table, e.meta)
   end
 end
