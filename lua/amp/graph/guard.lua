@@ -1,12 +1,15 @@
 --- What a traced graph took for granted: fields of the modules that ran, what the function sees (amp.graph.seen).
 --
--- Modules count assignments to their fields, so as long as the count stands still nothing is looked at but the places
--- of containers. Numbers, texts and booleans are compared by value, tensors and modules by identity.
+-- Modules count assignments to their fields, and tensors how often their data was set, so as long as the count stands still
+-- nothing is looked at but the places of containers. Numbers, texts and booleans are compared by value, tensors and modules by identity.
 -- @module amp.graph.guard
 local seen = require 'amp.graph.seen'
+local tensor = require 'amp.tensor'
 local same_mark, mark = seen.same, seen.mark
 
 local M = {}
+
+local function changes(Module) return Module.changes() + tensor.data_sets() end
 
 -- Fields, hooks and the forward of a module.
 local function fields_of(Module, m)
@@ -65,7 +68,7 @@ function M.note(guard, modules, reads)
   local Module = package.loaded['amp.nn.module']
   guard.reads = reads or guard.reads or {}
   if Module then
-    guard.changes = Module.changes()
+    guard.changes = changes(Module)
     for _, m in ipairs(all_of(guard.looked.modules_met, modules)) do
       guard.modules[#guard.modules + 1] = {module = m, fields = marks_of(fields_of(Module, m))}
       local places = places_of(Module, m)
@@ -110,12 +113,12 @@ function M.holds(guard)
     if r.tensor.ptr_ == nil or r.tensor[r.name] ~= r.value then return false end
   end
   local Module = package.loaded['amp.nn.module']
-  if not Module or Module.changes() == guard.changes then return true end
+  if not Module or changes(Module) == guard.changes then return true end
   for i = 1, #guard.modules do
     local noted = guard.modules[i]
     if not same_fields(noted.fields, fields_of(Module, noted.module)) then return false end
   end
-  guard.changes = Module.changes()
+  guard.changes = changes(Module)
   return true
 end
 

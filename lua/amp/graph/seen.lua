@@ -45,6 +45,15 @@ end
 
 local function is_tensor(v) return istype(ref_t, v) and not rawequal(v, ref_t) end
 
+-- Has the tensor the dtype, the device and the sizes that it had? A script may have read them.
+local function same_form(m, p)
+  if m.dtype ~= p.dtype or m.device ~= p.device or m.index ~= p.device_index or #m ~= p.ndim then return false end
+  for d = 1, #m do
+    if m[d] ~= tonumber(p.size[d - 1]) then return false end
+  end
+  return true
+end
+
 local function mark(v)
   if type(v) ~= 'cdata' then return v end
   if not is_tensor(v) then
@@ -53,7 +62,9 @@ local function mark(v)
   end
   local p = v.ptr_
   if p == nil then return setmetatable({id = 0}, Mark) end
-  return setmetatable({id = tonumber(p.id), flags = band(C.amp_tensor_flags(v), TRACKED)}, Mark)
+  local m = {id = tonumber(p.id), flags = band(C.amp_tensor_flags(v), TRACKED), dtype = p.dtype, device = p.device, index = p.device_index}
+  for d = 1, p.ndim do m[d] = tonumber(p.size[d - 1]) end
+  return setmetatable(m, Mark)
 end
 
 local function same(m, v)
@@ -61,7 +72,7 @@ local function same(m, v)
     if getmetatable(m) ~= Mark then return false end
     local p = v.ptr_
     if p == nil then return m.id == 0 end
-    return m.id == tonumber(p.id) and m.flags == band(C.amp_tensor_flags(v), TRACKED)
+    return m.id == tonumber(p.id) and m.flags == band(C.amp_tensor_flags(v), TRACKED) and same_form(m, p)
   end
   if getmetatable(m) == Bytes then return type(v) == 'cdata' and content(v) == m.bytes end
   return rawequal(m, v) or m ~= m and v ~= v

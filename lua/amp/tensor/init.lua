@@ -262,12 +262,22 @@ function properties.data(t)
 end
 
 local setters = {}
+local data_sets = 0
+
+--- How often a tensor was given other data, which may have another dtype and shape.
+function M.data_sets() return data_sets end
+
+--- Give a tensor the data of another one.
+function M.set_data(op, t, u)
+  data_sets = data_sets + 1
+  call.try(op, C.amp_set_data, S, t, u)
+end
 
 function setters.data(t, u)
   alive(t, 'data')
   if not istype(ref_t, u) then err.throw('data', 'must be a tensor, got %s', util.show(u)) end
   alive(u, 'data')
-  call.try('data', C.amp_set_data, S, t, u)
+  M.set_data('data', t, u)
 end
 
 function setters.requires_grad(t, on)

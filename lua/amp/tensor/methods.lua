@@ -209,7 +209,7 @@ return function(M)
   function methods.set_data(t, u)
     self_check(t, 'set_data')
     self_check(u, 'set_data')
-    call.try('set_data', C.amp_set_data, S, t, u)
+    require('amp.tensor').set_data('set_data', t, u)
     return t
   end
 
