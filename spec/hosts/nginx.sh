@@ -94,8 +94,8 @@ check 'nobody waits any more' "$(is "$(awk '/batcher_waiting/ { print $2 }' "$ro
 
 load classify 5 mixed
 grep -q 'wrong answers: 0$' "$log" && s=0 || s=1
-[ $s = 0 ] || cat "$log"
-check 'wrong requests among others get 400, and they alone' $s
+[ "$s" = 0 ] || cat "$log"
+check 'wrong requests among others get 400, and they alone' "$s"
 
 load classify 6 digit -H 'Connection: close' &
 loading=$!

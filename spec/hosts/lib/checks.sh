@@ -1,3 +1,4 @@
+# shellcheck shell=sh
 # What every part of spec/hosts.sh begins with: . spec/hosts/lib/checks.sh, from the root of the repository.
 #
 # Gives: $roots (the folder of the roots), $build (the folder with the library), check, checked, not_tried, make_root, copy_amp.
