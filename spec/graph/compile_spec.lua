@@ -157,6 +157,20 @@ describe('amp.compile', function()
     assert.is_truthy(lines[1]:find('object', 1, true), lines[1])
   end)
 
+  it('leaves a metatable that hides another as it is', function()
+    local shown, calls = {}, 0
+    local object = setmetatable({}, {__metatable = shown, __index = {k = 2}})
+    local f = amp.compile(function(v)
+      calls = calls + 1 -- a change, so that all is put back
+      return v * object.k
+    end)
+    warned(function()
+      for _ = 1, 3 do near(f(amp.ones(2)), amp.ones(2) * 2) end
+    end)
+    assert.equal(2, object.k)
+    assert.equal(3, calls)
+  end)
+
   it('tells a function the layout of an input that has a history', function()
     local f = function(v) return v * (v:is_contiguous() and 2 or 3) + v:stride(1) end
     local base = amp.ones(3, 4):requires_grad_()

@@ -448,7 +448,7 @@ function M.restore(self)
     end
     for k, v in next, e.value do rawset(e.table, k, v) end
     for k, v in next, e.methods or NONE do rawset(e.meta, k, v) end
-    debug.setmetatable(e.table, e.meta)
+    if getmetatable(e.table) ~= e.meta then debug.setmetatable(e.table, e.meta) end
   end
 end
 
