@@ -9,9 +9,9 @@ local M = {}
 local TURNS = 1024 -- of a loop
 local NODES = 65536 -- that all turns have
 
--- Nodes that run in turns, counted over the file.
+-- Nodes that run in turns, counted over the file; a turn of none is one, too.
 local function count(n, turns, body)
-  local nodes = turns * #body.nodes
+  local nodes = turns * math.max(1, #body.nodes)
   local root = n.model.root
   root.turned = (root.turned or 0) + nodes
   if turns > TURNS or root.turned > NODES then n:fail('has %d turns of %d nodes, which is too much to be written out', turns, #body.nodes) end
