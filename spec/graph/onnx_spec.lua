@@ -285,19 +285,18 @@ describe('amp.io.onnx.load', function()
     local function ints(name, list)
       return {name = name, dims = {#list}, data_type = 7, int64_data = list}
     end
-    local ones = {}
+    local ones, to_float = {}, {{name = 'to', type = 2, i = 1}}
     for i = 1, 300 do ones[i] = 1 end
+    local after = {{op_type = 'Cast', input = {'r'}, output = {'f'}, attribute = to_float}, {op_type = 'Add', input = {'x', 'f'}, output = {'y'}}}
     for _, op in ipairs {'Reshape', 'Expand'} do
       for _, n in ipairs {9, 300} do
-        model({{op_type = op, input = {'c', 'd'}, output = {'r'}}, {op_type = 'Cast', input = {'r'}, output = {'f'}, attribute = {{name = 'to', type = 2, i = 1}}},
-          {op_type = 'Add', input = {'x', 'f'}, output = {'y'}}}, 17, {initializer = {ints('c', {1}), ints('d', {unpack(ones, 1, n)})}})
+        model({{op_type = op, input = {'c', 'd'}, output = {'r'}}, unpack(after)}, 17, {initializer = {ints('c', {1}), ints('d', {unpack(ones, 1, n)})}})
         assert.error_matches(function() amp.io.onnx.load(path) end, path:match '[^/]*$')
       end
     end
     local axes = {}
     for i = 1, 9 do axes[i] = i - 1 end
-    model({{op_type = 'Unsqueeze', input = {'c', 'd'}, output = {'r'}}, {op_type = 'Cast', input = {'r'}, output = {'f'}, attribute = {{name = 'to', type = 2, i = 1}}},
-      {op_type = 'Add', input = {'x', 'f'}, output = {'y'}}}, 17, {initializer = {ints('c', {1}), ints('d', axes)}})
+    model({{op_type = 'Unsqueeze', input = {'c', 'd'}, output = {'r'}}, unpack(after)}, 17, {initializer = {ints('c', {1}), ints('d', axes)}})
     assert.error_matches(function() amp.io.onnx.load(path) end, path:match '[^/]*$')
     local memory, ffi = require 'amp.io.memory', require 'ffi'
     assert.error_matches(function() memory.tensor(ffi.new 'uint8_t[8]', 8, {1, 1, 1, 1, 1, 1, 1, 1, 1}, 'int64') end, 'at most 8')

@@ -92,6 +92,10 @@ describe('text.Tokenizer', function()
       assert.is_false(ok, pattern)
       assert.truthy(why:find('too many steps', 1, true), why)
     end
+    local mark = '{"pre_tokenizer":{"type":"Metaspace","replacement":""},"model":{"type":"BPE","vocab":{"a":0},"merges":[]}}'
+    local loaded, message = load_text(mark)
+    assert.is_false(loaded)
+    assert.truthy(message:find('pre_tokenizer.replacement', 1, true), message)
     local find = regex.compile '(?:ab|a)(?:c|bc)?d'
     assert.same({ 2, 6 }, { find(unicode.codes 'xabcd', 1) })
   end)

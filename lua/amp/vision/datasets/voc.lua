@@ -55,7 +55,7 @@ local function read(path, index)
     local b = {}
     for k, tag in ipairs { 'xmin', 'ymin', 'xmax', 'ymax' } do
       b[k] = tonumber(value(top, tag) or nil)
-      if not b[k] or not (math.abs(b[k]) < MOST) then raise(OP, "'%s': object %d has no %s", path, n, tag) end
+      if not b[k] or b[k] ~= b[k] or math.abs(b[k]) >= MOST then raise(OP, "'%s': object %d has no %s", path, n, tag) end
     end
     b[1], b[2] = b[1] - 1, b[2] - 1
     if b[3] <= b[1] or b[4] <= b[2] then raise(OP, "'%s': the box of object %d is empty or swapped", path, n) end
