@@ -208,13 +208,14 @@ static bool add_finish(dnn_entry *entry, int arg, dnn_md user, dnn_md want, cons
          && dnnl_memory_create(&operand->own, want, dnn_engine, DNNL_MEMORY_NONE) == dnnl_success;
 }
 
-/* Correct, and a thousand times too slow */
-static bool by_reference(dnnl_primitive_desc_t pd)
+static const char *implementation(dnnl_primitive_desc_t pd)
 {
   const char *name = NULL;
-  return dnnl_primitive_desc_query(pd, dnnl_query_impl_info_str, 0, &name) == dnnl_success && name
-         && strncmp(name, "ref", 3) == 0;
+  return dnnl_primitive_desc_query(pd, dnnl_query_impl_info_str, 0, &name) == dnnl_success && name ? name : "gemm";
 }
+
+/* Correct, and a thousand times too slow */
+static bool by_reference(dnnl_primitive_desc_t pd) { return strncmp(implementation(pd), "ref", 3) == 0; }
 
 void dnn_build(dnn_entry *entry, const dnn_problem *problem, const dnn_problem *user, const amp_tensor *src,
                const amp_tensor *dst, const amp_tensor *finish)
@@ -246,6 +247,7 @@ void dnn_build(dnn_entry *entry, const dnn_problem *problem, const dnn_problem *
        && add_operand(entry, arg[3], problem->kind == DNN_MATMUL || problem->kind == DNN_CONV, user->dst,
                       dnn_query(pd, ask[2]), dst, type)
        && (user->bias == NULL || add_operand(entry, arg[2], false, user->bias, NULL, NULL, 0));
+  entry->lends_stack = ok && strstr(implementation(pd), "gemm") && !strstr(implementation(pd), "brg");
   for (int i = 0; i < entry->count; i++) entry->place[i] = i;
   entry->place[entry->count] = DNN_OPERANDS - 1;
   ok = ok
@@ -377,9 +379,9 @@ bool dnn_run(dnn_cache *cache, dnn_entry *entry, void *const *data, amp_offer *o
   sigset_t signals;
   int before = dnn_use_threads(entry->threads);
   if (!entry->ran) pthread_mutex_lock(&dnn_shared);
-  dnn_hold_signals(entry->threads, &signals);
+  if (entry->lends_stack) dnn_hold_signals(entry->threads, &signals);
   bool ok = execute(cache, entry, data, offer);
-  dnn_release_signals(&signals);
+  if (entry->lends_stack) dnn_release_signals(&signals);
   if (!entry->ran) pthread_mutex_unlock(&dnn_shared);
   entry->ran = true;
   dnn_use_threads(before);

@@ -28,7 +28,7 @@ typedef struct dnn_entry {
   dnnl_primitive_t prim; /* NULL: oneDNN can't, remembered */
   dnnl_memory_t scratch;
   size_t scratch_bytes;
-  bool ran;
+  bool ran, lends_stack; /* it may run what dnn_hold_signals is for: oneDNN's general products */
   int count, threads;
   int place[DNN_OPERANDS]; /* of each operand's data */
   dnn_operand operand[DNN_OPERANDS];
