@@ -22,3 +22,4 @@ while os.clock() - began < seconds do
   end
 end
 profile.stop()
+for _, p in pairs(list) do ffi.C.amp_spec_free(p) end
