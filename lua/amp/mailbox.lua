@@ -178,6 +178,8 @@ end
 
 function Mailbox:__tostring() return ("amp.mailbox('%s'): %d letters of %d put, %d dropped"):format(self.name, self:count()) end
 
+require('amp.core.class').guard(Mailbox, 'mailbox', 'box')
+
 --- Opens the mailbox of a name: the same one in every Lua state of the process.
 -- @tparam string name up to 63 bytes
 -- @tparam ?table options keep = 1: letters it holds; who opens it first says so, others may leave it out

@@ -281,6 +281,52 @@ describe('amp.io.onnx.load', function()
       'other inputs or outputs')
   end)
 
+  it('refuses shapes of more than 8 dimensions, wherever they come from', function()
+    local function ints(name, list)
+      return {name = name, dims = {#list}, data_type = 7, int64_data = list}
+    end
+    local ones, to_float = {}, {{name = 'to', type = 2, i = 1}}
+    for i = 1, 300 do ones[i] = 1 end
+    local after = {{op_type = 'Cast', input = {'r'}, output = {'f'}, attribute = to_float}, {op_type = 'Add', input = {'x', 'f'}, output = {'y'}}}
+    for _, op in ipairs {'Reshape', 'Expand'} do
+      for _, n in ipairs {9, 300} do
+        model({{op_type = op, input = {'c', 'd'}, output = {'r'}}, unpack(after)}, 17, {initializer = {ints('c', {1}), ints('d', {unpack(ones, 1, n)})}})
+        assert.error_matches(function() amp.io.onnx.load(path) end, path:match '[^/]*$')
+      end
+    end
+    local axes = {}
+    for i = 1, 9 do axes[i] = i - 1 end
+    model({{op_type = 'Unsqueeze', input = {'c', 'd'}, output = {'r'}}, unpack(after)}, 17, {initializer = {ints('c', {1}), ints('d', axes)}})
+    assert.error_matches(function() amp.io.onnx.load(path) end, path:match '[^/]*$')
+    local memory, ffi = require 'amp.io.memory', require 'ffi'
+    assert.error_matches(function() memory.tensor(ffi.new 'uint8_t[8]', 8, {1, 1, 1, 1, 1, 1, 1, 1, 1}, 'int64') end, 'at most 8')
+  end)
+
+  it('refuses joined and gathered tensors beyond max_bytes before it makes them', function()
+    local many, before = {}, amp.memory('cpu').peak
+    for i = 1, 60 do many[i] = 'c' end
+    local large = {op_type = 'ConstantOfShape', input = {'n'}, output = {'c'}}
+    local sizes, places = {name = 'n', dims = {2}, data_type = 7, int64_data = {1, 1000000}}, {}
+    for i = 1, 60 do places[i] = 0 end
+    local axis = {{name = 'axis', type = 2, i = 0}}
+    for _, n in ipairs {{op_type = 'Concat', input = many, output = {'l'}, attribute = axis}, {op_type = 'Gather', input = {'c', 'i'}, output = {'l'}}} do
+      model({large, n, {op_type = 'Relu', input = {'x'}, output = {'y'}}}, 17,
+        {initializer = {sizes, {name = 'i', dims = {60}, data_type = 7, int64_data = places}}})
+      assert.error_matches(function() amp.io.onnx.load(path, {max_bytes = 2 ^ 24}) end, 'max_bytes')
+      assert.is_true(amp.memory('cpu').peak - before < 2e8) -- the result would have 240 MB
+    end
+  end)
+
+  it('counts the turns of loops in one another, of bodies without nodes too', function()
+    local function loop(name, body) return {op_type = 'Loop', name = name, input = {'n'}, output = {}, attribute = {{name = 'body', type = 5, g = body}}} end
+    local function body(k, nodes)
+      return {node = nodes, input = {{name = 'i' .. k}, {name = 'go' .. k}}, output = {{name = 'go' .. k}}}
+    end
+    local count = {op_type = 'Constant', input = {}, output = {'n'}, attribute = {{name = 'value_int', type = 2, i = 1000}}}
+    model {count, loop('outer', body(1, {loop('inner', body(2, {}))})), {op_type = 'Relu', input = {'x'}, output = {'y'}}}
+    assert.error_matches(function() amp.io.onnx.load(path) end, 'too much to be written out')
+  end)
+
   it('knows softmax of before opset 13: over all dimensions from the axis on', function()
     model({{op_type = 'Softmax', input = {'x'}, output = {'y'}, attribute = {{name = 'axis', type = 2, i = 0}}}}, 11)
     local x = amp.randn(2, 3)

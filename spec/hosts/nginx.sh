@@ -56,6 +56,9 @@ bad=''
 for body in '[1, 2]' 'no picture' '[nan]' '[1,2,3,4,5,6,7,x]' ''; do bad="$bad$(post classify "$body") $(post bump "$body") "; done
 check 'bad requests get 400' "$(is "$bad" '400 400 400 400 400 400 400 400 400 400 ')"
 
+bad="$(post bump '[1e38,-1e38,1e38,1e39,0,0,0,0]') $(post classify "[$(yes 1e39, | head -n 783 | tr -d '\n')0]")"
+check 'numbers that a float32 does not hold get 400' "$(is "$bad" '400 400')"
+
 # -- A small model against a constant answer ------------------------------------------------------
 load constant 2 bump; load bump 2 bump
 for _ in 1 2 3; do

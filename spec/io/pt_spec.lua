@@ -47,6 +47,16 @@ describe('amp.io.load_pt', function()
   it('reads a state_dict', function()
     assert.equal(4, amp.io.load_pt(ROOT .. 'state.pt').weight:numel())
   end)
+  it('takes no notes under strange numbers', function()
+    local zip, file, path = require 'amp.io.zip', require 'amp.io.file', H.tmp 'notes.pt'
+    for _, note in ipairs { 'pnan', 'pinf', 'p-1', 'p0.5', 'gnan' } do
+      local bytes = '\128\2N' .. note .. '\n.'
+      assert(file.replace(path, function(put)
+        zip.write(put, { { name = 'a/data.pkl', size = #bytes, crc = 0, write = function(out) out(bytes) end } })
+      end))
+      H.fails_here(function() amp.io.load_pt(path) end, 'notes.pt', 'note')
+    end
+  end)
   it('names what it does not read', function()
     assert.error_matches(function() amp.io.load_pt(ROOT .. 'date.pt') end, 'datetime%.date')
     assert.error_matches(function() amp.io.load_pt(ROOT .. 'complex.pt') end, 'ComplexFloatStorage')

@@ -82,6 +82,24 @@ describe('text.Tokenizer', function()
     assert.equal(' ' .. s, tok:decode(tok:encode(s)))
   end)
 
+  it('bounds what alternatives behind one another cost, and optional groups', function()
+    local regex, unicode = require 'amp.text.regex', require 'amp.text.unicode'
+    for _, pattern in ipairs { ('(?:a|a)'):rep(40) .. 'b', ('(?:aa?){0,1}'):rep(40) .. 'b', ('(?:a|aa)??'):rep(24) .. 'b' } do
+      local find = regex.compile(pattern)
+      regex.allow(1e5)
+      local ok, why = pcall(find, unicode.codes(('a'):rep(60)), 1)
+      regex.allow()
+      assert.is_false(ok, pattern)
+      assert.truthy(why:find('too many steps', 1, true), why)
+    end
+    local mark = '{"pre_tokenizer":{"type":"Metaspace","replacement":""},"model":{"type":"BPE","vocab":{"a":0},"merges":[]}}'
+    local loaded, message = load_text(mark)
+    assert.is_false(loaded)
+    assert.truthy(message:find('pre_tokenizer.replacement', 1, true), message)
+    local find = regex.compile '(?:ab|a)(?:c|bc)?d'
+    assert.same({ 2, 6 }, { find(unicode.codes 'xabcd', 1) })
+  end)
+
   it('names the file and the field of a wrong type', function()
     local other = { 'null', 'true', '-1.5', '"x"', '[]', '{}', '[null]', '[[[]]]' }
     -- values of every key with wrong types, each 29th of all such files: an error with the path, never one of Lua itself

@@ -98,6 +98,9 @@ describe('a mailbox', function()
     H.fails_here(function() box:put(1, { copi = true }) end, 'copy')
     H.fails_here(function() box:take 'soon' end, 'seconds must be')
     H.fails_here(function() box:take(-1) end, 'seconds must be')
+    for _, method in ipairs { 'put', 'take', 'count', 'clear' } do
+      H.fails_here(function() box[method]({}) end, 'with a colon')
+    end
     assert.same({ 0, 0, 0 }, { box:count() }) -- nothing of all that is in it
     assert.equal(1, box:put({ net.weight, amp.from_ptr(ffi.new 'float[4]', { 4 }) }, { copy = true }))
     assert.is_false(box:take()[1].requires_grad)

@@ -83,7 +83,7 @@ describe('VOC', function()
   it('names the file and the object of what is wrong', function()
     for _, o in ipairs { object('dog', 6, 3, 2, 8), object('dog', 2, 3, 1, 8), object('dog', 2, 3, 11, 8), object('dog', 0, 3, 5, 8),
       object('dog', 'x', 3, 5, 8),
-      object('dog', 'nan', 3, 5, 8), object('unicorn', 2, 3, 5, 8), '<object></object>' } do
+      object('dog', 'nan', 3, 5, 8), object('dog', 2, 3, 5, '1e30'), object('dog', 2, '-inf', 5, 8), object('unicorn', 2, 3, 5, 8), '<object></object>' } do
       local root = write(object('cat', 1, 1, 2, 2) .. o)
       fails('object 2', sets.VOCDetection, { root = root })
       fails('a.xml', sets.VOCDetection, { root = root })
@@ -91,6 +91,18 @@ describe('VOC', function()
     fails('twice', sets.VOCDetection, { root = (write('', 'a\nb\na\n')) })
     fails('c.xml', sets.VOCDetection, { root = (write('', 'a\nc\n')) })
     fails('trainval.txt', sets.VOCDetection, { root = (write '' ), split = 'trainval' })
+  end)
+  it('takes values with blanks around them, and passes over what is no box', function()
+    local set = sets.VOCDetection { root = (write(object(' \n dog\t ', ' 2 ', '\n3', '6\n', 8) .. '<object><object>')) }
+    assert.are.same({ { 1, 2, 6, 8 } }, set:get(1).boxes:tolist())
+    assert.are.same({ 12 }, set:get(1).labels:tolist())
+  end)
+  it('looks through a damaged annotation once', function()
+    -- by patterns these took minutes: the time grew with the cube of the blanks, the square of the tags
+    local parts = '<object>' .. ('<part>'):rep(40000) .. '</object>'
+    for _, text in ipairs { '<width>' .. (' '):rep(20000), ('<object>'):rep(40000), parts, ('<width>'):rep(40000) } do
+      pcall(sets.VOCDetection, { root = (write(text)) })
+    end
   end)
   it('leaves bad pictures out when asked to, with one warning', function()
     local root, dir = write(object('dog', 1, 1, 2, 2))
@@ -147,6 +159,8 @@ describe('COCO', function()
     bad('annotation 5', 'annotations', '{"id":5,"image_id":10,"category_id":7,"bbox":[1,2,3]}')
     bad('annotation 5', 'annotations', '{"id":5,"image_id":10,"category_id":7,"bbox":[1,2,-3,4]}')
     bad('annotation 5', 'annotations', '{"id":5,"image_id":10,"category_id":7,"bbox":[1,2,null,4]}')
+    bad('annotation 5', 'annotations', '{"id":5,"image_id":10,"category_id":7,"bbox":[1e308,2,1e308,4]}')
+    bad('annotation 5', 'annotations', '{"id":5,"image_id":10,"category_id":7,"bbox":[1,2,1e300,4]}')
     bad('annotation 5', 'annotations', '{"id":5,"image_id":10,"category_id":7}')
     bad('annotation 5', 'annotations', '5')
     bad('annotations 2 and 5', 'annotations', '{"id":2,"image_id":10,"category_id":7,"bbox":[1,2,3,4]}')

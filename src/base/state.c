@@ -8,6 +8,8 @@
 ** but codes are not. A state owns its pool, its log, its observer's watch and a few
 ** cells: tensors that callers hold outlive the state they were made in.
 */
+#include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,6 +19,7 @@
 #endif
 #include "base/device.h"
 #include "base/locks.h"
+#include "base/workers.h"
 
 _Atomic int amp__states;
 _Thread_local amp_state *amp__S AMP_TLS_NEAR = NULL;
@@ -184,6 +187,22 @@ int amp__threads(int64_t work)
   return n;
 #else
   return 1;
+#endif
+}
+
+/* Signals are for the threads of the program. A worker that took one in the middle of oneDNN's products would harm the
+** heap (cpu/onednn/onednn_entry.h). */
+void amp__worker_begins(void)
+{
+#ifdef _OPENMP
+  static _Thread_local bool begun;
+  if (begun || omp_get_thread_num() == 0) return;
+  sigset_t all;
+  sigfillset(&all);
+  static const int faults[] = { SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS };
+  for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) sigdelset(&all, faults[i]);
+  pthread_sigmask(SIG_BLOCK, &all, NULL);
+  begun = true;
 #endif
 }
 

@@ -2,6 +2,7 @@
 ** cpu/kernel_help.c: helpers of kernels (cpu/kernel_help.h): threads, scratch,
 ** rows in the computing type, walks over the rows of strided tensors.
 */
+#include "base/workers.h"
 #include "cpu/kernel_help.h"
 #ifdef _OPENMP
 #include <omp.h>
@@ -21,6 +22,7 @@ void amp__parallel_ranges(int threads, int64_t count, amp__range_fn body, void *
   if (threads > 1) {
 #pragma omp parallel num_threads(threads)
     {
+      amp__worker_begins();
       int t = omp_get_thread_num(), nt = omp_get_num_threads();
       int64_t begin = count * t / nt, end = count * (t + 1) / nt;
       if (begin < end) body(ctx, begin, end, t);

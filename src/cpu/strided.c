@@ -10,6 +10,7 @@
 ** A range [lo, hi) of the flattened index goes to each thread, so results do not
 ** depend on their number.
 */
+#include "base/workers.h"
 #include "cpu/strided.h"
 #include "cpu/vector_math.h"
 
@@ -23,6 +24,7 @@ void amp__parallel(int threads, int64_t count, int64_t grain, amp_part_fn body, 
   }
 #pragma omp parallel for num_threads(threads) schedule(static)
   for (int i = 0; i < threads; i++) {
+    amp__worker_begins();
     int64_t begin = blocks * i / threads * grain, end = blocks * (i + 1) / threads * grain;
     if (end > count) end = count;
     if (begin < end) body(begin, end, ctx);

@@ -17,6 +17,7 @@
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>
+#include "base/workers.h"
 #include "precision/scale.h"
 #include "cpu/convert.h"
 #include "cpu/vector_math.h"
@@ -343,6 +344,7 @@ static void pass(const line *l)
   share = (share + 63) / 64 * 64; /* whole cache lines a thread */
 #pragma omp parallel for num_threads(l->threads) schedule(static, 1) if (l->threads > 1)
   for (int t = 0; t < l->threads; t++) {
+    amp__worker_begins();
     int64_t from = t * share, to = from + share, at = 0; /* on the line of all elements */
     for (int i = 0; i < l->count && at < to; at += l->chunks[i++].n) {
       int64_t a = from > at ? from - at : 0, b = to - at < l->chunks[i].n ? to - at : l->chunks[i].n;

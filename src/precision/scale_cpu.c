@@ -10,6 +10,7 @@
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>
+#include "base/workers.h"
 #include "precision/scale.h"
 #include "cpu/convert.h"
 #include "cpu/vector_math.h"
@@ -165,6 +166,7 @@ int amp__cpu_check_scale(amp_tensor *tensor, const float *inv, float *found)
     (void)threads; /* without OpenMP */
 #pragma omp parallel for num_threads(threads) reduction(| : any) schedule(static) if (threads > 1)
     for (int64_t s = 0; s < spans; s++) {
+      amp__worker_begins();
       int64_t from = s * SPAN, m = n - from < SPAN ? n - from : SPAN;
       any |= check_row(p + from * size, 1, tensor->dtype, m, inv);
     }
@@ -269,6 +271,7 @@ double amp__cpu_norm_part(const amp_tensor *tensor, double p)
       (void)threads;
 #pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1)
       for (int64_t k = 0; k < count; k++) {
+        amp__worker_begins();
         int64_t from = (base + k) * SPAN, m = n - from < SPAN ? n - from : SPAN;
         one[k] = norm_row(d + from * size, 1, tensor->dtype, m, p);
       }

@@ -29,7 +29,11 @@ local function answer(status, text)
   ngx.print(text)
 end
 
-local function refuse(status, why) return answer(status, ('{"error": "%s"}\n'):format(tostring(why):gsub('[%c"\\]', ' '))) end
+-- An error's own message: its place in these files is nothing for a client.
+local function refuse(status, why)
+  why = type(why) == 'table' and why.message or why
+  return answer(status, ('{"error": "%s"}\n'):format(tostring(why):gsub('[%c"\\]', ' ')))
+end
 
 local function body()
   ngx.req.read_body()
@@ -40,6 +44,13 @@ local function largest(list)
   local best = 1
   for i = 2, #list do if list[i] > list[best] then best = i end end
   return best, list[best]
+end
+
+-- Numbers that a float32 does not hold, or a model can't compute with, end in NaN, which JSON has not.
+local function beyond(probability)
+  if probability == probability then return false end
+  refuse(400, 'the numbers are beyond what the model computes with')
+  return true
 end
 
 -- -- Digits -----------------------------------------------------------------------------------------
@@ -65,6 +76,7 @@ function M.classify()
   local good, p = pcall(digits, x) -- waits here; other requests run
   if not good then return refuse(type(p) == 'table' and p.code == 'shape' and 400 or 500, p) end
   local best, probability = largest(p:tolist())
+  if beyond(probability) then return end
   return answer(200, ('{"digit": %d, "probability": %.4f}\n'):format(best - 1, probability))
 end
 
@@ -80,6 +92,7 @@ function M.bump()
   local ok, p = pcall(probabilities)
   if not ok then return refuse(400, p) end
   local best, probability = largest(p)
+  if beyond(probability) then return end
   return answer(200, ('{"bump": "%s", "probability": %.4f}\n'):format(places[best], probability))
 end
 

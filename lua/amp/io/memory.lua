@@ -33,6 +33,13 @@ end
 
 local sizes = ffi.new('int64_t[8]')
 
+-- A shape as the library takes it.
+local function sizes_of(shape)
+  if #shape > 8 then err.throw_code('shape', 'io', '%d dimensions are too many; at most 8 are supported', #shape) end
+  for d = 1, #shape do sizes[d - 1] = shape[d] end
+  return sizes
+end
+
 --- A tensor on the CPU with a copy of bytes in C order.
 -- @param p pointer to them
 -- @tparam number n bytes; must be what shape and dtype need
@@ -41,8 +48,7 @@ local sizes = ffi.new('int64_t[8]')
 -- Truth values become 0 or 1, whatever byte stands for true.
 function M.tensor(p, n, shape, dtype)
   if dtype == 'bool' then return M.tensor(p, n, shape, 'uint8'):ne(0) end
-  for d = 1, #shape do sizes[d - 1] = shape[d] end
-  return call.make('io', core.C.amp_from_bytes, p, n, #shape, sizes, types.dtype_code[dtype])
+  return call.make('io', core.C.amp_from_bytes, p, n, #shape, sizes_of(shape), types.dtype_code[dtype])
 end
 
 local Bytes = {}
@@ -84,12 +90,11 @@ function M.read(f, at, shape, dtype, swap, crc)
     if crc then crc[0] = core.C.amp_crc32(crc[0], p, n) end
     return M.tensor(swap and width > 1 and swapped(p, n, width) or p, n, shape, dtype)
   end
-  for d = 1, #shape do sizes[d - 1] = shape[d] end
-  local t = core.ref_t()
-  local rc = core.C.amp_from_file(core.S, t, f.fd, at, #shape, sizes, types.dtype_code[dtype], swap and 1 or 0, crc)
+  local list, t = sizes_of(shape), core.ref_t()
+  local rc = core.C.amp_from_file(core.S, t, f.fd, at, #shape, list, types.dtype_code[dtype], swap and 1 or 0, crc)
   if rc == MEMORY then
     collectgarbage()
-    rc = core.C.amp_from_file(core.S, t, f.fd, at, #shape, sizes, types.dtype_code[dtype], swap and 1 or 0, crc)
+    rc = core.C.amp_from_file(core.S, t, f.fd, at, #shape, list, types.dtype_code[dtype], swap and 1 or 0, crc)
   end
   if rc < 0 and rc ~= MEMORY then return nil, ffi.string(core.S.err.message) end
   call.check(rc, 'io', t)

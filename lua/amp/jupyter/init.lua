@@ -147,7 +147,7 @@ function requests.complete_request(self, m, socket)
   local ok, found = pcall(require 'amp.repl.complete', head)
   found = ok and found or { from = at + 1, words = {} }
   self:reply(socket, m, 'complete_reply', {
-    matches = list { unpack(found.words) }, cursor_start = characters(head:sub(1, found.from - 1)), cursor_end = characters(head), metadata = {},
+    matches = list(found.words), cursor_start = characters(head:sub(1, found.from - 1)), cursor_end = characters(head), metadata = {},
   })
 end
 

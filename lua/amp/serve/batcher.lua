@@ -250,6 +250,9 @@ function Batcher:__tostring()
   return ('amp.serve.batcher(max_batch = %d, max_wait_ms = %g)'):format(self.max_batch, self.max_wait_ms)
 end
 
+require('amp.core.class').guard(Batcher, 'serve.batcher', 'batcher')
+require('amp.core.class').guard(Ticket, 'serve.batcher:submit', 'ticket')
+
 -- -- Making one -----------------------------------------------------------------------------------------
 
 local needed = { 'signal', 'wait', 'wake', 'after' }

@@ -77,6 +77,7 @@ local function part(s, at, list, depth)
     if type(p) ~= 'table' or type(p.String or p.Regex) ~= 'string' then fail(at .. '.pattern', 'an object with String or Regex', p) end
     if s.type == 'Replace' and not s.content then fail(at .. '.content', 'a string', nil) end
     if s.type == 'Split' and not s.behavior then fail(at .. '.behavior', 'a string', nil) end
+  elseif s.type == 'Metaspace' and s.replacement == '' then fail(at .. '.replacement', 'a character', s.replacement)
   elseif s.type == 'Prepend' and not s.prepend then fail(at .. '.prepend', 'a string', nil)
   elseif s.type == 'Strip' and list == 'decoders' and not s.content then fail(at .. '.content', 'a string', nil)
   elseif s.type == 'TemplateProcessing' then template(s, at)

@@ -230,9 +230,9 @@ function Source:repeated(node, following)
   if high == math.huge then name = self:turns(body, how == 'lazy', behind)
   else
     for _ = low + 1, high do
-      local some = self:node(body, name)
-      name = self:put(how == 'lazy' and ('local e = %s(t, i)\nif e then return e end\nreturn %s(t, i)'):format(behind, some)
-        or ('local e = %s(t, i)\nif e then return e end\nreturn %s(t, i)'):format(some, behind))
+      local one, two = self:node(body, name), behind
+      if how == 'lazy' then one, two = two, one end
+      name = self:put(('spend(1)\nlocal e = %s(t, i)\nif e then return e end\nreturn %s(t, i)'):format(one, two))
     end
   end
   for _ = 1, low do name = self:node(body, name) end
@@ -259,6 +259,7 @@ function Source:choice(list, following)
   local at = #names
   while at > 1 do -- a function sees 60 others at most
     local some, first = {}, math.max(1, at - 40)
+    some[1] = 'spend(1)' -- alternatives behind one another are tried in every order
     for k = first, at do some[#some + 1] = ('local e%d = %s(t, i)\nif e%d then return e%d end'):format(k, names[k], k, k) end
     names[first], at = self:put(table.concat(some, '\n')), first
   end

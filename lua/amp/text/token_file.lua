@@ -280,6 +280,8 @@ function TokenFile:close()
   end
 end
 
+require('amp.core.class').guard(TokenFile, 'text.TokenFile', 'set')
+
 M.TokenFile = setmetatable(TokenFile, { __call = function(_, ...) return TokenFile.new(...) end })
 
 return M

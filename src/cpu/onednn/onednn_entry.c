@@ -17,6 +17,7 @@ pthread_mutex_t dnn_shared = PTHREAD_MUTEX_INITIALIZER;
 static _Thread_local dnn_cache *mine;
 static _Thread_local dnnl_stream_t stream;
 static pthread_key_t thread_key;
+static bool holds; /* signals have to wait for this oneDNN */
 
 /* -- The thread's table ---------------------------------------------------------- */
 
@@ -52,7 +53,14 @@ static void thread_ends(void *p)
   free(cache);
 }
 
-bool dnn_entries_start(void) { return pthread_key_create(&thread_key, thread_ends) == 0; }
+bool dnn_entries_start(void)
+{
+#ifdef __x86_64__
+  const dnnl_version_t *version = dnnl_version();
+  holds = version->major < 3 || (version->major == 3 && version->minor < 12);
+#endif
+  return pthread_key_create(&thread_key, thread_ends) == 0;
+}
 
 dnn_cache *dnn_table(void)
 {
@@ -95,6 +103,37 @@ int dnn_use_threads(int count)
 #else
   return count;
 #endif
+}
+
+/* -- Signals --------------------------------------------------------------------- */
+
+static _Thread_local int quiet_team; /* so many threads of this thread's team take none */
+
+/* All signals but those of a fault, which come at once or end the process */
+static void block_signals(sigset_t *before)
+{
+  static const int faults[] = { SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS };
+  sigset_t all;
+  sigfillset(&all);
+  for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) sigdelset(&all, faults[i]);
+  pthread_sigmask(SIG_BLOCK, &all, before);
+}
+
+void dnn_hold_signals(int threads, sigset_t *before)
+{
+  if (!holds) return;
+  block_signals(before); /* threads that oneDNN starts inherit it */
+  if (threads <= quiet_team) return;
+#ifdef _OPENMP
+#pragma omp parallel num_threads(threads)
+  if (omp_get_thread_num() > 0) block_signals(NULL);
+#endif
+  quiet_team = threads;
+}
+
+void dnn_release_signals(const sigset_t *before)
+{
+  if (holds) pthread_sigmask(SIG_SETMASK, before, NULL);
 }
 
 /* -- Making an entry --------------------------------------------------------------- */
@@ -169,13 +208,14 @@ static bool add_finish(dnn_entry *entry, int arg, dnn_md user, dnn_md want, cons
          && dnnl_memory_create(&operand->own, want, dnn_engine, DNNL_MEMORY_NONE) == dnnl_success;
 }
 
-/* Correct, and a thousand times too slow */
-static bool by_reference(dnnl_primitive_desc_t pd)
+static const char *implementation(dnnl_primitive_desc_t pd)
 {
   const char *name = NULL;
-  return dnnl_primitive_desc_query(pd, dnnl_query_impl_info_str, 0, &name) == dnnl_success && name
-         && strncmp(name, "ref", 3) == 0;
+  return dnnl_primitive_desc_query(pd, dnnl_query_impl_info_str, 0, &name) == dnnl_success && name ? name : "gemm";
 }
+
+/* Correct, and a thousand times too slow */
+static bool by_reference(dnnl_primitive_desc_t pd) { return strncmp(implementation(pd), "ref", 3) == 0; }
 
 void dnn_build(dnn_entry *entry, const dnn_problem *problem, const dnn_problem *user, const amp_tensor *src,
                const amp_tensor *dst, const amp_tensor *finish)
@@ -207,6 +247,7 @@ void dnn_build(dnn_entry *entry, const dnn_problem *problem, const dnn_problem *
        && add_operand(entry, arg[3], problem->kind == DNN_MATMUL || problem->kind == DNN_CONV, user->dst,
                       dnn_query(pd, ask[2]), dst, type)
        && (user->bias == NULL || add_operand(entry, arg[2], false, user->bias, NULL, NULL, 0));
+  entry->lends_stack = ok && strstr(implementation(pd), "gemm") && !strstr(implementation(pd), "brg");
   for (int i = 0; i < entry->count; i++) entry->place[i] = i;
   entry->place[entry->count] = DNN_OPERANDS - 1;
   ok = ok
@@ -335,9 +376,12 @@ static bool execute(dnn_cache *cache, dnn_entry *entry, void *const *data, amp_o
 
 bool dnn_run(dnn_cache *cache, dnn_entry *entry, void *const *data, amp_offer *offer)
 {
+  sigset_t signals;
   int before = dnn_use_threads(entry->threads);
   if (!entry->ran) pthread_mutex_lock(&dnn_shared);
+  if (entry->lends_stack) dnn_hold_signals(entry->threads, &signals);
   bool ok = execute(cache, entry, data, offer);
+  if (entry->lends_stack) dnn_release_signals(&signals);
   if (!entry->ran) pthread_mutex_unlock(&dnn_shared);
   entry->ran = true;
   dnn_use_threads(before);

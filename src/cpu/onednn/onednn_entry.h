@@ -5,6 +5,7 @@
 #ifndef AMP_ONEDNN_ENTRY_H
 #define AMP_ONEDNN_ENTRY_H
 #include <pthread.h>
+#include <signal.h>
 #include "base/device.h"
 #include "onednn.h"
 
@@ -27,7 +28,7 @@ typedef struct dnn_entry {
   dnnl_primitive_t prim; /* NULL: oneDNN can't, remembered */
   dnnl_memory_t scratch;
   size_t scratch_bytes;
-  bool ran;
+  bool ran, lends_stack; /* it may run what dnn_hold_signals is for: oneDNN's general products */
   int count, threads;
   int place[DNN_OPERANDS]; /* of each operand's data */
   dnn_operand operand[DNN_OPERANDS];
@@ -68,6 +69,12 @@ void dnn_problem_free(dnn_problem *problem);
 int dnn_threads_for(double flop);
 /* oneDNN takes the OpenMP runtime's number, when making a primitive as when running it. Gives the one before. */
 int dnn_use_threads(int count);
+
+/* Around what runs in oneDNN on so many threads. Before 3.12 its products in float32 on x86 let the stack pointer point
+** into the heap, and the frame of a signal's handler would overwrite what lies there: until then signals wait, in the
+** calling thread as in the team's. */
+void dnn_hold_signals(int threads, sigset_t *before);
+void dnn_release_signals(const sigset_t *before);
 
 /* of float32 and bfloat16 tensors, the only ones here */
 static inline void *dnn_data(const amp_tensor *tensor)

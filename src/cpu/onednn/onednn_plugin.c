@@ -11,7 +11,7 @@
 ** another layout, the data are moved before (or after) it, through scratch
 ** memory of the thread: by a reorder, or between layouts that onednn_layout.c
 ** knows by that. What oneDNN would only do by its reference loops is refused.
-** Threads are as many as the core deems right.
+** Threads are as many as the core deems right. Signals wait while oneDNN runs.
 **
 **   onednn_product.c, onednn_conv.c   what a call is for oneDNN: a key and a problem
 **   onednn_entry.c                    the table, making a primitive, running it

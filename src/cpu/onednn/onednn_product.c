@@ -34,10 +34,13 @@ static bool plain_product(const matrix *left, const matrix *right, const matrix 
   static _Atomic bool ran;
   bool first = !ran;
   if (first) pthread_mutex_lock(&dnn_shared);
+  sigset_t signals;
   int before = dnn_use_threads(threads);
+  dnn_hold_signals(threads, &signals);
   bool ok = dnnl_sgemm('N', 'N', result->rows, result->cols, left->cols, 1, left->data, left->row_stride, right->data,
                        right->row_stride, 0, result->data, result->row_stride)
             == dnnl_success;
+  dnn_release_signals(&signals);
   dnn_use_threads(before);
   if (first) pthread_mutex_unlock(&dnn_shared);
   ran = true;

@@ -9,12 +9,15 @@ local M = {}
 local TURNS = 1024 -- of a loop
 local NODES = 65536 -- that all turns have
 
--- Nodes that run in turns, counted over the file.
+-- Nodes that run in turns, counted over the file; a turn of none is one, too.
 local function count(n, turns, body)
-  local nodes = turns * #body.nodes
+  local nodes = turns * math.max(1, #body.nodes)
   local root = n.model.root
   root.turned = (root.turned or 0) + nodes
-  if turns > TURNS or root.turned > NODES then n:fail('has %d turns of %d nodes, which is too much to be written out', turns, #body.nodes) end
+  if turns <= TURNS and root.turned > NODES then
+    n:fail('and the loops before it have %d nodes in all their turns, which is too much to be written out', root.turned)
+  end
+  if turns > TURNS then n:fail('has %d turns of %d nodes, which is too much to be written out', turns, #body.nodes) end
 end
 
 local function body_of(n, name)

@@ -9,7 +9,7 @@ local M = {}
 local ops = {}
 M.ops = ops
 
-local MOST = 4096
+local MOST, DIMENSIONS = 4096, 8
 
 local function count(shape)
   local n = 1
@@ -27,7 +27,7 @@ end
 
 function M.value(h, dtype, shape)
   shape = shape or {#h}
-  if #h > MOST or count(shape) ~= #h then return nil end
+  if #h > MOST or #shape > DIMENSIONS or count(shape) ~= #h then return nil end
   for i = 1, #h do
     if h[i] == nil then return nil end
   end
@@ -53,7 +53,7 @@ end
 -- Elements of v as one of this shape.
 local function spread(v, shape)
   local n, out = count(shape), {}
-  if n > MOST then return nil end
+  if n > MOST or #shape > DIMENSIONS then return nil end
   local strides, step = {}, 1
   for d = #v.shape, 1, -1 do
     strides[d + #shape - #v.shape] = v.shape[d] == 1 and 0 or step
@@ -220,7 +220,7 @@ function ops.Flatten(_, v) return #v[1].shape == 1 and shaped(v[1], {1, #v[1].h}
 function ops.Concat(n, v)
   local out = {}
   for _, x in ipairs(v) do
-    if #x.shape ~= 1 or axis_of(n:attr('axis', 0), 1) ~= 1 then return nil end
+    if #x.shape ~= 1 or axis_of(n:attr('axis', 0), 1) ~= 1 or #out + #x.h > MOST then return nil end
     for _, e in ipairs(x.h) do out[#out + 1] = e end
   end
   return value(out, v[1].dtype)

@@ -28,9 +28,9 @@ function M.Gather(n)
   local d = n:dim(n:attr('axis', 0), x:dim())
   local index, known = indices(n, 2)
   if known and #known == 1 and index:dim() == 0 then return get 'select'(x, d, known[1]) end
-  if index:dim() == 1 then return get 'index_select'(x, d, index) end
   local shape, count = {}, index:numel()
   n:room(x:numel() / math.max(1, x:size(d)) * count)
+  if index:dim() == 1 then return get 'index_select'(x, d, index) end
   for k = 1, d - 1 do shape[k] = x:size(k) end
   for k = 1, index:dim() do shape[#shape + 1] = index:size(k) end
   for k = d + 1, x:dim() do shape[#shape + 1] = x:size(k) end

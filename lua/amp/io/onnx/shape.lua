@@ -88,10 +88,12 @@ function M.Concat(n)
     list[i] = n:tensor(i)
     dtype = dtype or list[i].dtype
   end
-  local d = n:dim(n:attr('axis', 0), list[1]:dim())
+  local d, total = n:dim(n:attr('axis', 0), list[1]:dim()), 0
   for i = 1, #list do
     if list[i].dtype ~= dtype then n:fail 'joins tensors of several dtypes' end
+    total = total + list[i]:numel()
   end
+  n:room(total)
   if #list == 1 then return list[1] end
   return get 'cat'(list, d)
 end

@@ -7,6 +7,8 @@ local raise = require('amp.error').throw
 
 local OP = 'vision.datasets.COCODetection'
 
+local MOST = 2 ^ 31 -- pixels of a picture's side
+
 local one = { categories = 'category', images = 'image', annotations = 'annotation' }
 
 local function list_of(path, data, key)
@@ -37,7 +39,7 @@ local function read_box(path, i, a, item)
   local b = a.bbox
   if type(b) ~= 'table' or #b ~= 4 then raise(OP, "'%s': annotation %d has no bbox of 4 numbers", path, i) end
   for k = 1, 4 do
-    if type(b[k]) ~= 'number' or b[k] - b[k] ~= 0 then raise(OP, "'%s': annotation %d: bbox[%d] is %s", path, i, k, util.show(b[k])) end
+    if type(b[k]) ~= 'number' or b[k] ~= b[k] or math.abs(b[k]) >= MOST then raise(OP, "'%s': annotation %d: bbox[%d] is %s", path, i, k, util.show(b[k])) end
   end
   if b[3] < 0 or b[4] < 0 then
     raise(OP, "'%s': annotation %d: bbox is {x, y, width, height}, and it is %g wide and %g high", path, i, b[3], b[4])

@@ -6,10 +6,39 @@ local util = require 'amp.util'
 local raise = require('amp.error').throw
 
 local OP = 'vision.datasets.VOCDetection'
+local MOST = 2 ^ 31 -- pixels of a picture's side
 local classes = { 'aeroplane', 'bicycle', 'bird', 'boat', 'bottle', 'bus', 'car', 'cat', 'chair', 'cow', 'diningtable', 'dog', 'horse',
   'motorbike', 'person', 'pottedplant', 'sheep', 'sofa', 'train', 'tvmonitor' }
 
-local function value(xml, tag) return xml:match('<' .. tag .. '>%s*(.-)%s*</' .. tag .. '>') end
+-- What stands between <tag> and </tag> from byte `at` on, and the byte behind it. Found without patterns, whose time would grow with the
+-- square of a damaged file, or its cube.
+local function between(xml, tag, at)
+  local _, first = xml:find('<' .. tag .. '>', at, true)
+  local last, stop
+  if first then last, stop = xml:find('</' .. tag .. '>', first + 1, true) end
+  if last then return xml:sub(first + 1, last - 1), stop + 1 end
+end
+
+local function value(xml, tag)
+  local text = between(xml, tag, 1)
+  text = text and text:match '^%s*(.*)$'
+  local last = text and #text or 0
+  while last > 0 and text:find('^%s', last) do last = last - 1 end
+  return text and text:sub(1, last)
+end
+
+-- xml without its parts, which have boxes of their own.
+local function without_parts(xml)
+  local pieces, at = {}, 1
+  while true do
+    local first = xml:find('<part>', at, true)
+    local _, stop = between(xml, 'part', at)
+    if not stop then break end
+    pieces[#pieces + 1] = xml:sub(at, first - 1)
+    at = stop
+  end
+  return table.concat(pieces) .. xml:sub(at)
+end
 
 -- Boxes of an annotation; corners count from 1 there, from 0 here.
 local function read(path, index)
@@ -17,15 +46,16 @@ local function read(path, index)
   if not xml:find('</annotation>', 1, true) then raise(OP, "'%s' is no annotation, or cut off", path) end
   local item, n = { boxes = {}, labels = {}, difficult = {} }, 0
   local width, height = tonumber(value(xml, 'width') or nil), tonumber(value(xml, 'height') or nil)
-  for object in xml:gmatch '<object>(.-)</object>' do
+  local object, at = between(xml, 'object', 1)
+  while object do
     n = n + 1
-    local top = object:gsub('<part>.-</part>', '')
+    local top = without_parts(object)
     local name = value(top, 'name')
     if not index[name] then raise(OP, "'%s': object %d has the unknown class %s", path, n, util.show(name)) end
     local b = {}
     for k, tag in ipairs { 'xmin', 'ymin', 'xmax', 'ymax' } do
       b[k] = tonumber(value(top, tag) or nil)
-      if not b[k] or b[k] ~= b[k] then raise(OP, "'%s': object %d has no %s", path, n, tag) end
+      if not b[k] or b[k] ~= b[k] or math.abs(b[k]) >= MOST then raise(OP, "'%s': object %d has no %s", path, n, tag) end
     end
     b[1], b[2] = b[1] - 1, b[2] - 1
     if b[3] <= b[1] or b[4] <= b[2] then raise(OP, "'%s': the box of object %d is empty or swapped", path, n) end
@@ -33,6 +63,7 @@ local function read(path, index)
       raise(OP, "'%s': the box of object %d is outside of the picture", path, n)
     end
     item.boxes[n], item.labels[n], item.difficult[n] = b, index[name], tonumber(value(top, 'difficult') or 0) or 0
+    object, at = between(xml, 'object', at)
   end
   return item
 end
