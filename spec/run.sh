@@ -291,7 +291,7 @@ expand() {
 setup
 setup_more
 # long ones first, so that the lanes end together
-[ $# -eq 0 ] && set -- asan emulator specs fuzz ctest isa tsan snippets kernels lint
+[ $# -eq 0 ] && set -- asan lint emulator tsan specs fuzz ctest isa snippets kernels
 wanted=''
 for word; do
   if more=$(expand "$word"); then
