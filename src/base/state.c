@@ -8,8 +8,6 @@
 ** but codes are not. A state owns its pool, its log, its observer's watch and a few
 ** cells: tensors that callers hold outlive the state they were made in.
 */
-#include <pthread.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -197,11 +195,7 @@ void amp__worker_begins(void)
 #ifdef _OPENMP
   static _Thread_local bool begun;
   if (begun || omp_get_thread_num() == 0) return;
-  sigset_t all;
-  sigfillset(&all);
-  static const int faults[] = { SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS };
-  for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) sigdelset(&all, faults[i]);
-  pthread_sigmask(SIG_BLOCK, &all, NULL);
+  amp__block_signals(NULL);
   begun = true;
 #endif
 }

@@ -72,7 +72,8 @@ local function execute(g)
 end
 
 -- A run failed. After a lack of memory it goes on from there: what it wrote and drew it does not do again.
-local function go_on(g, rc)
+-- An input that is given along is alive meanwhile: compiled code forgets what it does not need any more.
+local function go_on(g, rc, _)
   if call.again(rc) then rc = execute(g) end
   if paused[0] ~= nil then
     C.amp_graph_drop(paused[0])
@@ -102,7 +103,7 @@ local function run_plain(g, x)
   call.here()
   C.amp_state_use(S)
   local rc = C.amp_graph_run_on(g.handle, ffi.cast(refs, given), 1, ffi.cast(refs, made), 1, paused)
-  if rc < 0 then go_on(g, rc) end
+  if rc < 0 then go_on(g, rc, x) end
   local o = ref_t()
   o.ptr_ = made[0]
   if S.attention ~= 0 then call.attend(o) end

@@ -6,6 +6,7 @@
 #ifdef _OPENMP
 #include <omp.h>
 #endif
+#include "base/workers.h"
 #include "core.h"
 #include "onednn_entry.h"
 
@@ -109,24 +110,14 @@ int dnn_use_threads(int count)
 
 static _Thread_local int quiet_team; /* so many threads of this thread's team take none */
 
-/* All signals but those of a fault, which come at once or end the process */
-static void block_signals(sigset_t *before)
-{
-  static const int faults[] = { SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS };
-  sigset_t all;
-  sigfillset(&all);
-  for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) sigdelset(&all, faults[i]);
-  pthread_sigmask(SIG_BLOCK, &all, before);
-}
-
 void dnn_hold_signals(int threads, sigset_t *before)
 {
   if (!holds) return;
-  block_signals(before); /* threads that oneDNN starts inherit it */
+  amp__block_signals(before); /* threads that oneDNN starts inherit it */
   if (threads <= quiet_team) return;
 #ifdef _OPENMP
 #pragma omp parallel num_threads(threads)
-  if (omp_get_thread_num() > 0) block_signals(NULL);
+  if (omp_get_thread_num() > 0) amp__block_signals(NULL);
 #endif
   quiet_team = threads;
 }
