@@ -26,7 +26,7 @@ add() { printf '%d %d\n' "$1" "$2" >>"$folder/counts"; }
 # what failed, told once more at the end, with what the log says of it
 note() { # what, lines
   printf '%s\n' "$1" >>"$folder/failures"
-  grep -A 3 -E '^FAILED|error:' "$log" 2>/dev/null | cut -c1-300 | head -n "${2:-20}" >>"$folder/failures"
+  grep -A 3 -E '^FAILED|^ERROR|error:|not so:|terminate called' "$log" 2>/dev/null | cut -c1-300 | head -n "${2:-20}" >>"$folder/failures"
 }
 # what does not run here: the end says so
 # shellcheck disable=SC2317

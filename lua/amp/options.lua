@@ -1,5 +1,6 @@
 --- Arguments and option tables: unknown names are errors that say what is known.
 local core = require 'amp.ffi'
+local next_key = require('amp.core.keys').next
 local util = require 'amp.util'
 local raise, plain_list = require('amp.error').throw, require('amp.error').list
 
@@ -54,7 +55,7 @@ end
 -- @param t what stands behind it
 -- @tparam table known list of names
 function M.meant(fn, t, known)
-  if type(t) ~= 'table' or getmetatable(t) ~= nil or next(t) == nil then return false end
+  if type(t) ~= 'table' or getmetatable(t) ~= nil or next_key(t) == nil then return false end
   local all, named = true, false
   for k in pairs(t) do
     local found = require('amp.precision.spelling').near(k, known) ~= nil
@@ -102,7 +103,7 @@ end
 -- @param extra what was given beyond the arguments: a last parameter `excess`, which help and manual don't show
 function M.none(op, extra)
   if type(extra) ~= 'table' or getmetatable(extra) ~= nil then return end
-  local key = next(extra)
+  local key = next_key(extra)
   raise(op, key == nil and 'takes no options, got an empty table' or ("takes no options, got '%s'"):format(tostring(key)))
 end
 

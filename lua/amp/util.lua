@@ -1,5 +1,6 @@
 --- Small helpers that know of tensors only what they are called.
 -- @module amp.util
+local next_key = require('amp.core.keys').next
 local M = {}
 
 --- Number of edits (insert, delete, replace, swap of neighbours) from a to b.
@@ -113,7 +114,7 @@ function M.flaw(t)
   if getmetatable(t) ~= nil then return nil end
   local n = #t
   local beyond
-  if n > 0 then beyond = next(t, n) else beyond = next(t) end
+  if n > 0 then beyond = next_key(t, n) else beyond = next_key(t) end
   local hole
   for i = 1, n do
     if type(t[i]) == 'nil' then hole = hole or i end

@@ -1,6 +1,7 @@
 --- busted output handler: one line a file, each failure in full, and a closing
 -- line `N passed, N failed` that spec/run.sh adds up. Skipped cases are named
--- with their reason and counted apart.
+-- with their reason and counted apart. The file that AMP_SPEC_NOW names holds the
+-- name of the case at work, for a process that dies.
 local clock = require('amp').clock
 
 return function()
@@ -9,6 +10,8 @@ return function()
   local passed, failed, skipped = 0, 0, 0
   local problems = {}
   local start
+  local now = os.getenv 'AMP_SPEC_NOW'
+  now = now and io.open(now, 'w')
 
   local function text(message)
     if message == nil then return '(no message)' end
@@ -30,6 +33,14 @@ return function()
     return nil, true
   end
 
+  handler.testStart = function(element)
+    if now then
+      now:seek 'set'
+      now:write(handler.getFullName(element), (' '):rep(200), '\n')
+      now:flush()
+    end
+    return nil, true
+  end
   handler.testEnd = function(element, _, status)
     if status == 'success' then
       passed = passed + 1
@@ -58,6 +69,7 @@ return function()
     return nil, true
   end
 
+  busted.subscribe({ 'test', 'start' }, handler.testStart)
   busted.subscribe({ 'test', 'end' }, handler.testEnd)
   busted.subscribe({ 'failure', 'it' }, handler.testFailure)
   busted.subscribe({ 'error', 'it' }, handler.testError)

@@ -12,7 +12,8 @@ tally() { # name, exit status
   if [ -z "$line" ]; then
     printf '%s did not come to its end (status %s)\n' "$1" "$2"
     add 0 1
-    note "$1 did not come to its end (status $2)"
+    note "$1 did not come to its end (status $2) in: $(sed "s,   *$,,;q" "$folder/now" 2>/dev/null)" 40
+    tail -n 25 "$log" | cut -c1-300 >>"$folder/failures"
     return
   fi
   p=${line%% *}
@@ -42,7 +43,8 @@ bounded() { # name, command
   tally "$name" "$status"
 }
 once() {
-  timeout -k 5 "${SPEC_LIMIT:-600}" "$@" >"$log" 2>&1 </dev/null &
+  : >"$folder/now"
+  AMP_SPEC_NOW="$folder/now" timeout -k 5 "${SPEC_LIMIT:-600}" "$@" >"$log" 2>&1 </dev/null &
   running=$!
   wait "$running"
   status=$?
@@ -133,7 +135,7 @@ sanitized() { # name, command
   name=$1
   shift
   bounded "$name (sanitized)" env AMP_BUILD=build-asan AMP_SPEC_SANITIZED=1 LD_PRELOAD="$(cc -print-file-name=libasan.so)" \
-    ASAN_OPTIONS=detect_leaks=0:halt_on_error=1:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1 "$@"
+    ASAN_OPTIONS=detect_leaks=0:halt_on_error=1:allocator_may_return_null=1:handle_abort=1 UBSAN_OPTIONS=print_stacktrace=1 "$@"
 }
 stage_asan() {
   say "specs of spec/$1 under AddressSanitizer and UBSan"

@@ -4,6 +4,7 @@
 -- that the function used, so every kind of backward works through it.
 -- @module amp.autograd.checkpoint
 local ffi = require 'ffi'
+local next_key = require('amp.core.keys').next
 local core = require 'amp.ffi'
 local autograd = require 'amp.autograd'
 local autocast = require 'amp.precision.autocast'
@@ -175,7 +176,7 @@ local function tie_results(record, inputs, xs, results)
     out[k] = func.detached(t)
     return out[k]
   end, results)
-  if next(out) then func.tie(record, out) end
+  if next_key(out) then func.tie(record, out) end
   return results
 end
 

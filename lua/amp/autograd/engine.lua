@@ -2,6 +2,7 @@
 -- which runs here, outside any call of C, and may raise or yield.
 -- @module amp.autograd.engine
 local ffi = require 'ffi'
+local next_key = require('amp.core.keys').next
 local core = require 'amp.ffi'
 local call = require 'amp.core.call'
 local err = require 'amp.error'
@@ -135,7 +136,7 @@ local function drive(e, flags, results)
     err.raise 'backward'
   end
   if rc == 1 then
-    if next(engines) then sweep() end
+    if next_key(engines) then sweep() end
     local token, address = {}, address_of(e)
     engines[address], tokens[address] = e, token
     local rec = { inner_mode = flags % 2, inner_on = 0, inner0 = words.switched(word[0], false),
@@ -166,7 +167,7 @@ local pointers = ffi.typeof 'amp_tensor *[?]'
 -- @return what results gives
 function M.begin(op, roots, grads, inputs, flags, results)
   region.here()
-  if next(engines) then sweep() end
+  if next_key(engines) then sweep() end
   local n = #roots
   local root, grad, input = pointers(n), nil, nil
   if grads then

@@ -2,6 +2,7 @@
 -- Arguments are checked here; amp.engine runs the library's engine.
 -- @module amp.autograd
 local ffi = require 'ffi'
+local next_key = require('amp.core.keys').next
 local core = require 'amp.ffi'
 local call = require 'amp.core.call'
 local engine = require 'amp.autograd.engine'
@@ -98,7 +99,7 @@ local function tensor_list(op, list, what)
   end
   if type(list) ~= 'table' then err.throw(op, '%s must be a tensor or a list of tensors, got %s', what, util.show(list)) end
   local n = #list
-  if n == 0 or next(list, n) ~= nil then err.list(op, list, what) end
+  if n == 0 or next_key(list, n) ~= nil then err.list(op, list, what) end
   for i = 1, n do
     local t = list[i]
     if not istype(ref_t, t) then

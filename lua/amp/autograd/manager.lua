@@ -6,6 +6,7 @@
 -- recording leaves gradients with history, so the outer one gives second derivatives; its backward ends that history.
 -- @module amp.autograd.manager
 local ffi = require 'ffi'
+local next_key = require('amp.core.keys').next
 local core = require 'amp.ffi'
 local autograd = require 'amp.autograd'
 local err = require 'amp.error'
@@ -109,7 +110,7 @@ local function exit(self)
   local mine = self._tracked
   if not mine then return end
   active[self] = nil
-  if next(mine) ~= nil then
+  if next_key(mine) ~= nil then
     local ids, handles = self._ids, self._handles
     for i = 1, self._n do
       local id, t = ids[i], handles[i]
@@ -305,7 +306,7 @@ local function hook_and_begin(self, handles, op, roots, grads, inputs, flags)
 end
 
 local function run(self, op, roots, grads, inputs, flags)
-  if next(self._callbacks) == nil then return autograd.begin(op, roots, grads, inputs, flags) end
+  if next_key(self._callbacks) == nil then return autograd.begin(op, roots, grads, inputs, flags) end
   local handles = {}
   region.run(hooked, handles, hook_and_begin, self, handles, op, roots, grads, inputs, flags)
 end

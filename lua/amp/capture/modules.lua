@@ -5,6 +5,7 @@
 -- Of others the parts are looked at when they are called. What can't be traced runs as it is.
 -- @module amp.capture.modules
 local region = require 'amp.core.region'
+local next_key = require('amp.core.keys').next
 local Module = require 'amp.nn.module'
 local unwrapped = require('amp.core.class').unwrapped
 local C, S = require('amp.ffi').C, require('amp.ffi').S
@@ -36,7 +37,7 @@ local function all_plain(module)
   for _, m in module:named_modules() do
     if not Module.is_module(m) or not plain(m) then return false end
   end
-  return next(module:children()) ~= nil
+  return next_key(module:children()) ~= nil
 end
 
 -- The places of all containers in a module, which nothing counts: a list of module, places.

@@ -3,6 +3,7 @@
 -- that is read here. Of standard error the lines of the rank that fails first come first, so lines wait a moment.
 -- @module amp.cli.run
 local world = require 'amp.distributed.world'
+local next_key = require('amp.core.keys').next
 local posix = require 'amp.cli.posix'
 local util = require 'amp.util'
 local C = posix.C
@@ -213,7 +214,7 @@ end
 
 function Job:signal(s)
   for _, pid in pairs(self.pids) do C.amp_run_kill(pid, s) end
-  if next(self.pids) == nil then C.amp_run_kill(self.pid, s) end
+  if next_key(self.pids) == nil then C.amp_run_kill(self.pid, s) end
 end
 
 -- End what is there, ever more firmly: ranks by themselves, asked to, not asked.

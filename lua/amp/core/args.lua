@@ -2,6 +2,7 @@
 -- types. Gives the wrapper what it takes, or raises an error that says what was expected.
 -- @module amp.core.args
 local ffi = require 'ffi'
+local next_key = require('amp.core.keys').next
 local core = require 'amp.ffi'
 local err = require 'amp.error'
 local types = require 'amp.types'
@@ -167,7 +168,7 @@ end
 
 local function is_options(v, a)
   if type(v) ~= 'table' or v[1] ~= nil then return false end
-  if next(v) == nil then -- an empty list where a list may stand
+  if next_key(v) == nil then -- an empty list where a list may stand
     return not (a and (a.kind == 'I' or a.kind == 'D' or a.list))
   end
   return true

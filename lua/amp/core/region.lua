@@ -25,7 +25,7 @@
 -- error and that, what the handler left in `unwinding` has the next region do it.
 -- @module amp.core.region
 local core = require 'amp.ffi'
-local call = require 'amp.core.call'
+local call, next_key = require 'amp.core.call', require('amp.core.keys').next
 local err = require 'amp.error'
 local ffi = require 'ffi'
 local bit = require 'bit'
@@ -33,7 +33,7 @@ local S = core.S
 
 local M = {}
 
-local pcall, xpcall, error, next, select, unpack, rawequal, note = pcall, xpcall, error, next, select, unpack, rawequal, err.note
+local pcall, xpcall, error, select, unpack, rawequal, note = pcall, xpcall, error, select, unpack, rawequal, err.note
 local function original(name) return rawget(coroutine, '_' .. name) end
 local replaced = original 'resume' and original 'create' and original 'yield'
 local create, resume = original 'create' or coroutine.create, original 'resume' or coroutine.resume
@@ -146,14 +146,14 @@ local function wanted_of(co)
     end
   end
   local own, all = groups[co], 0
-  local c, g = next(groups)
+  local c = next_key(groups)
   while c do
+    local g = groups[c]
     all = all + 1
     if status(c) ~= 'suspended' and c ~= co and not seen[g] and alive(c) then
-      n = n + 1
-      wanted[n], of[n] = g, c
+      wanted[n + 1], of[n + 1], n = g, c, n + 1
     end
-    c, g = next(groups, c)
+    c = next_key(groups, c)
   end
   crowded = all > crowd
   linked = co ~= MAIN and all > (own and 1 or 0)
@@ -196,7 +196,7 @@ local function follow()
   put_all_in()
   owner, top = co, nil
   if count > 0 and holders[count] == co then top = active[count] end
-  if armed and count == 0 and next(groups) == nil then arm(false) end
+  if armed and count == 0 and next_key(groups) == nil then arm(false) end
   current = anchor[0]
   S.owner = current
   known, mine = address[0], who

@@ -4,6 +4,7 @@
 -- item of detection (a table with `boxes`) what differs in length is padded with -1: boxes N x M x 4, labels N x M; and `targets`, N x M x 5,
 -- holds {class, x1, y1, x2, y2} with corners from 0 to 1, as amp.vision.ops.multibox_target takes them.
 local amp = require 'amp'
+local next_key = require('amp.core.keys').next
 local util = require 'amp.util'
 local raise = require('amp.error').throw
 
@@ -79,7 +80,7 @@ function collate(list, key)
   if amp.is_tensor(v) then return stack(list, key) end
   local kind = type(v)
   if kind == 'number' or kind == 'boolean' then return amp.tensor(list, { device = 'cpu' }) end
-  if kind == 'table' and getmetatable(v) == nil and next(v) ~= nil then return by_key(list) end
+  if kind == 'table' and getmetatable(v) == nil and next_key(v) ~= nil then return by_key(list) end
   return list
 end
 

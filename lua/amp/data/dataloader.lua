@@ -6,6 +6,7 @@
 -- batches while the caller trains (data/workers.lua); the order of batches and their contents are the same.
 -- What a dataset or transform draws at random is a function of the epoch's key and of the place in the epoch (data/draws.lua).
 local ffi = require 'ffi'
+local next_key = require('amp.core.keys').next
 local amp = require 'amp'
 local draws = require 'amp.data.draws'
 local feeder = require 'amp.data.feeder'
@@ -72,7 +73,7 @@ local function check_sampler(o)
   if o.shuffle then raise(OP, "'sampler' says the order; it goes without shuffle") end
   if amp.is_tensor(s) then
     if s:dim() ~= 1 then raise(OP, 'a sampler that is a tensor has one dimension, got shape %s', util.shape(s.shape)) end
-  elseif type(s) ~= 'table' or not (type(s.indices) == 'function' or type(s.iter) == 'function' or type(s[1]) == 'number' or next(s) == nil) then
+  elseif type(s) ~= 'table' or not (type(s.indices) == 'function' or type(s.iter) == 'function' or type(s[1]) == 'number' or next_key(s) == nil) then
     raise(OP, "a sampler (a table with 'indices' or 'iter') or a list of indices expected, got %s", util.kind(s))
   end
 end

@@ -7,6 +7,7 @@
 -- What ranks call is compared before data moves, so that calls which differ are an error on each of them.
 -- @module amp.distributed
 local ffi = require 'ffi'
+local next_key = require('amp.core.keys').next
 local core = require 'amp.ffi'
 local call = require 'amp.core.call'
 local err = require 'amp.error'
@@ -406,7 +407,7 @@ end
 function M.scatter(t, list, o)
   local op = 'distributed.scatter'
   local g
-  if o == nil and type(list) == 'table' and #list == 0 and next(list) ~= nil then list, o = nil, list end
+  if o == nil and type(list) == 'table' and #list == 0 and next_key(list) ~= nil then list, o = nil, list end
   o, g = read(op, o, { 'from' }, { from = 1 })
   check_tensor(op, t)
   local root, ins = root_of(op, 'from', o.from, g), {}

@@ -6,6 +6,7 @@
 -- In a region the casts are nodes as ever; the region casts what still comes to it in another dtype.
 -- @module amp.graph.convert
 local bit = require 'bit'
+local next_key = require('amp.core.keys').next
 local ffi = require 'ffi'
 local core = require 'amp.ffi'
 local err = require 'amp.error'
@@ -309,7 +310,7 @@ function M.apply(op, g, o, inputs, tensors)
   for key in pairs(g.lowered or {}) do lowered[key] = true end
   if o.cast_optional_params then
     local low = lowable(g, made.map, o.low)
-    if next(low) then
+    if next_key(low) then
       converted = run(low)
       for i = 0, C.amp_graph_value_count(g.handle) - 1 do
         local v = C.amp_graph_value_at(g.handle, i)
@@ -333,7 +334,7 @@ end
 -- @tparam Graph g
 -- @treturn Graph
 function M.strip(g)
-  if not has_casts(g) and not (g.lowered and next(g.lowered)) then return g end
+  if not has_casts(g) and not (g.lowered and next_key(g.lowered)) then return g end
   region.here()
   local low_ids = require('amp.graph.graph').low_ids
   local function tensor_of(t, name, kind)

@@ -5,6 +5,7 @@
 -- same options.
 -- @module amp.graph.module
 local core = require 'amp.ffi'
+local next_key = require('amp.core.keys').next
 local compile = require 'amp.graph.compile'
 local conversion = require 'amp.graph.convert'
 local err = require 'amp.error'
@@ -168,7 +169,7 @@ end
 local function runner(state)
   return setmetatable({}, {__call = function(_, ...)
     if C.amp_graph_recording(S) ~= 0 then return state.source:forward(...) end
-    if next(state.low) or next(state.options.lists.replaced) or #state.options.excluded > 0 then
+    if next_key(state.low) or next_key(state.options.lists.replaced) or #state.options.excluded > 0 then
       err.throw_code('unsupported', state.op, 'the module can\'t be traced for these inputs, so there is no converted graph to run')
     end
     return require 'amp.precision.autocast'({dtype = types.dtype_name[state.options.low]}, function(...)

@@ -15,10 +15,8 @@ local types = require 'amp.types'
 local C, S, ref_t = core.C, core.S, core.ref_t
 local band, bor = bit.band, bit.bor
 
--- LuaJIT before April 2022 (LuaJIT#829), as in Debian 12, miscompiles `next` where a trace takes nearly all registers: the results of
--- its call, a pointer and an index, are swapped by an exchange of 32 bits, which cuts the pointer. A trace here would hold a
--- loop over nodes with the calls of ops inside, which ask by `next` whether a list is one: enough for that, as it crashed.
--- Lua has no other way to ask; not compiling is what helps, and a rewrite is quick enough interpreted.
+-- A rewrite runs once and is quick enough interpreted: a trace here would hold a loop over nodes with the calls of ops inside, for
+-- which a trace has not registers enough.
 jit.off(true, true)
 
 local M = {}

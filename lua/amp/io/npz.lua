@@ -4,6 +4,7 @@
 -- each is checked against its size and checksum. Stored and deflated ones are read
 -- (deflated ones through zlib), stored ones are written.
 local bit = require 'bit'
+local next_key = require('amp.core.keys').next
 local ffi = require 'ffi'
 local amp = require 'amp'
 local core = require 'amp.ffi'
@@ -254,7 +255,7 @@ local function read_all(f, path, given)
       return nil, string.format("'%s': %s", memory.show(name), reason)
     end
   end
-  local first = next(foreign)
+  local first = next_key(foreign)
   if plain == 0 and first and not list[1].name:find '%.npy$' then
     local hint = kind.hint(f, 'npz')
     if hint ~= '' then return nil, 'it is no npz file: it holds no npy files' .. hint end

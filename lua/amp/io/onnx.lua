@@ -7,6 +7,7 @@
 -- (amp.graph.dynamic).
 -- @module amp.io.onnx
 local ffi = require 'ffi'
+local next_key = require('amp.core.keys').next
 local core = require 'amp.ffi'
 local call = require 'amp.core.call'
 local err = require 'amp.error'
@@ -465,7 +466,7 @@ local function several(model)
   return #util.keys(first) > 1 or #util.keys(other) > 1
 end
 
-local function fix_sizes(free) return ("; if it is for some sizes only, fix them: {shapes = {['%s'] = {...}}}"):format(memory.show(next(free))) end
+local function fix_sizes(free) return ("; if it is for some sizes only, fix them: {shapes = {['%s'] = {...}}}"):format(memory.show(next_key(free))) end
 
 local function record(model)
   local trace, names, first = require 'amp.graph.trace', {}, nil
@@ -521,7 +522,7 @@ local function graph_of(model)
     local ok, e = pcall(require('amp.graph.dynamic'), g, fn, args, names, free)
     if not ok then
       if err.is(e) and e.code == 'unsupported' then
-        err.throw_code(e.code, OP, "'%s': %s; or fix its sizes: {shapes = {['%s'] = {...}}}", model.path, e.message, memory.show(next(free)))
+        err.throw_code(e.code, OP, "'%s': %s; or fix its sizes: {shapes = {['%s'] = {...}}}", model.path, e.message, memory.show(next_key(free)))
       end
       error(e, 0)
     end

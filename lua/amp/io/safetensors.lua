@@ -6,6 +6,7 @@
 -- the file is refused with its name and what is wrong. Only the tensors asked for are
 -- read, each straight from the disk into its own memory, so a file may be larger than that.
 local ffi = require 'ffi'
+local next_key = require('amp.core.keys').next
 local file = require 'amp.io.file'
 local json = require 'amp.io.json'
 local kind = require 'amp.io.kind'
@@ -194,7 +195,7 @@ function M.load(path, given)
   local ok, out, foreign = pcall(get_all, f)
   f:close()
   if not ok then error(out, 0) end
-  if next(foreign) then
+  if next_key(foreign) then
     setmetatable(out, {__index = function(_, name)
       if foreign[name] then raise(op, "'%s': %s", path, foreign[name]) end
     end})
@@ -232,7 +233,7 @@ function M.save(path, tensors, metadata)
   for k, v in pairs(metadata or {}) do
     if type(k) ~= 'string' or type(v) ~= 'string' then raise(op, 'metadata are strings by name, got %s', require('amp.util').kind(v)) end
   end
-  if metadata and next(metadata) then header.__metadata__ = metadata end
+  if metadata and next_key(metadata) then header.__metadata__ = metadata end
   local fine, text = pcall(json.encode, header)
   if not fine then raise(op, "cannot write '%s': %s", path, text) end
   text = text .. (' '):rep(-#text % 8) -- the data begin at a multiple of 8

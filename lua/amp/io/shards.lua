@@ -1,5 +1,6 @@
 --- safetensors in several files that model.safetensors.index.json names, read as one.
 local err = require 'amp.error'
+local next_key = require('amp.core.keys').next
 local file = require 'amp.io.file'
 local json = require 'amp.io.json'
 local memory = require 'amp.io.memory'
@@ -73,7 +74,7 @@ function M.load(op, path, given, open)
     end
   end
   f:close()
-  if next(foreign) then
+  if next_key(foreign) then
     setmetatable(out, { __index = function(_, name)
       if foreign[name] then err.throw(op, '%s', foreign[name]) end
     end })

@@ -6,6 +6,7 @@
 -- optimizers (O2), one GradScaler a loss, whose update comes at the end of each block.
 -- @module amp.levels
 local autocast = require 'amp.precision.autocast'
+local next_key = require('amp.core.keys').next
 local block = require 'amp.levels.block'
 local err = require 'amp.error'
 local level_options = require 'amp.levels.options'
@@ -36,7 +37,7 @@ local function models_of(given)
 end
 
 local function optimizers_of(given)
-  if given == nil or (type(given) == 'table' and given.step == nil and next(given) == nil) then return {} end
+  if given == nil or (type(given) == 'table' and given.step == nil and next_key(given) == nil) then return {} end
   local list = block.optimizers('initialize', given)
   for i = 1, #list do
     local s = side.find(list[i])
@@ -50,7 +51,7 @@ end
 
 -- A plain table of names, which is neither an optimizer nor a list of them.
 local function is_options(t)
-  return type(t) == 'table' and getmetatable(t) == nil and type(next(t)) == 'string' and t[1] == nil
+  return type(t) == 'table' and getmetatable(t) == nil and type(next_key(t)) == 'string' and t[1] == nil
     and t.step == nil and t.param_groups == nil
 end
 

@@ -45,7 +45,7 @@ local function attribute(a, p, slow)
     end
     w("if type(<p>) == 'number' then if <unfit> then <slow> end <a>", fill(p))
     w('elseif <p> == nil then <a>', a.required and slow or fill(a.optional and 'NONE' or a.default))
-    w("elseif type(<p>) == 'table' and #<p> == <a> and next(<p>, <a>) == nil then", a.count)
+    w("elseif type(<p>) == 'table' and #<p> == <a> and next_key(<p>, <a>) == nil then", a.count)
     for i = 1, a.count do
       w("do local v = <p>[<a>] if type(v) ~= 'number' or <b> then <slow> end", i, unfit 'v')
       w('bi[<a>] = v end', s + i - 1)
@@ -57,8 +57,8 @@ local function attribute(a, p, slow)
     local function check(v) return kind == 'F' and '' or (' or ' .. unfit(v)) end
     -- (what lies beyond the elements is a hole or a name: amp.args says which)
     w("if type(<p>) == 'table' then local n = #<p> if n > <a> then <slow> end", a.most)
-    w('if n > 0 then if next(<p>, n) ~= nil then <slow> end elseif <a> then <slow> end bi[<s>] = n',
-      kind == 'D' and a.optional and 'true' or ('next(%s) ~= nil'):format(p))
+    w('if n > 0 then if next_key(<p>, n) ~= nil then <slow> end elseif <a> then <slow> end bi[<s>] = n',
+      kind == 'D' and a.optional and 'true' or ('next_key(%s) ~= nil'):format(p))
     w("for i = 1, n do local v = <p>[i] if type(v) ~= 'number'<a> then <slow> end <b>[<s> + i] = v end", check 'v', array)
     w("elseif type(<p>) == 'number' then if false<a> then <slow> end bi[<s>] = 1 <b> = <p>", check(p), ('%s[%d]'):format(array, s + 1))
     w('elseif <p> == nil then <a> else <slow> end', a.required and slow or ('bi[%d] = NONE'):format(s))
@@ -76,7 +76,7 @@ end
 
 local header = [[
 local E = ...
-local S, ref, istype, type, next, select = E.S, E.ref, E.istype, E.type, E.next, E.select
+local S, ref, istype, type, next_key, select = E.S, E.ref, E.istype, E.type, E.next_key, E.select
 local op1, op2, op2n, opx, opl = E.C.amp_op1, E.C.amp_op2, E.C.amp_op2n, E.C.amp_opx, E.C.amp_opl
 local number, release, list_buffer, freed = E.number, E.release, E.list_buffer, E.freed
 local again, raise, attend, slow, dtype_code, device_code = E.again, E.raise, E.attend, E.slow, E.dtype_code, E.device_code
@@ -176,7 +176,7 @@ function M.source(r, inplace)
     w("if type(%s) ~= 'table' then %s end", p[list], slow)
     w('for i = 1, #%s do if not istype(ref, %s[i]) then %s end end', p[list], p[list], slow)
     w('local last = #%s if last == 0 then last = nil end', p[list])
-    w('if next(%s, last) ~= nil then %s end', p[list], slow)
+    w('if next_key(%s, last) ~= nil then %s end', p[list], slow)
   end
   w('local id = %d', id)
   local handles, outs

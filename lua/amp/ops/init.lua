@@ -49,7 +49,7 @@ end
 local function freed(name, place) err.throw(name, 'argument %d is a tensor that was freed', place) end
 
 local env = {
-  C = C, S = S, ref = core.ref_t, istype = ffi.istype, type = type, next = next, select = select,
+  C = C, S = S, ref = core.ref_t, istype = ffi.istype, type = type, next_key = require('amp.core.keys').next, select = select,
   number = number, release = C.amp_release, list_buffer = list_buffer, freed = freed, again = call.again, raise = err.raise,
   attend = call.attend, dtype_code = types.dtype_code, device_code = types.device_code, NONE = core.NONE,
   TOKEN = TOKEN, outbox = outbox,

@@ -6,6 +6,7 @@
 -- @usage local trainer = amp.optim.Trainer(net:parameters(), 'sgd', {lr = 0.1, momentum = 0.9}); loss:sum():backward(); trainer:step(64)
 -- @module amp.optim.trainer
 local ffi = require 'ffi'
+local next_key = require('amp.core.keys').next
 local core = require 'amp.ffi'
 local err = require 'amp.error'
 local optimizer = require 'amp.optim.optimizer'
@@ -196,7 +197,7 @@ local other_names = { learning_rate = 'lr', wd = 'weight_decay', epsilon = 'eps'
 -- A list of tensors (or groups) of what was given: a list, a module, a table by names.
 local function parameters(given)
   if type(given) == 'table' and type(given.parameters) == 'function' then return given:parameters() end
-  if type(given) == 'table' and getmetatable(given) == nil and #given == 0 and next(given) ~= nil then
+  if type(given) == 'table' and getmetatable(given) == nil and #given == 0 and next_key(given) ~= nil then
     local list = {}
     for _, name in ipairs(util.keys(given)) do list[#list + 1] = given[name] end
     return list

@@ -7,6 +7,7 @@
 --
 -- It keeps numbers only, no tensors. Drawing is in plot/draw.lua (pixels) and plot/terminal.lua (characters).
 local options = require 'amp.options'
+local next_key = require('amp.core.keys').next
 local series = require 'amp.plot.series'
 local ticks = require 'amp.plot.ticks'
 local util = require 'amp.util'
@@ -80,7 +81,7 @@ local function arguments(self, op, names, defaults, need_x, ...)
   local n, given = select('#', ...), nil
   local args = {...}
   local last = args[n]
-  if n > 1 and type(last) == 'table' and last[1] == nil and (next(last) ~= nil or n > 2) and getmetatable(last) == nil then
+  if n > 1 and type(last) == 'table' and last[1] == nil and (next_key(last) ~= nil or n > 2) and getmetatable(last) == nil then
     given, n = last, n - 1
   end
   local o = options.read(op, given, names, defaults)

@@ -9,6 +9,7 @@
 -- Each gives a figure (plot/figure.lua) or an image (plot/image.lua), with save(path), show(), text(options), png() and a
 -- tostring. Nothing outside of amp is needed; zlib is used where there is one.
 local util = require 'amp.util'
+local next_key = require('amp.core.keys').next
 local raise = require('amp.error').throw
 local new_figure = require 'amp.plot.figure'
 
@@ -33,14 +34,14 @@ local function one(kind, need)
     local n = select('#', ...)
     local last = n > 0 and (select(n, ...)) or nil
     local figure, series = {}, {}
-    if n > need and type(last) == 'table' and last[1] == nil and next(last) ~= nil and getmetatable(last) == nil then
+    if n > need and type(last) == 'table' and last[1] == nil and next_key(last) ~= nil and getmetatable(last) == nil then
       figure, series = split(last)
       n = n - 1
     end
     local args = {...}
-    args[n + 1] = next(series) ~= nil and series or nil
+    args[n + 1] = next_key(series) ~= nil and series or nil
     local fig = new_figure(figure, 'plot.' .. kind)
-    return fig[kind](fig, unpack(args, 1, next(series) ~= nil and n + 1 or n))
+    return fig[kind](fig, unpack(args, 1, next_key(series) ~= nil and n + 1 or n))
   end
 end
 
@@ -64,7 +65,7 @@ M.histogram = one('histogram', 1)
 -- @usage amp.plot.curves({train = train_losses, test = {test_steps, test_losses}}, {xlabel = 'step'})
 function M.curves(lines, given)
   local op = 'plot.curves'
-  if type(lines) ~= 'table' or getmetatable(lines) ~= nil or lines[1] ~= nil or next(lines) == nil then
+  if type(lines) ~= 'table' or getmetatable(lines) ~= nil or lines[1] ~= nil or next_key(lines) == nil then
     raise(op, 'lines by name expected, as in {train = losses}, got %s', util.show(lines))
   end
   if given ~= nil and type(given) ~= 'table' then raise(op, 'options are a table, got %s', util.show(given)) end

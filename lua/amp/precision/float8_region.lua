@@ -4,6 +4,7 @@
 -- the words of the base.
 -- @module amp.precision.float8_region
 local core = require 'amp.ffi'
+local next_key = require('amp.core.keys').next
 local err = require 'amp.error'
 local region = require 'amp.core.region'
 local types = require 'amp.types'
@@ -138,7 +139,7 @@ end
 
 -- A name that no module has is a slip of the pen, where a module was called at all.
 local function check_found(op, ex)
-  if ex == nil or next(ex.sets) == nil then return end
+  if ex == nil or next_key(ex.sets) == nil then return end
   for _, name in ipairs(ex.names) do
     if not ex.found[name] then
       local known = {}

@@ -2,6 +2,7 @@
 -- Called once by amp.scaler with the class and its inner functions.
 -- @module amp.precision.scaler_state
 local core = require 'amp.ffi'
+local next_key = require('amp.core.keys').next
 local call = require 'amp.core.call'
 local err = require 'amp.error'
 local settings = require 'amp.precision.scaler_options'
@@ -48,7 +49,7 @@ return function(Scaler, I)
     local op = 'GradScaler.load_state_dict'
     if type(dict) ~= 'table' then err.throw(op, 'takes a table that state_dict gave, got %s', util.show(dict)) end
     if not self._o.enabled then return self end
-    if next(dict) == nil then
+    if next_key(dict) == nil then
       err.throw_code('value', op, 'the state is empty, perhaps of a disabled scaler; there is nothing to go on from')
     end
     local names = { 'growth_factor', 'backoff_factor', 'growth_interval', 'min_scale', 'max_scale', 'hysteresis', 'max_skipped' }

@@ -2,6 +2,7 @@
 -- tensors in them in a line each.
 -- @module amp.repl.show
 local ffi = require 'ffi'
+local next_key = require('amp.core.keys').next
 local core = require 'amp.ffi'
 local raw = require('amp.core.class').raw
 
@@ -120,7 +121,7 @@ local function table_text(t, depth, path)
   end
   local known = part(t, path)
   if known then return known end
-  if next(t) == nil then return '{}' end
+  if next_key(t) == nil then return '{}' end
   if path[t] then return '{...} (a table around this one)' end
   if depth >= DEPTH then return '{...}' end
   path[t] = true

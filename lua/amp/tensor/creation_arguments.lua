@@ -1,6 +1,7 @@
 --- Arguments of creation functions: shapes and options.
 -- @module amp.tensor.creation_arguments
 local err = require 'amp.error'
+local next_key = require('amp.core.keys').next
 local ops = require 'amp.ops'
 local types = require 'amp.types'
 local util = require 'amp.util'
@@ -58,7 +59,7 @@ end
 local function shaped(op, ...)
   local n = select('#', ...)
   local first = ...
-  if type(first) == 'table' and (n == 2 and type((select(2, ...))) == 'table' or first[1] ~= nil or next(first) == nil) then
+  if type(first) == 'table' and (n == 2 and type((select(2, ...))) == 'table' or first[1] ~= nil or next_key(first) == nil) then
     if n > 2 then err.throw(op, 'takes a shape and options, got %d arguments', n) end
     return size_check(op, first), options(op, (select(2, ...)))
   end

@@ -2,6 +2,7 @@
 -- broadcast_tensors. What draws in place is a row of the op table (bernoulli_, normal_).
 -- @module amp.tensor.sampling
 local ffi = require 'ffi'
+local next_key = require('amp.core.keys').next
 local core = require 'amp.ffi'
 local create = require 'amp.tensor.create'
 local err = require 'amp.error'
@@ -20,7 +21,7 @@ local M = {}
 function M.bernoulli(input, p)
   if not istype(ref_t, input) then err.throw('bernoulli', "argument 1 'input' must be a tensor, got %s", util.show(input)) end
   if type(p) == 'table' then
-    local extra = next(p, next(p) == 'p' and 'p' or nil)
+    local extra = next_key(p, next_key(p) == 'p' and 'p' or nil)
     if extra ~= nil and extra ~= 'p' then err.throw('bernoulli', "unknown option %s (there is p)", util.show(extra)) end
     p = p.p
   end

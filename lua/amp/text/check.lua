@@ -1,5 +1,6 @@
 --- The form of a tokenizer.json: every field's type, so that what is built from it meets no surprise.
 local json = require 'amp.io.json'
+local next_key = require('amp.core.keys').next
 
 local M = {}
 local MAXDEPTH = 64
@@ -15,7 +16,7 @@ local function drop(t, depth)
   end
 end
 
-local function is_list(v) return type(v) == 'table' and v ~= json.null and (next(v) == nil or v[1] ~= nil) end
+local function is_list(v) return type(v) == 'table' and v ~= json.null and (next_key(v) == nil or v[1] ~= nil) end
 local function is_id(v) return type(v) == 'number' and v >= 0 and v < 2 ^ 24 and v % 1 == 0 end
 
 local fields = {
@@ -88,7 +89,7 @@ local function part(s, at, list, depth)
 end
 
 local function vocab_of(m)
-  if type(m.vocab) ~= 'table' or m.vocab == json.null or next(m.vocab) == nil then fail('model.vocab', 'tokens', m.vocab) end
+  if type(m.vocab) ~= 'table' or m.vocab == json.null or next_key(m.vocab) == nil then fail('model.vocab', 'tokens', m.vocab) end
   if m.type == 'Unigram' or m.type == nil and m.vocab[1] ~= nil and not m.merges then
     for i, v in ipairs(m.vocab) do
       if not is_list(v) or type(v[1]) ~= 'string' or type(v[2]) ~= 'number' then fail(('model.vocab[%d]'):format(i), 'a list [token, score]', v) end

@@ -2,6 +2,7 @@
 -- The library counts while a collector is open (amp_float8_count); the counts lie with each layer's weight.
 -- @module amp.tools.float8
 local ffi = require 'ffi'
+local next_key = require('amp.core.keys').next
 local core = require 'amp.ffi'
 local call = require 'amp.core.call'
 local names = require 'amp.tools.names'
@@ -37,7 +38,7 @@ function M.collector(fn, given)
   local self = {}
   function self.finish()
     C.amp_float8_count(S, 0)
-    if next(known) == nil then known = names.collect(fn, { net = given.net }, true) end
+    if next_key(known) == nil then known = names.collect(fn, { net = given.net }, true) end
     local rows = {}
     each(known, function(p, counts)
       local r = { name = p.name:gsub('%.weight$', ''), pays = false }

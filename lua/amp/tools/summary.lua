@@ -8,6 +8,7 @@
 -- (matrix products, convolutions, attention, recurrent layers), taken from what the library runs and so also of
 -- functions a forward calls; of additions, activations and norms nothing is counted.
 local amp = require 'amp'
+local next_key = require('amp.core.keys').next
 local core = require 'amp.ffi'
 local observer = require 'amp.tools.observer'
 local options = require 'amp.options'
@@ -273,7 +274,7 @@ return function(net, ...)
   end
   local n, given = select('#', ...), nil
   local last = n > 0 and (select(n, ...)) or nil
-  if type(last) == 'table' and last[1] == nil and getmetatable(last) == nil and next(last) ~= nil then
+  if type(last) == 'table' and last[1] == nil and getmetatable(last) == nil and next_key(last) ~= nil then
     given, n = last, n - 1
   end
   local o = options.read(OP, given, {'depth', 'dtype'}, {depth = math.huge})

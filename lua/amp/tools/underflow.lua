@@ -1,6 +1,7 @@
 --- The part of amp.doctor that looks at gradients: how many of a parameter's would be lost in float16.
 -- @module amp.tools.underflow
 local amp = require 'amp'
+local next_key = require('amp.core.keys').next
 local core = require 'amp.ffi'
 local names = require 'amp.tools.names'
 local observer = require 'amp.tools.observer'
@@ -41,7 +42,7 @@ function M.collector(fn, given)
   end
 
   local function look(scale)
-    if known == nil or next(known) == nil then parameters() end
+    if known == nil or next_key(known) == nil then parameters() end
     for id, p in pairs(known) do
       if p.tensor.ptr_ ~= nil and C.amp_grad_defined(p.tensor) ~= 0 then
         local g = p.tensor.grad

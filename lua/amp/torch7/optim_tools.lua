@@ -1,5 +1,6 @@
 --- optim.Logger and optim.ConfusionMatrix of amp.torch7. Called by amp.torch7.optim with its module table.
 local amp = require 'amp'
+local next_key = require('amp.core.keys').next
 local util = require 'amp.util'
 local files = require 'amp.log.files'
 local adapt = require 'amp.torch7.adapt'
@@ -71,7 +72,7 @@ return function(M)
       if not self.columns[name] then raise('torch7.optim.Logger', "there is no column '%s'", tostring(name)) end
       columns[name] = self.columns[name]
     end
-    local fig = amp.plot.curves(next(columns) and columns or self.columns)
+    local fig = amp.plot.curves(next_key(columns) and columns or self.columns)
     if self.path then fig:save(self.path .. '.png') end
     return fig
   end

@@ -1,5 +1,6 @@
 --- nn.Sequential: modules in a row, each fed with what the one before gives.
 local List = require 'amp.nn.container.list'
+local next_key = require('amp.core.keys').next
 local raise = require('amp.error').throw
 local util = require 'amp.util'
 local core = require 'amp.ffi'
@@ -71,7 +72,7 @@ end
 -- @return what the last one gives; the arguments if there is none
 function Sequential:forward(...)
   local n = #self
-  if rawget(self, n + 2) ~= nil or n == 0 and next(self) ~= nil then List.check_holes(self) end
+  if rawget(self, n + 2) ~= nil or n == 0 and next_key(self) ~= nil then List.check_holes(self) end
   if n == 0 then return ... end
   return chain(self, 1, n, false, ...)
 end

@@ -1,6 +1,7 @@
 --- Configurations of text models: tables with the names that config.json has.
 -- @module amp.text.models.config
 local err = require 'amp.error'
+local next_key = require('amp.core.keys').next
 local file = require 'amp.io.file'
 local json = require 'amp.io.json'
 local util = require 'amp.util'
@@ -28,7 +29,7 @@ local function is_null(v) return v == json.null end
 -- @tparam boolean published of a file: names that are not known are left alone
 -- @treturn table
 function M.read(op, given, spec, published)
-  if given ~= nil and type(given) ~= 'table' then err.throw(op, 'a config is a table, as {%s = ...}, got %s', next(spec.defaults), util.show(given)) end
+  if given ~= nil and type(given) ~= 'table' then err.throw(op, 'a config is a table, as {%s = ...}, got %s', next_key(spec.defaults), util.show(given)) end
   local out = {}
   for k, v in pairs(spec.defaults) do out[k] = v end
   for k, v in pairs(given or {}) do

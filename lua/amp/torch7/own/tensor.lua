@@ -1,5 +1,6 @@
 --- Torch7's tensors: what a tensor is asked and how it is indexed, reshaped and converted. Arithmetic is in own/maths.lua.
 local amp = require 'amp'
+local next_key = require('amp.core.keys').next
 local core = require 'amp.torch7.own.core'
 local raise = require('amp.error').throw
 
@@ -184,7 +185,7 @@ function core.construct(t, first, ...)
     return wrap(storage_view(first, ...))
   end
   if type(first) == 'table' then
-    if next(first) == nil then return wrap(amp.empty({0}, o)) end
+    if next_key(first) == nil then return wrap(amp.empty({0}, o)) end
     local function numbers(v)
       if is_tensor(v) then return v:totable() end
       if type(v) ~= 'table' then return v end
