@@ -22,7 +22,7 @@ static bool holds; /* signals have to wait for this oneDNN */
 
 /* -- The thread's table ---------------------------------------------------------- */
 
-static void entry_free(dnn_entry *entry)
+void dnn_entry_empty(dnn_entry *entry)
 {
   for (int i = 0; i < entry->count; i++) {
     if (entry->operand[i].own && entry->operand[i].own != entry->operand[i].user)
@@ -32,7 +32,11 @@ static void entry_free(dnn_entry *entry)
   }
   if (entry->scratch) dnnl_memory_destroy(entry->scratch);
   if (entry->prim) dnnl_primitive_destroy(entry->prim);
-  free(entry);
+  entry->prim = NULL;
+  entry->scratch = NULL;
+  entry->scratch_bytes = 0;
+  entry->count = 0;
+  memset(entry->operand, 0, sizeof entry->operand);
 }
 
 static void clear(dnn_cache *cache)
@@ -40,7 +44,8 @@ static void clear(dnn_cache *cache)
   for (int i = 0; i < DNN_SLOTS; i++)
     for (dnn_entry *entry = cache->slot[i], *next; entry; entry = next) {
       next = entry->next;
-      entry_free(entry);
+      dnn_entry_empty(entry);
+      free(entry);
     }
   memset(cache->slot, 0, sizeof cache->slot);
   cache->count = 0;

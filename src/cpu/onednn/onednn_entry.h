@@ -54,6 +54,7 @@ dnn_cache *dnn_table(void);   /* the thread's; NULL: no memory */
 size_t dnn_hash(const int64_t *key);
 dnn_entry *dnn_find(dnn_cache *cache, const int64_t *key, size_t hash);
 dnn_entry *dnn_add(dnn_cache *cache, const int64_t *key, size_t hash);
+void dnn_entry_empty(dnn_entry *entry); /* of its primitive, so that it can be filled anew */
 /* Fill entry for the problem, whose descriptors say what the primitive may choose; user: how the tensors really
 ** lie, which are src and dst (of a convolution, else NULL). finish: a bias that the primitive does not take. */
 void dnn_build(dnn_entry *entry, const dnn_problem *problem, const dnn_problem *user, const amp_tensor *src,
