@@ -1,6 +1,7 @@
 --- What a graph sees outside of its inputs is what is there when it runs: the region around a run, tensors that others write.
 local amp = require 'amp'
 local nn = amp.nn
+local H = require 'spec.lib.helper'
 
 local function net() return nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2)) end
 local x = amp.randn(3, 4)
@@ -150,5 +151,54 @@ describe('a range of a dimension of free size', function()
     follows(function(a) return a[{{-2, -1}}] end)
     follows(function(a) return a[{{1, a:size(1), 2}}] end)
     follows(function(a) a = a * 1 a[{{1, a:size(1) - 1}}] = 0 return a end)
+  end)
+end)
+
+describe('the places of a container', function()
+  -- few are looked at by code made for them, many by loops
+  for _, count in ipairs {3, 300} do
+    local function of()
+      local list = {}
+      for i = 1, count do list[i] = i % 2 == 1 and nn.Identity() or nn.ReLU() end
+      local made = nn.Sequential(unpack(list)):eval()
+      return made, amp.compile(made)
+    end
+    local function follows(change)
+      local made, compiled = of()
+      amp.no_grad(function()
+        assert.is_true(compiled(x):equal(made(x)))
+        change(made)
+        for _ = 1, 2 do assert.is_true(compiled(x):equal(made(x))) end
+        assert.is_false(made(x):equal(x))
+      end)
+    end
+    it('are watched: one of ' .. count .. ' is another', function() follows(function(made) made[1] = nn.Tanh() end) end)
+    it('are watched: one more than ' .. count, function() follows(function(made) table.insert(made, nn.Sigmoid()) end) end)
+    it('are watched: one less than ' .. count, function()
+      follows(function(made)
+        made[count - 1] = nn.Tanh()
+        table.remove(made)
+      end)
+    end)
+  end
+
+  it('keep no call out of compiled code', function()
+    if not jit.status() then return pending 'LuaJIT does not compile here' end
+    local log = H.tmp 'traces'
+    local out, status = H.child([[
+      local nn = amp.nn
+      local net, x = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Sequential(nn.Linear(4, 4), nn.Tanh())):eval(), amp.randn(2, 4)
+      local run = amp.compile(net)
+      for _ = 1, 50 do amp.no_grad(run, x) end -- what is asked once
+      require('jit.v').start(']] .. log .. [[')
+      for _ = 1, 2000 do amp.no_grad(run, x) end
+      require('jit.v').off()
+    ]])
+    assert.equal(0, status, out)
+    local lines = H.read(log)
+    for line in lines:gmatch '[^\n]+' do
+      assert.is_nil(line:find '%-%-%- .*graph/', line)
+      assert.is_nil(line:find('inner loop', 1, true), line)
+    end
   end)
 end)

@@ -37,17 +37,24 @@ local function form_of(v)
   return {dtype = p.dtype, ndim = p.ndim, device = p.device, index = p.device_index, size = size}
 end
 
+-- What runs in each call has no loop of few turns: LuaJIT compiles none that calls one.
+local function more_fit(size, ndim, p)
+  for d = 5, ndim do
+    if size[d] and p.size[d - 1] ~= size[d] then return false end
+  end
+  return true
+end
+
 local function fits(form, v)
   if not istype(ref_t, v) then return false end
   local p = v.ptr_
   if p == nil or p.dtype ~= form.dtype or p.ndim ~= form.ndim or p.device ~= form.device or p.device_index ~= form.index then
     return false
   end
-  local size = form.size
-  for d = 1, form.ndim do
-    local n = size[d]
-    if n and p.size[d - 1] ~= n then return false end -- false: free
-  end
+  local size, ndim = form.size, form.ndim -- false: free
+  local a, b, c, d = size[1], size[2], size[3], size[4]
+  if a and p.size[0] ~= a or b and p.size[1] ~= b or c and p.size[2] ~= c or d and p.size[3] ~= d then return false end
+  if ndim > 4 and not more_fit(size, ndim, p) then return false end
   return not form.heed or form.heed(v)
 end
 
@@ -56,15 +63,21 @@ local function same_state(entry)
     and entry.dtype == S.default_dtype and entry.place == types.default_device()
 end
 
+local function others_fit(forms, args, n)
+  for i = 4, n do
+    if not fits(forms[i], args[i]) then return false end
+  end
+  return true
+end
+
 -- Arguments that are no tensors are compared as tables of tensors and values are nested.
 local function matches(entry, args)
   if entry.n ~= args.n then return false end
   local forms = entry.forms
   if forms then
-    for i = 1, entry.n do
-      if not fits(forms[i], args[i]) then return false end
-    end
-    return true
+    local n = entry.n
+    if n >= 1 and not fits(forms[1], args[1]) or n >= 2 and not fits(forms[2], args[2]) or n >= 3 and not fits(forms[3], args[3]) then return false end
+    return n <= 3 or others_fit(forms, args, n)
   end
   local ok, flat = pcall(structure.collect, 'compile', entry.plan, args, {})
   if not ok then return false end
@@ -184,18 +197,22 @@ function Cache:make(entry, args)
   return true
 end
 
-function Cache:find(args)
-  local list = self.entries
-  for i = 1, #list do
+-- The one used last is looked at first.
+local function find_behind(list, args)
+  for i = 2, #list do
     if same_state(list[i]) and matches(list[i], args) then
-      local entry = list[i]
-      if i > 1 then -- the one used last is looked at first
-        table.remove(list, i)
-        table.insert(list, 1, entry)
-      end
+      local entry = table.remove(list, i)
+      table.insert(list, 1, entry)
       return entry
     end
   end
+end
+
+function Cache:find(args)
+  local list = self.entries
+  local first = list[1]
+  if first == nil or same_state(first) and matches(first, args) then return first end
+  return find_behind(list, args)
 end
 
 --- A graph for these arguments, in whatever state it was made.
@@ -301,10 +318,17 @@ local function turned(entry)
   return false
 end
 
+-- LuaJIT does not compile {...}.
+local function packed(n, ...)
+  if n > 4 then return {n = n, ...} end
+  local a, b, c, d = ...
+  return {n = n, a, b, c, d}
+end
+
 function Cache:run(...)
   if C.amp_graph_recording(S) ~= 0 then return self.fn(...) end
   call.here()
-  local args = {n = select('#', ...), ...}
+  local args = packed(select('#', ...), ...)
   local entry = self:find(args)
   if entry and entry.graph and (guard.holds(entry.guard) or turned(entry)) then
     if entry.on_gpu and S.grad_mode == 0 then return run_graph(entry, args) end

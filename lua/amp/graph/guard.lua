@@ -68,7 +68,7 @@ function M.note(guard, modules, reads)
   local Module = package.loaded['amp.nn.module']
   guard.reads = reads or guard.reads or {}
   if Module then
-    guard.changes = changes(Module)
+    guard.changes, guard.placed = changes(Module), nil
     for _, m in ipairs(all_of(guard.looked.modules_met, modules)) do
       guard.modules[#guard.modules + 1] = {module = m, fields = marks_of(fields_of(Module, m))}
       local places = places_of(Module, m)
@@ -101,13 +101,47 @@ end
 --- The first thing that the function sees and that is not as noted: its name.
 function M.changed(guard) return (seen.changed(guard.looked)) end
 
+-- A function that looks at the places of containers without a loop, as LuaJIT compiles no call of one of few turns in another
+-- trace: it is asked in each run of a graph. Assignments of new keys are counted; what `table.insert` puts is looked for.
+local MOST_PLACES = 250
+local function without_loops(containers)
+  local modules, values, lines = {}, {}, {'local modules, values, rawequal, rawget = ... return function() local m'}
+  for i = 1, #containers do
+    local c, last = containers[i], 0
+    modules[i] = c.module
+    lines[#lines + 1] = ('m = modules[%d]'):format(i)
+    for key, value in next, c.places do
+      if type(key) ~= 'string' and (type(key) ~= 'number' or math.abs(key) == math.huge) then return nil end
+      values[#values + 1] = value
+      if type(key) == 'number' then last = math.max(last, key) end
+      lines[#lines + 1] = ('if not rawequal(rawget(m, %s), values[%d]) then return false end'):format(
+        type(key) == 'number' and ('%.17g'):format(key) or ('%q'):format(key), #values)
+    end
+    lines[#lines + 1] = ('if rawget(m, %.17g) ~= nil then return false end'):format(last + 1)
+  end
+  if #values > MOST_PLACES then return nil end
+  lines[#lines + 1] = 'return true end'
+  return assert(loadstring(table.concat(lines, '\n'), '=(places of modules)'))(modules, values, rawequal, rawget)
+end
+
+local function by_loops(containers)
+  for i = 1, #containers do
+    if not same(containers[i].places, containers[i].module) then return false end
+  end
+  return true
+end
+
+local function same_places(guard)
+  local containers = guard.containers
+  if #containers == 0 then return true end
+  if guard.placed == nil then guard.placed = without_loops(containers) or false end
+  if guard.placed then return guard.placed() end
+  return by_loops(containers)
+end
+
 --- Does all that was noted hold still?
 function M.holds(guard)
-  if seen.changed(guard.looked) then return false end
-  for i = 1, #guard.containers do
-    local c = guard.containers[i]
-    if not same(c.places, c.module) then return false end
-  end
+  if seen.changed(guard.looked) or not same_places(guard) then return false end
   for i = 1, #guard.reads do
     local r = guard.reads[i]
     if r.tensor.ptr_ == nil or r.tensor[r.name] ~= r.value then return false end

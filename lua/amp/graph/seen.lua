@@ -8,6 +8,7 @@
 local ffi = require 'ffi'
 local bit = require 'bit'
 local core = require 'amp.ffi'
+local next_key = require('amp.core.keys').next
 local classes = require 'amp.core.class'
 local code = require 'jit.util'
 local C, ref_t = core.C, core.ref_t
@@ -396,12 +397,38 @@ end
 
 local NONE = {}
 
+-- The content of a small table, or its named part, without a loop: LuaJIT compiles no call of one of few turns in another trace,
+-- and this is asked in each run of a graph. Keys come in the same order as long as none is added.
+local FEW = 8
+local function without_loop(e)
+  local t, keys, whole = e.table, {}, not e.named
+  for k in next, e.named or t do keys[#keys + 1] = k end
+  if #keys > FEW then return false end
+  local lines = {'local t, is, keys, same, next_key, rawget, rawequal = ... local k return function()'}
+  for i = 1, #keys do
+    if whole then lines[#lines + 1] = ('k = next_key(t%s) if not rawequal(k, keys[%d]) then return true end'):format(i > 1 and ', k' or '', i)
+    else lines[#lines + 1] = ('k = keys[%d]'):format(i) end
+    lines[#lines + 1] = 'if not same(is[k], rawget(t, k)) then return true end'
+  end
+  lines[#lines + 1] = whole and ('return next_key(t%s) ~= nil end'):format(#keys > 0 and ', k' or '') or 'return false end'
+  return assert(loadstring(table.concat(lines, '\n'), '=(what a table holds)'))(t, e.is, keys, same, next_key, rawget, rawequal)
+end
+
+local changed_content
 local function changed_table(e)
-  local t, is, n, mt = e.table, e.is, 0, e.meta
+  local t, mt = e.table, e.meta
   if getmetatable(t) ~= mt then return true end
   for k, v in next, e.methods or NONE do
     if not rawequal(rawget(mt, k), v) then return true end
   end
+  if e.walk then return e.walk() end
+  local changed = changed_content(e)
+  if not changed and e.walk == nil then e.walk = without_loop(e) end
+  return changed
+end
+
+function changed_content(e)
+  local t, is, n = e.table, e.is, 0
   if e.named then
     for k in next, e.named do
       if not same(is[k], rawget(t, k)) then return true end
