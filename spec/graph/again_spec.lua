@@ -202,3 +202,27 @@ describe('the places of a container', function()
     end
   end)
 end)
+
+describe('what a function sees', function()
+  for _, count in ipairs {2, 45} do
+    it(('is looked at in each call, %d upvalues'):format(count), function()
+      local lines = {'local amp = ... local t, setting = {scale = 1}, 1'}
+      for i = 1, count do lines[#lines + 1] = ('local n%d = %d'):format(i, i) end
+      lines[#lines + 1] = 'return function(a) return a * setting * t.scale * (FACTOR or 1)'
+      for i = 1, count do lines[#lines + 1] = (' + n%d'):format(i) end
+      lines[#lines + 1] = ('end, function(v) setting = v end, function(v) n%d = v end, t'):format(count)
+      local f, set, last, t = loadstring(table.concat(lines, ' '))(amp)
+      local environment = setmetatable({}, {__index = _G})
+      setfenv(f, environment)
+      for _, change in ipairs {function() set(2) end, function() last(0.5) end, function() t.scale = 3 end, function() t.other = 1 end,
+        function() environment.FACTOR = 4 end} do
+        local compiled = amp.compile(f)
+        local before = f(x)
+        for _ = 1, 3 do assert.is_true(compiled(x):equal(before)) end
+        change()
+        for _ = 1, 3 do assert.is_true(compiled(x):equal(f(x))) end
+        if not t.other or environment.FACTOR then assert.is_false(compiled(x):equal(before)) end
+      end
+    end)
+  end
+end)

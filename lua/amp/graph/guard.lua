@@ -141,7 +141,7 @@ end
 
 --- Does all that was noted hold still?
 function M.holds(guard)
-  if seen.changed(guard.looked) or not same_places(guard) then return false end
+  if seen.any_changed(guard.looked) or not same_places(guard) then return false end
   for i = 1, #guard.reads do
     local r = guard.reads[i]
     if r.tensor.ptr_ == nil or r.tensor[r.name] ~= r.value then return false end

@@ -48,9 +48,12 @@ local function is_tensor(v) return istype(ref_t, v) and not rawequal(v, ref_t) e
 
 -- Has the tensor the dtype, the device and the sizes that it had? A script may have read them.
 local function same_form(m, p)
-  if m.dtype ~= p.dtype or m.device ~= p.device or m.index ~= p.device_index or #m ~= p.ndim then return false end
-  for d = 1, #m do
-    if m[d] ~= tonumber(p.size[d - 1]) then return false end
+  local ndim = p.ndim
+  if m.dtype ~= p.dtype or m.device ~= p.device or m.index ~= p.device_index or m.ndim ~= ndim then return false end
+  local a, b, c, d = m[1], m[2], m[3], m[4] -- without a loop: without_loop says why
+  if a and a ~= tonumber(p.size[0]) or b and b ~= tonumber(p.size[1]) or c and c ~= tonumber(p.size[2]) or d and d ~= tonumber(p.size[3]) then return false end
+  for more = 5, ndim do
+    if m[more] ~= tonumber(p.size[more - 1]) then return false end
   end
   return true
 end
@@ -63,7 +66,7 @@ local function mark(v)
   end
   local p = v.ptr_
   if p == nil then return setmetatable({id = 0}, Mark) end
-  local m = {id = tonumber(p.id), flags = band(C.amp_tensor_flags(v), TRACKED), dtype = p.dtype, device = p.device, index = p.device_index}
+  local m = {id = tonumber(p.id), flags = band(C.amp_tensor_flags(v), TRACKED), dtype = p.dtype, device = p.device, index = p.device_index, ndim = p.ndim}
   for d = 1, p.ndim do m[d] = tonumber(p.size[d - 1]) end
   return setmetatable(m, Mark)
 end
@@ -444,6 +447,43 @@ function changed_content(e)
     for _ in next, is do e.n = e.n + 1 end
   end
   return n ~= e.n
+end
+
+-- All that is looked at, without a loop, nil: too much. An upvalue is read by sharing it, as LuaJIT does not compile
+-- debug.getupvalue.
+local AT_ONCE = 40
+local function without_loops(self)
+  local upvalues, globals, tables = self.upvalues, self.globals, self.tables
+  if #upvalues > AT_ONCE or #globals > AT_ONCE or #tables > AT_ONCE or debug.upvaluejoin == nil then return nil end
+  local lines, names = {}, {}
+  for i = 1, #upvalues do
+    names[i] = 'u' .. i
+    lines[#lines + 1] = ('if not same(upvalues[%d].is, u%d) then return true end'):format(i, i)
+  end
+  for i = 1, #globals do
+    lines[#lines + 1] = ('e = globals[%d] if not same(e.is, rawget(e.env, e.name)) then return true end'):format(i)
+  end
+  for i = 1, #tables do lines[#lines + 1] = ('if changed_table(tables[%d]) then return true end'):format(i) end
+  local source = ('%s local upvalues, globals, tables, same, changed_table, rawget = ... return function() local e %s return false end'):format(
+    #names > 0 and 'local ' .. table.concat(names, ', ') or '', table.concat(lines, ' '))
+  local check = assert(loadstring(source, '=(what a function sees)'))(upvalues, globals, tables, same, changed_table, rawget)
+  local at = 1
+  repeat
+    local name = debug.getupvalue(check, at)
+    local e = name and upvalues[tonumber(name:match '^u(%d+)$') or 0]
+    if e then debug.upvaluejoin(check, at, e.fn, e.index) end
+    at = at + 1
+  until name == nil
+  return check
+end
+
+--- Is anything not as it was noted?
+function M.any_changed(self)
+  local check = self.check
+  if check then return check() end
+  local changed = M.changed(self) ~= nil
+  if not changed and check == nil then self.check = without_loops(self) or false end
+  return changed
 end
 
 --- The first thing that is not as it was noted: its name, its kind and the function that sees it.
