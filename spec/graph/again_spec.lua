@@ -226,3 +226,35 @@ describe('what a function sees', function()
     end)
   end
 end)
+
+describe('a graph of few tensors in and out', function()
+  it('gives what the function gives, as many values', function()
+    for n = 1, 5 do
+      for m = 1, 5 do
+        local function f(...)
+          local sum, made = (select(1, ...)) * 1, {}
+          for i = 2, n do sum = sum + (select(i, ...)) * i end
+          for i = 1, m do made[i] = sum * i end
+          return unpack(made, 1, m)
+        end
+        local given = {}
+        for i = 1, n do given[i] = amp.randn(3, 2) end
+        local g, compiled = amp.graph.trace(f, given), amp.compile(f)
+        for _ = 1, 3 do
+          local wanted, made, again = {f(unpack(given))}, {g(unpack(given))}, {compiled(unpack(given))}
+          assert.equal(m, #made)
+          assert.equal(m, #again)
+          for i = 1, m do assert.is_true(made[i]:equal(wanted[i]) and again[i]:equal(wanted[i])) end
+        end
+        for i = 1, n do
+          local wrong = {unpack(given)}
+          wrong[i] = 'a text'
+          assert.is_false((pcall(g, unpack(wrong))))
+          wrong[i] = amp.randn(3, 3)
+          assert.error_matches(function() g(unpack(wrong)) end, '3x3')
+        end
+        assert.is_false((pcall(g, unpack(given, 1, n - 1))))
+      end
+    end
+  end)
+end)

@@ -18,6 +18,7 @@ local istype = ffi.istype
 
 local slots_type = ffi.typeof 'amp_tensor *[?]'
 
+local FEW = 4 -- tensors in or out that a call takes without a loop
 local methods = {}
 local Graph = {__name = 'Graph'}
 Graph.methods = methods
@@ -51,6 +52,8 @@ function Graph.new(made)
   for i = 1, n do g.flat = g.flat and g.plan.list[i].tensor == i end
   g.single = m == 1 and g.results.n == 1 and g.results.list[1].tensor == 1 -- so is the result
   g.plain = g.flat and n == 1 and g.single
+  g.few = g.flat and n >= 1 and n <= FEW and m >= 1 and m <= FEW and g.results.n == m
+  for i = 1, g.few and m or 0 do g.few = g.few and g.results.list[i].tensor == i end
   return setmetatable(g, Graph)
 end
 
@@ -73,7 +76,7 @@ end
 
 -- A run failed. After a lack of memory it goes on from there: what it wrote and drew it does not do again.
 -- An input that is given along is alive meanwhile: compiled code forgets what it does not need any more.
-local function go_on(g, rc, _)
+local function go_on(g, rc, ...) -- luacheck: no unused args
   if call.again(rc) then rc = execute(g) end
   if paused[0] ~= nil then
     C.amp_graph_drop(paused[0])
@@ -95,8 +98,14 @@ local function take(given, n, a, b, ...)
   return true
 end
 
--- The usual case, one tensor in and one out. It has no loop: one that is left after a turn keeps LuaJIT from compiling who calls
+-- The usual case, few tensors in and out. It has no loop: one that is left after a turn keeps LuaJIT from compiling who calls
 -- this, and a server's handler is called from no loop of Lua's.
+local function result(p)
+  local o = ref_t()
+  o.ptr_ = p
+  return o
+end
+
 local function run_plain(g, x)
   local given, made = g.given, g.made
   given[0], made[0] = x.ptr_, nil
@@ -104,10 +113,38 @@ local function run_plain(g, x)
   C.amp_state_use(S)
   local rc = C.amp_graph_run_on(g.handle, ffi.cast(refs, given), 1, ffi.cast(refs, made), 1, paused)
   if rc < 0 then go_on(g, rc, x) end
-  local o = ref_t()
-  o.ptr_ = made[0]
+  local o = result(made[0])
   if S.attention ~= 0 then call.attend(o) end
   return o
+end
+
+local function are_tensors(n, a, b, c, d)
+  return istype(ref_t, a) and (n < 2 or istype(ref_t, b)) and (n < 3 or istype(ref_t, c)) and (n < 4 or istype(ref_t, d))
+end
+
+local function run_few(g, a, b, c, d)
+  local given, made, n, m = g.given, g.made, g.n, g.m
+  given[0], made[0] = a.ptr_, nil
+  if n > 1 then given[1] = b.ptr_ end
+  if n > 2 then given[2] = c.ptr_ end
+  if n > 3 then given[3] = d.ptr_ end
+  if m > 1 then made[1] = nil end
+  if m > 2 then made[2] = nil end
+  if m > 3 then made[3] = nil end
+  call.here()
+  C.amp_state_use(S)
+  local rc = C.amp_graph_run_on(g.handle, ffi.cast(refs, given), n, ffi.cast(refs, made), m, paused)
+  if rc < 0 then go_on(g, rc, a, b, c, d) end
+  local first = result(made[0])
+  local second, third, fourth = m > 1 and result(made[1]), m > 2 and result(made[2]), m > 3 and result(made[3])
+  if S.attention ~= 0 then
+    call.attend(first)
+    if second then call.attend(second) end
+    if third then call.attend(third) end
+    if fourth then call.attend(fourth) end
+  end
+  if m == 1 then return first elseif m == 2 then return first, second elseif m == 3 then return first, second, third end
+  return first, second, third, fourth
 end
 
 --- Run it: the values that the function gives for these arguments; g(...) is the same. One differentiable function.
@@ -123,6 +160,7 @@ function methods.run(g, ...)
     if other ~= g then return methods.run(other, ...) end
   end
   if g.plain and select('#', ...) == 1 and istype(ref_t, (...)) then return run_plain(g, (...)) end
+  if g.few and select('#', ...) == g.n and are_tensors(g.n, ...) then return run_few(g, ...) end
   if not (g.flat and select('#', ...) == g.n and take(g.given, g.n, ...)) then
     local flat = structure.collect('graph.run', g.plan, util.pack(...), g.names)
     for i = 1, #flat do g.given[i - 1] = flat[i].ptr_ end
