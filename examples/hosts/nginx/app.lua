@@ -4,9 +4,17 @@
 -- luacheck: globals ngx
 local M = {}
 
-local digits, bump -- models: the first behind a batcher, the second a graph
+local digits, bump -- models: the first behind a batcher, the second from text to numbers
 local trouble      -- why there are none
 local amp
+
+-- What happened in this worker since it was last added to what all workers have in common: not in every request.
+local counts = {}
+
+local function add_counts()
+  for name, n in pairs(counts) do ngx.shared.metrics:incr(name, n, 0) end
+  counts = {}
+end
 
 --- For init_worker: loads the graphs of a folder. A worker without models says so and answers on.
 function M.start(folder)
@@ -14,17 +22,23 @@ function M.start(folder)
   amp.set_num_threads(1)
   amp.set_grad_enabled(false) -- a server learns nothing; so no request needs a region for that
   local ok, why = pcall(function()
-    bump = amp.load_graph(folder .. '/bump.safetensors')
+    bump = amp.serve.numbers(amp.load_graph(folder .. '/bump.safetensors'), {1, 8})
     digits = amp.serve.batcher(amp.load_graph(folder .. '/model.safetensors'), {max_batch = 32, max_wait_ms = 2, shape = {1, 28, 28}, dtype = 'float32'})
   end)
   if not ok then
     trouble = tostring(why)
     ngx.log(ngx.ERR, 'no model: ', trouble)
   end
+  assert(ngx.timer.every(1, add_counts)) -- once more where the worker ends
 end
 
+local names = {}
+
+
 local function answer(status, text)
-  ngx.shared.metrics:incr(status == 200 and 'status_200' or 'status_' .. status, 1, 0)
+  local name = names[status] or 'status_' .. status
+  names[status] = name
+  counts[name] = (counts[name] or 0) + 1
   if status ~= 200 then ngx.status = status end
   ngx.print(text)
 end
@@ -82,10 +96,9 @@ end
 
 -- -- Bumps ------------------------------------------------------------------------------------------
 
-local places, row = {'begin', 'middle', 'end'}, {1, 8}
+local places = {'begin', 'middle', 'end'}
 
--- The quick way: from the body's text to a tensor, one run of the graph, and the row that it gives as a list.
-local function probabilities() return bump(amp.from_text(body(), row)):tolist()[1] end
+local function probabilities() return bump(body()) end
 
 function M.bump()
   if not bump then return refuse(503, 'no model') end
@@ -103,9 +116,10 @@ function M.health()
   return answer(200, '{"status": "ok"}\n')
 end
 
---- In the format that Prometheus reads; of all workers, but for the last lines.
+--- In the format that Prometheus reads; of all workers, of the others until a second ago, but for the last lines.
 function M.metrics()
   local lines = {}
+  add_counts()
   for _, name in ipairs(ngx.shared.metrics:get_keys()) do
     lines[#lines + 1] = ('amp_%s %d'):format(name, ngx.shared.metrics:get(name))
   end
