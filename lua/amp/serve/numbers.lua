@@ -84,6 +84,7 @@ return function(graph, shape, given)
     if rc < 0 then fail(rc, OP, from, made) end
     let_go(from, made)
     if S.attention ~= 0 then call.attend() end
-    return list_of(data, n)
+    local list = list_of(data, n)
+    return list -- no tail call: LuaJIT compiles no return from it to a pcall
   end
 end
