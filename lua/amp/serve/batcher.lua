@@ -171,6 +171,11 @@ local function flush(self, batch)
   if failed then error(failed[1], 0) end
 end
 
+-- Apart from who calls it: LuaJIT compiles no function of whose variables another one is made.
+local function go_in(self, batch, ms)
+  self.adapter.after(ms, function() flush(self, batch) end)
+end
+
 -- Puts a ticket into the batch of its key, which goes when it is full, as large as the last one, or has waited.
 local function enqueue(self, key, ticket, body)
   if self.waiting >= self.max_queue then err.throw_code('state', OP, '%d requests wait already (max_queue)', self.waiting) end
@@ -191,10 +196,10 @@ local function enqueue(self, key, ticket, body)
   if full or place >= self.last then
     if not batch.going then
       batch.going = true
-      self.adapter.after(0, function() flush(self, batch) end)
+      go_in(self, batch, 0)
     end
   elseif new then
-    self.adapter.after(self.max_wait_ms, function() flush(self, batch) end)
+    go_in(self, batch, self.max_wait_ms)
   end
   return ticket
 end
@@ -249,7 +254,8 @@ function Batcher:numbers(body)
   if self.closed then raise(OP, 'the batcher is closed') end
   local ticket = enqueue(self, ROWS, setmetatable({ of = self }, Ticket), rows_of.read(self, body))
   ticket:wait()
-  return rows_of.list(ticket)
+  local list = rows_of.list(ticket)
+  return list
 end
 
 function Batcher:__call(...) return self:submit(...):wait() end
@@ -265,7 +271,7 @@ end
 --- Takes no more requests; those that wait are run at once.
 function Batcher:close()
   self.closed = true
-  for _, batch in pairs(self.open) do self.adapter.after(0, function() flush(self, batch) end) end
+  for _, batch in pairs(self.open) do go_in(self, batch, 0) end
   return self
 end
 
