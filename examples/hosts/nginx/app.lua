@@ -77,9 +77,8 @@ end
 
 -- -- Digits -----------------------------------------------------------------------------------------
 
--- A tensor of 1 x 28 x 28 from a body
+-- A tensor of 1 x 28 x 28 from a picture's bytes
 local function picture(bytes)
-  if bytes:find '^%s*%[' then return amp.from_text(bytes, {1, 28, 28}) end
   local path = os.tmpname()
   local file = assert(io.open(path, 'wb'))
   file:write(bytes)
@@ -91,13 +90,23 @@ local function picture(bytes)
   return x:size(1) > 1 and x:narrow(1, 1, 3):mean(1, true) or x
 end
 
+-- Both wait; other requests run meanwhile.
+local function from_picture(x) return digits(x):tolist() end
+local function from_list(text) return digits:numbers(text) end
+
 function M.classify()
   if not digits then return refuse(503, 'no model') end
-  local ok, x = pcall(function() return picture(body()) end)
-  if not ok then return refuse(400, x) end
-  local good, p = pcall(digits, x) -- waits here; other requests run
-  if not good then return refuse(type(p) == 'table' and p.code == 'shape' and 400 or 500, p) end
-  local best, probability = largest(p:tolist())
+  local ok, what = pcall(function()
+    local bytes = body()
+    return bytes:find '^%s*%[' and bytes or picture(bytes)
+  end)
+  if not ok then return refuse(400, what) end
+  local good, p = pcall(type(what) == 'string' and from_list or from_picture, what)
+  if not good then
+    local code = type(p) == 'table' and p.code
+    return refuse((code == 'shape' or code == 'value') and 400 or 500, p)
+  end
+  local best, probability = largest(p)
   if beyond(probability) then return end
   return answer(200, ('{"digit": %d, "probability": %.4f}\n'):format(best - 1, probability))
 end
