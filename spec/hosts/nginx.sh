@@ -164,6 +164,7 @@ compare "the quickstart's network in batches against one by one" cnn_one cnn_bat
 compare "an MLP 784-256-10 one by one against a request without a model" floats mlp_one floats
 compare "the quickstart's network one by one against a request without a model" floats cnn_one floats
 chroot "$root" curl -s $url/stats | sed 's/^/figure: /'
+AMP_LIBRARY=$root/srv/amp/libamp.so luajit spec/hosts/nginx/process.lua "$root/srv/app"
 load mlp_batch 4 nan
 grep -q 'wrong answers: 0$' "$log" && s=0 || s=1
 [ "$s" = 0 ] || cat "$log"
