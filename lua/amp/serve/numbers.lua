@@ -83,8 +83,8 @@ return function(graph, shape, given)
     rc = C.amp_read(S, made, data, n)
     if rc < 0 then fail(rc, OP, from, made) end
     let_go(from, made)
-    if S.attention ~= 0 then call.attend() end
     local list = list_of(data, n)
+    if S.attention ~= 0 then call.attend() end
     return list -- no tail call: LuaJIT compiles no return from it to a pcall
   end
 end
