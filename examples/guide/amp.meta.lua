@@ -10979,12 +10979,19 @@ amp.serve = {}
 ---Makes a batcher: a function of one sample that waits.
 ---@param model any a module, a graph or a function of a batch; what it gives has the batch as first dimension: tensors, tables of them
 ---@param given any
----@return any # Batcher batcher(x) waits and gives; batcher:submit(x), batcher:stats(), batcher:close()
+---@return any # Batcher batcher(x) waits and gives; batcher:numbers(body) gives a list; batcher:submit(x), batcher:stats(), batcher:close()
 function amp.serve.batcher(model, given) end
 
 ---Makes a scheduler.
 ---@return table # spawn(fn): a coroutine that begins in the next turn; sleep(ms): for one; after(ms, fn): calls fn in ms milliseconds; run(): until nothing is left, then raises the first error of a coroutine; signal, wait, wake, left: as a batcher's adapter
 function amp.serve.loop() end
+
+---Makes a function from a text to a list of numbers.
+---@param graph amp.Graph of one tensor that gives one tensor, on the CPU
+---@param shape table of its input, with the dimension of the batch: {1, 8}
+---@param given? table dtype of its input (the default dtype); bytes = false: true takes the elements themselves, as amp.from_string does
+---@return function # of a text as amp.from_text reads it; gives all numbers of the result in C order, a list; raises what amp.from_text and graph:run raise
+function amp.serve.numbers(graph, shape, given) end
 
 ---Device of new tensors; 'cpu' at the start.
 ---@param device any

@@ -12,6 +12,8 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <time.h>
 #include <unistd.h>
 #include "core.h"
 #include "check.h"
@@ -254,6 +256,38 @@ static void *correspondent(void *arg)
   return NULL;
 }
 
+static void *late_sender(void *arg)
+{
+  amp_state *S = amp_state_new();
+  const struct timespec moment = { 0, 20000000 };
+  nanosleep(&moment, NULL);
+  EXPECT(amp_mailbox_put(S, arg, NULL, 0, "late", 4) == 1);
+  amp_state_free(S);
+  return NULL;
+}
+
+/* Who waits sleeps until a letter comes, and does not look for one each millisecond. */
+static void letters_are_waited_for(void)
+{
+  amp_state *S = amp_state_new();
+  amp_mailbox *box = amp_mailbox_open(S, "late", 1);
+  pthread_t sender;
+  CHECK(pthread_create(&sender, NULL, late_sender, box) == 0);
+  amp_letter *letter = amp_mailbox_take(S, box, 600);
+  CHECK(letter && letter->size == 4 && letter->version == 1);
+  amp_letter_free(letter);
+  pthread_join(sender, NULL);
+  struct rusage before, after;
+  double began = amp_clock();
+  getrusage(RUSAGE_THREAD, &before);
+  CHECK(amp_mailbox_take(S, box, 0.5) == NULL && S->err.code == 0);
+  getrusage(RUSAGE_THREAD, &after);
+  CHECK(amp_clock() - began >= 0.499);
+  CHECK(after.ru_nvcsw - before.ru_nvcsw < 100);
+  amp_mailbox_close(box);
+  amp_state_free(S);
+}
+
 static void letters_are_refused(void)
 {
   amp_state *S = amp_state_new();
@@ -404,6 +438,7 @@ int main(void)
   pthread_barrier_destroy(&all);
   in_threads(short_lived, THREADS);
   letters_are_refused();
+  letters_are_waited_for();
   in_threads(correspondent, THREADS);
   for (int i = 0; i < 64; i++) amp_release(&queue[i]);
   CHECK(queued > 0);

@@ -37,7 +37,7 @@ describe('amp kernel', function()
     return it('speaks to clients', function() pending('NOT TRIED: libzmq is not here (Debian: libzmq5): ' .. why) end)
   end
   local KEY = 'a key'
-  local context, shell, control, iopub, heart, pid
+  local context, shell, control, stdin, iopub, heart, pid
 
   local function send(socket, kind, content, key) zmq.send(socket, wire.build({}, kind, content, nil, key or KEY, 'spec')) end
 
@@ -83,8 +83,9 @@ describe('amp kernel', function()
     pid = posix.start({ posix.which 'sh', '-c', ("AMP_LIBRARY='%s/amp/libamp.so' exec luajit '%s/lua/bin/amp' kernel '%s'"):format(
       H.absolute(H.build), H.absolute(H.root), H.absolute(file)) }, { dies = posix.KILL })
     context = zmq.context()
-    local function connected(kind, n) return zmq.socket(context, kind, 'connect', ('ipc://%s-%d'):format(prefix, n)) end
-    shell, control, iopub, heart = connected(zmq.DEALER, 1), connected(zmq.DEALER, 2), connected(zmq.SUB, 4), connected(zmq.REQ, 5)
+    local function connected(kind, n, name) return zmq.socket(context, kind, 'connect', ('ipc://%s-%d'):format(prefix, n), name) end
+    shell, control, iopub, heart = connected(zmq.DEALER, 1, 'spec'), connected(zmq.DEALER, 2), connected(zmq.SUB, 4), connected(zmq.REQ, 5)
+    stdin = connected(zmq.DEALER, 3, 'spec')
     zmq.subscribe(iopub)
     repeat -- until what is published arrives here
       send(shell, 'kernel_info_request', {})
@@ -174,6 +175,68 @@ describe('amp kernel', function()
     assert.is_false(ask('inspect_request', { code = 'x[', cursor_pos = 2 }).found)
     assert.equal('incomplete', ask('is_complete_request', { code = 'for i = 1, 2 do' }).status)
     assert.equal('complete', ask('is_complete_request', { code = '1 + 1' }).status)
+  end)
+
+  -- Sends an input that asks, and answers each question; gives the reply's content and what was asked
+  local function answered(code, answers)
+    send(shell, 'execute_request', { code = code, silent = false, stop_on_error = false, allow_stdin = true })
+    local asked = {}
+    for _, answer in ipairs(answers) do
+      asked[#asked + 1] = assert(receive(stdin), 'no question')
+      send(stdin, 'input_reply', { value = answer })
+    end
+    local reply = assert(receive(shell), 'no reply').content
+    local text = {}
+    while true do
+      local m = assert(receive(iopub))
+      if m.header.msg_type == 'status' and m.content.execution_state == 'idle' then break end
+      if m.header.msg_type == 'stream' then text[#text + 1] = m.content.text end
+    end
+    return reply, table.concat(text), asked
+  end
+
+  it('has io.read ask', function()
+    local reply, text, asked = answered("io.write 'who? ' print(io.read(), io.read '*n', io.stdin:read '*L')", { 'Ada', ' 7 and more' })
+    assert.equal('ok', reply.status)
+    assert.equal('who? Ada\t7\t and more\n\n', text)
+    assert.same({ 'input_request', 'input_request' }, { asked[1].header.msg_type, asked[2].header.msg_type })
+    assert.same({ prompt = '', password = false }, asked[1].content)
+    assert.equal('execute_request', json.decode(asked[1].parent).msg_type)
+    local more, last
+    more, text = answered('for l in io.lines() do if l == "" then break end io.write(#l, " ") end print(io.read(2), io.read(4), io.read "*a")',
+      { 'one', 'three', '', 'abc', 'defg' })
+    assert.equal('3 5 ab\tc\nde\tfg\n\n', text)
+    -- an answer that nobody read is not the next input's
+    assert.equal('ok', more.status)
+    more, text = answered('io.read(1) print "x"', { 'left' })
+    assert.equal('x\n', text)
+    assert.equal('ok', more.status)
+    last, text = answered('print(io.read())', { 'new' })
+    assert.equal('new\n', text)
+    assert.equal('ok', last.status)
+    local _, said = run 'print(io.read())' -- a front end that takes no questions
+    assert.equal('nil\n', published(said, 'stream', 'stdout')[1].content.text)
+    assert.equal('error', (answered('io.read "%d"', {})).status)
+  end)
+
+  it('stops asking at SIGINT', function()
+    send(shell, 'execute_request', { code = 'io.read()', silent = false, stop_on_error = false, allow_stdin = true })
+    assert.equal('input_request', assert(receive(stdin)).header.msg_type)
+    posix.C.amp_run_kill(pid, posix.INT)
+    assert.equal('interrupted', assert(receive(shell)).content.ename)
+    send(stdin, 'input_reply', { value = 'late' })
+    while receive(iopub, 300) do end
+    local _, text = answered('print(io.read())', { 'in time' })
+    assert.equal('in time\n', text)
+  end)
+
+  it('answers what else a request wants to know', function()
+    local reply = run('local n = 3', { user_expressions = { twice = 'n * 2', bad = 'n +', none = 'n.x.y' } })
+    local answers = reply.user_expressions
+    assert.equal('ok', answers.twice.status)
+    assert.equal('6', answers.twice.data['text/plain'])
+    assert.same({ 'error', 'error' }, { answers.bad.status, answers.none.status })
+    assert.is_truthy(answers.none.evalue:find 'index', answers.none.evalue)
   end)
 
   it('stops at SIGINT, with its heart beating while it computes', function()

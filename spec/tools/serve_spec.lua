@@ -212,6 +212,162 @@ describe('serve.batcher with plain coroutines', function()
   end)
 end)
 
+describe('serve.batcher:numbers', function()
+  local function both(bytes)
+    local loop = amp.serve.loop()
+    local net, sizes = amp.nn.Linear(3, 2):eval(), {}
+    local b = amp.serve.batcher(function(x)
+      sizes[#sizes + 1] = x:size(1)
+      return net(x)
+    end, { max_batch = 4, max_wait_ms = 3, shape = { 3 }, dtype = 'float32', bytes = bytes, adapter = loop })
+    return b, loop, net, sizes
+  end
+
+  it('takes texts and gives each its own row', function()
+    local b, loop, net, sizes = both(false)
+    for i = 1, 10 do
+      loop.spawn(function()
+        local want = H.values(net(amp.tensor { { i, 0.5, -1 } }))
+        local got = b:numbers(('[%d, 0.5, -1]'):format(i))
+        assert.equal(2, #got)
+        for k = 1, 2 do assert.is_true(math.abs(got[k] - want[k]) < 1e-5) end
+      end)
+    end
+    loop.run()
+    assert.same({ 4, 4, 2 }, sizes)
+    assert.equal(10, b:stats().rows)
+  end)
+
+  it('takes bytes, NaN among them, which are of one row', function()
+    local b, loop, net = both(true)
+    local rows, good = { { 1, 2, 3 }, { 0, 0 / 0, 0 }, { -1, 1, 4 } }, 0
+    for i, list in ipairs(rows) do
+      loop.spawn(function()
+        local x = amp.tensor(list)
+        local got = b:numbers(require('ffi').string(x:data_ptr(), 12))
+        if i == 2 then assert.is_true(got[1] ~= got[1] and got[2] ~= got[2])
+        else H.close(net(x:reshape(1, 3)):reshape(2), got, { 2 }) end
+        good = good + 1
+      end)
+    end
+    loop.run()
+    assert.equal(3, good)
+    assert.equal(1, b:stats().batches)
+  end)
+
+  it('refuses a wrong body alone', function()
+    local b, loop, _, sizes = both(false)
+    local codes, good = {}, 0
+    for _, body in ipairs { '[1, 2, 3]', '[1, 2]', '[1, nan, 2]', '[1, 1e39, 2]', '1 2 3', '[1, 2, 3, 4]' } do
+      loop.spawn(function()
+        local ok, e = pcall(b.numbers, b, body)
+        if ok then good = good + 1 else codes[#codes + 1] = e.code end
+      end)
+    end
+    loop.run()
+    assert.same({ 'shape', 'value', 'shape' }, { codes[1], codes[2], codes[#codes] })
+    assert.equal(2 + (4 - #codes), good)
+    assert.same({ good }, sizes)
+    assert.is_false(pcall(b.numbers, b, 3))
+    local of_bytes = both(true)
+    local ok, e = pcall(of_bytes.numbers, of_bytes, 'short')
+    assert.is_false(ok)
+    assert.equal('shape', e.code)
+    for _, o in ipairs { {}, { shape = { 3 } }, { dtype = 'float32' }, { shape = { -1 }, dtype = 'float32' } } do
+      o.adapter = loop
+      local vague = amp.serve.batcher(function(x) return x end, o)
+      refused(vague.numbers, vague, '[1]')
+    end
+  end)
+
+  it('takes an error of the model, or a result of other rows, to each who waits', function()
+    local loop = amp.serve.loop()
+    local result
+    local b = amp.serve.batcher(function() return result() end, { shape = { 1 }, dtype = 'float32', max_wait_ms = 1, adapter = loop })
+    for _, case in ipairs { { function() error 'out of order' end, 'out of order' }, { function() return amp.ones(7) end, 'as many rows' },
+      { function() return 3 end, 'as many rows' } } do
+      result = case[1]
+      local found = 0
+      for _ = 1, 3 do
+        loop.spawn(function()
+          local ok, e = pcall(b.numbers, b, '1')
+          if not ok and tostring(e):find(case[2], 1, true) then found = found + 1 end
+        end)
+      end
+      loop.run()
+      assert.equal(3, found)
+    end
+    assert.equal(9, b:stats().failed)
+  end)
+
+  it('keeps no tensors of requests', function()
+    local b, loop = both(false)
+    local function round()
+      for _ = 1, 50 do loop.spawn(function() b:numbers '[1, 2, 3]' end) end
+      loop.run()
+      collectgarbage()
+      collectgarbage()
+      return H.live()
+    end
+    round()
+    local before = round()
+    for _ = 1, 20 do round() end
+    assert.equal(before, round())
+  end)
+end)
+
+describe('serve.numbers', function()
+  local net = amp.nn.Sequential(amp.nn.Linear(8, 6), amp.nn.ReLU(), amp.nn.Linear(6, 5)):eval()
+  local graph = amp.graph.trace(net, { amp.zeros(2, 8) }, { dynamic = { 1 } })
+
+  it('gives what the graph gives, of texts and of bytes', function()
+    local x = amp.randn(1, 8)
+    local want = amp.no_grad(graph, x):tolist()[1]
+    local text = table.concat(H.values(x), ', ')
+    local got = amp.serve.numbers(graph, { 1, 8 })('[' .. text .. ']')
+    local same = amp.serve.numbers(graph, { 1, 8 }, { dtype = 'float32', bytes = true })(require('ffi').string(x:data_ptr(), 32))
+    assert.same(want, same)
+    for i = 1, 5 do assert.is_true(math.abs(want[i] - got[i]) < 1e-5) end
+    assert.equal(10, #amp.serve.numbers(graph, { 2, 8 })(('1 '):rep(16)))
+    for n = 1, 4 do
+      local few = amp.graph.trace(amp.nn.Linear(2, n), { amp.zeros(1, 2) })
+      assert.equal(n, #amp.serve.numbers(few, { 1, 2 }) '1 2')
+    end
+  end)
+
+  it('says what is wrong as from_text and the graph do, and leaves no tensor', function()
+    local bump = amp.serve.numbers(graph, { 1, 8 })
+    local function wrong()
+      for body, code in pairs { ['[1, 2]'] = 'shape', ['[nan]'] = 'value', [''] = 'shape' } do
+        local ok, e = pcall(bump, body)
+        assert.is_false(ok)
+        assert.equal(code, e.code)
+      end
+      assert.is_false(pcall(bump, 3))
+      local ok, e = pcall(amp.serve.numbers(graph, { 1, 7 }), '1 2 3 4 5 6 7')
+      assert.is_false(ok)
+      assert.is_truthy(tostring(e):find("input 'input': dimension 2 has size 8, got 7", 1, true), tostring(e))
+      collectgarbage()
+      collectgarbage()
+      return H.live()
+    end
+    wrong()
+    local before = wrong()
+    for _ = 1, 20 do wrong() end
+    assert.equal(before, wrong())
+    assert.equal(5, #bump '[1, 2, 3, 4, 5, 6, 7, 8]')
+  end)
+
+  it('refuses what is no graph of one tensor, and wrong options', function()
+    for _, call in ipairs { { 3, { 1 } }, { net, { 1, 8 } }, { graph }, { graph, { 1, 8 }, { bites = true } }, { graph, { 1, 8 }, { bytes = 1 } },
+      { graph, { -2 } }, { amp.graph.trace(function(a, b) return a + b end, { amp.ones(1), amp.ones(1) }), { 1 } } } do
+      local ok, e = pcall(amp.serve.numbers, unpack(call, 1, 3))
+      assert.is_false(ok)
+      assert.is_truthy(tostring(e):find 'amp.serve.numbers: ', tostring(e))
+    end
+  end)
+end)
+
 -- A program in a process of its own that ends with the word good
 local function child(code)
   local path = H.tmp 'serve_child.lua'

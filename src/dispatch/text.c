@@ -18,7 +18,7 @@ typedef struct {
   int depth;
 } reader;
 
-static bool is_digit(const char *at, const char *end) { return at < end && *at >= '0' && *at <= '9'; }
+static bool is_digit(const char *at, const char *end) { return at < end && (unsigned)(*at - '0') <= 9; }
 
 static bool is_blank(char c) { return c == ' ' || c == '\n' || c == '\t' || c == '\r'; }
 
@@ -84,6 +84,13 @@ static int read_number(reader *r, double *value)
 static int next_number(reader *r, bool first)
 {
   bool comma = false, apart = first, opened = first;
+  if (!first && r->end - r->at > 2 && *r->at == ',') { /* as most are: a comma, perhaps a blank, and a digit */
+    const char *at = r->at + 1 + (r->at[1] == ' ');
+    if (is_digit(at, r->end)) {
+      r->at = at;
+      return 1;
+    }
+  }
   for (; r->at < r->end; r->at++) {
     char c = *r->at;
     if (is_blank(c)) apart = true;

@@ -5,13 +5,16 @@
 ** where another comes. A letter counts tensors of its own on the storages it was given, and has each storage's
 ** version: one that was written to since is refused when the letter is opened. Tensors are freed outside of the
 ** mutex, as that takes others.
+**
+** Who waits for a letter sleeps at a condition variable, which each put signals. A signal handler can signal none, so
+** the wait is over each LOOK_MS for a look whether it was interrupted.
 */
 #include <stdlib.h>
 #include <time.h>
 #include "base/locks.h"
 #include "tensor/tensor.h"
 
-enum { NAME_BYTES = 64, MOST_LETTERS = 65536, WAIT_NS = 1000000 };
+enum { NAME_BYTES = 64, MOST_LETTERS = 65536, LOOK_MS = 50 };
 
 typedef struct letter {
   amp_letter seen; /* what the caller reads */
@@ -26,6 +29,7 @@ struct amp_mailbox {
   int held;        /* letters that lie in it */
   int64_t puts, dropped;
   letter *first, *last;
+  pthread_cond_t came; /* a letter came */
   char name[NAME_BYTES];
 };
 
@@ -60,6 +64,16 @@ static letter *take_first(amp_mailbox *box)
   return l;
 }
 
+/* A condition variable whose waits end by the clock that nobody sets. */
+static void make_condition(pthread_cond_t *made)
+{
+  pthread_condattr_t kind;
+  pthread_condattr_init(&kind);
+  pthread_condattr_setclock(&kind, CLOCK_MONOTONIC);
+  pthread_cond_init(made, &kind);
+  pthread_condattr_destroy(&kind);
+}
+
 amp_mailbox *amp_mailbox_open(amp_state *state, const char *name, int keep)
 {
   AMP_ENTER(state);
@@ -77,6 +91,7 @@ amp_mailbox *amp_mailbox_open(amp_state *state, const char *name, int keep)
   for (box = mailboxes; box && strcmp(box->name, name) != 0; box = box->next) {}
   if (box == NULL && made) {
     memcpy(made->name, name, length + 1);
+    make_condition(&made->came);
     made->next = mailboxes;
     mailboxes = box = made;
     made = NULL;
@@ -112,6 +127,7 @@ void amp_mailbox_close(amp_mailbox *box)
   amp__unlock(AMP_LOCK_MAILBOXES);
   if (!last) return;
   free_all(left);
+  pthread_cond_destroy(&box->came);
   free(box);
 }
 
@@ -176,29 +192,45 @@ int64_t amp_mailbox_put(amp_state *state, amp_mailbox *box, amp_tensor *const *t
   box->last = l;
   box->held++;
   int64_t version = l->seen.version = ++box->puts;
+  pthread_cond_signal(&box->came);
   amp__unlock(AMP_LOCK_MAILBOXES);
   free_all(old);
   return version;
+}
+
+static bool interrupted(amp_state *state)
+{
+  return __atomic_fetch_and(&state->interrupt, (uint8_t)~AMP_I_INTERRUPT, __ATOMIC_RELAXED) & AMP_I_INTERRUPT;
+}
+
+/* Sleeps until a letter comes, `seconds` at most, and not beyond the next look. */
+static void wait_for_letter(amp_mailbox *box, double seconds)
+{
+  struct timespec until;
+  int64_t ns = seconds * 1e3 < LOOK_MS ? (int64_t)(seconds * 1e9) + 1 : (int64_t)LOOK_MS * 1000000;
+  clock_gettime(CLOCK_MONOTONIC, &until);
+  ns += until.tv_nsec;
+  until.tv_sec += ns / 1000000000;
+  until.tv_nsec = ns % 1000000000;
+  amp__assert_locked(AMP_LOCK_MAILBOXES);
+  pthread_cond_timedwait(&box->came, &amp__locks[AMP_LOCK_MAILBOXES].mutex, &until); /* the lock is free meanwhile */
 }
 
 amp_letter *amp_mailbox_take(amp_state *state, amp_mailbox *box, double seconds)
 {
   AMP_ENTER(state);
   state->err.code = 0;
-  const struct timespec moment = { 0, WAIT_NS };
-  double until = seconds > 0 ? amp_clock() + seconds : 0;
-  for (;;) {
-    amp__lock(AMP_LOCK_MAILBOXES);
-    letter *l = take_first(box);
-    amp__unlock(AMP_LOCK_MAILBOXES);
-    if (l) return &l->seen;
-    if (!(seconds > 0) || amp_clock() >= until) return NULL;
-    if (__atomic_fetch_and(&state->interrupt, (uint8_t)~AMP_I_INTERRUPT, __ATOMIC_RELAXED) & AMP_I_INTERRUPT) {
-      amp__fail(AMP_E_INTERRUPTED, "interrupted");
-      return NULL;
-    }
-    nanosleep(&moment, NULL);
-  }
+  double until = seconds > 0 ? amp_clock() + seconds : 0, left;
+  letter *l;
+  bool ended = false;
+  amp__lock(AMP_LOCK_MAILBOXES);
+  while ((l = take_first(box)) == NULL && seconds > 0 && (left = until - amp_clock()) > 0
+         && !(ended = interrupted(state)))
+    wait_for_letter(box, left);
+  amp__unlock(AMP_LOCK_MAILBOXES);
+  if (l) return &l->seen;
+  if (ended) amp__fail(AMP_E_INTERRUPTED, "interrupted");
+  return NULL;
 }
 
 int amp_letter_tensor(amp_state *state, amp_ref *out, const amp_letter *seen, int i)

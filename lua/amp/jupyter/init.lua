@@ -1,7 +1,9 @@
 --- The kernel of notebooks: Jupyter's protocol 5.3 over libzmq, with the prompt's own parts (amp.repl).
 -- Inputs, help, completion and interrupts are as at the prompt; figures and images are shown as pictures.
 local core = require 'amp.ffi'
+local err = require 'amp.error'
 local ffi = require 'ffi'
+local input = require 'amp.jupyter.input'
 local json = require 'amp.io.json'
 local output = require 'amp.jupyter.output'
 local wire = require 'amp.jupyter.wire'
@@ -92,6 +94,41 @@ function requests.kernel_info_request(self, m, socket)
   })
 end
 
+-- Asks the front end of the input that runs for a line. Nil: it takes no questions.
+function Kernel:ask()
+  local m, tty = self.asked_by, require('amp.repl.run').tty
+  if not m then return nil end
+  output.drain()
+  while zmq.poll({ self.stdin }, 0)[1] do zmq.receive(self.stdin) end -- answers to what was given up
+  zmq.send(self.stdin, wire.build(m.ids, 'input_request', { prompt = '', password = false }, m.raw, self.key, self.session))
+  while true do
+    if zmq.poll({ self.stdin }, 200)[1] then
+      local reply = wire.read(zmq.receive(self.stdin), self.key)
+      if reply and reply.header.msg_type == 'input_reply' then return tostring(reply.content.value or '') end
+    end
+    if tty.interrupts > 0 then error(err.new(nil, 'interrupted', 'interrupted'), 0) end
+  end
+end
+
+-- What the request's user_expressions give, each for itself: a text, or why there is none. JSON's nothing is an empty table.
+local function expressions(given)
+  local eval, show, answers = require 'amp.repl.eval', require 'amp.repl.show', {}
+  for name, text in pairs(type(given) == 'table' and given or {}) do
+    local chunk, why = loadstring('return ' .. tostring(text), '=' .. tostring(name))
+    local ok, value
+    if chunk then
+      ok, value = pcall(function()
+        local results = require('amp.util').pack(setfenv(chunk, eval.env)())
+        return wire.clean(show.results(results) or 'nil')
+      end)
+    else ok, value = false, why end
+    local message = not ok and wire.clean(tostring(value)) or nil
+    answers[tostring(name)] = ok and { status = 'ok', data = { ['text/plain'] = value }, metadata = {} }
+      or { status = 'error', ename = 'error', evalue = message, traceback = list { message } }
+  end
+  return answers
+end
+
 function requests.execute_request(self, m, socket)
   local repl, o = self.repl, m.content
   local code = type(o.code) == 'string' and o.code or ''
@@ -104,12 +141,14 @@ function requests.execute_request(self, m, socket)
   repl.count = self.count - (silent and 0 or 1)
   repl.show = function(results) if not silent then self:show(results) end end
   repl.complain = function(text) why = wire.clean(text) end
-  self.silent = silent
+  self.silent, self.asked_by = silent, o.allow_stdin == true and m or nil
+  input.clear()
   local ok, e = pcall(repl.one, code)
+  self.asked_by = nil
   if not ok then why = why or wire.clean(tostring(e)) end
   output.drain()
   self:release 'execute_result'
-  local reply = { execution_count = self.count, user_expressions = {}, payload = list {} }
+  local reply = { execution_count = self.count, user_expressions = why and {} or expressions(o.user_expressions), payload = list {} }
   if why then
     local lines = list {}
     for line in (why .. '\n'):gmatch '(.-)\n' do lines[#lines + 1] = line end
@@ -262,6 +301,7 @@ return function(path)
     kernel:release 'display_data'
     kernel:publish('stream', { name = name, text = wire.clean(text) })
   end)
+  input.take(function() return kernel:ask() end)
   kernel.parent = nil
   kernel:publish('status', { execution_state = 'starting' })
   kernel:run()

@@ -24,7 +24,7 @@ ffi.cdef [[
   const char *zmq_strerror(int e);
 ]]
 
-local M = { PUB = 1, SUB = 2, REQ = 3, DEALER = 5, ROUTER = 6, SUBSCRIBE = 6, LINGER = 17, SNDMORE = 2, EINTR = 4 }
+local M = { PUB = 1, SUB = 2, REQ = 3, DEALER = 5, ROUTER = 6, ROUTING_ID = 5, SUBSCRIBE = 6, LINGER = 17, SNDMORE = 2, EINTR = 4 }
 
 local lib
 
@@ -54,10 +54,12 @@ function M.context() return lib.zmq_ctx_new() end
 
 --- A socket, bound or connected.
 -- @tparam string how 'bind' or 'connect'
-function M.socket(context, kind, how, endpoint)
+-- @tparam ?string name of a socket that connects: sockets of the same name are one client's
+function M.socket(context, kind, how, endpoint, name)
   local s = lib.zmq_socket(context, kind)
   if s == nil then check(-1, 'zmq_socket') end
   lib.zmq_setsockopt(s, M.LINGER, ffi.new('int[1]', 1000), 4)
+  if name then check(lib.zmq_setsockopt(s, M.ROUTING_ID, name, #name), 'name') end
   check(lib['zmq_' .. how](s, endpoint), how .. ' ' .. endpoint)
   return s
 end

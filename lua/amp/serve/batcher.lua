@@ -2,6 +2,7 @@
 --
 --   local classify = amp.serve.batcher(net:eval(), {max_batch = 32, max_wait_ms = 2})
 --   local scores = classify(x)                -- x is one sample, without the batch's dimension; so is what comes back
+--   local p = classify:numbers(body)          -- a request's text (or bytes) in, a list of numbers out: the quick way
 --
 -- The first request of a batch waits max_wait_ms at most. A batch of max_batch goes at once, and so does one that is as large
 -- as the last, with what else comes in this turn of the host's loop: where as many clients as before wait for answers, nobody
@@ -12,6 +13,7 @@ local core = require 'amp.ffi'
 local ffi = require 'ffi'
 local options = require 'amp.options'
 local util = require 'amp.util'
+local rows_of = require 'amp.serve.rows'
 local types = require 'amp.types'
 local err = require 'amp.error'
 local raise = err.throw
@@ -24,7 +26,7 @@ Batcher.__index = Batcher
 local Ticket = {}
 Ticket.__index = Ticket
 
-local OP = 'serve.batcher'
+local OP, ROWS = 'serve.batcher', 'rows'
 
 -- -- What a request brings ----------------------------------------------------------------------
 
@@ -158,15 +160,48 @@ local function flush(self, batch)
   self.last = #batch
   if #list == 0 then return end
   self.counts.batches, self.counts.rows = self.counts.batches + 1, self.counts.rows + #list
-  local ok, e = pcall(forward, self, list)
+  local ok, e = pcall(batch.key == ROWS and rows_of.forward or forward, self, list, batch)
   local failed
   for _, ticket in ipairs(list) do
     ticket.done, ticket.failed, ticket.error = true, not ok, e
-    if ok then ticket.results = ticket.mine else self.counts.failed = self.counts.failed + 1 end
+    if ok then ticket.results = ticket.mine or ticket.data else self.counts.failed = self.counts.failed + 1 end
     local woken, why = pcall(self.adapter.wake, ticket.signal)
     if not woken then failed = failed or { why } end
   end
   if failed then error(failed[1], 0) end
+end
+
+-- Apart from who calls it: LuaJIT compiles no function of whose variables another one is made.
+local function go_in(self, batch, ms)
+  self.adapter.after(ms, function() flush(self, batch) end)
+end
+
+-- Puts a ticket into the batch of its key, which goes when it is full, as large as the last one, or has waited.
+local function enqueue(self, key, ticket, body)
+  if self.waiting >= self.max_queue then err.throw_code('state', OP, '%d requests wait already (max_queue)', self.waiting) end
+  local batch = self.open[key]
+  local new = not batch
+  if new then
+    batch = { key = key, going = false, taken = false }
+    if body then rows_of.open(self, batch) end
+    self.open[key] = batch
+  end
+  local place = #batch + 1
+  if body then rows_of.put(self, batch, place, body) end
+  ticket.signal, ticket.place = self.adapter.signal(), place
+  batch[place] = ticket
+  self.waiting, self.counts.requests = self.waiting + 1, self.counts.requests + 1
+  local full = place >= self.max_batch
+  if full then self.open[key] = nil end
+  if full or place >= self.last then
+    if not batch.going then
+      batch.going = true
+      go_in(self, batch, 0)
+    end
+  elseif new then
+    go_in(self, batch, self.max_wait_ms)
+  end
+  return ticket
 end
 
 --- Puts a sample into a batch, without waiting.
@@ -183,27 +218,7 @@ function Batcher:submit(...)
     check(self, inputs[1])
     if inputs.n == 1 then self.kind = kind_of(inputs[1], key) end
   end
-  if self.waiting >= self.max_queue then err.throw_code('state', OP, '%d requests wait already (max_queue)', self.waiting) end
-  local ticket = setmetatable({ inputs = inputs, signal = self.adapter.signal(), of = self }, Ticket)
-  local batch = self.open[key]
-  local new = not batch
-  if new then
-    batch = { key = key, going = false, taken = false }
-    self.open[key] = batch
-  end
-  batch[#batch + 1] = ticket
-  self.waiting, self.counts.requests = self.waiting + 1, self.counts.requests + 1
-  local full = #batch >= self.max_batch
-  if full then self.open[key] = nil end
-  if full or #batch >= self.last then
-    if not batch.going then
-      batch.going = true
-      self.adapter.after(0, function() flush(self, batch) end)
-    end
-  elseif new then
-    self.adapter.after(self.max_wait_ms, function() flush(self, batch) end)
-  end
-  return ticket
+  return enqueue(self, key, setmetatable({ inputs = inputs, of = self }, Ticket))
 end
 
 --- Waits for the sample's result.
@@ -217,6 +232,7 @@ function Ticket:wait()
   end
   if self.cancelled then raise(OP, 'the request was cancelled') end
   if self.failed then error(self.error, 0) end
+  if self.data then return end
   return unpack(self.results, 1, self.results.n)
 end
 
@@ -227,6 +243,19 @@ function Ticket:cancel()
   self.cancelled = true
   if self.waits then self.of.adapter.wake(self.signal) end
   return true
+end
+
+--- The same for a request's body, without a tensor of its own: waits, and gives the numbers of the sample's row.
+-- @tparam string body a text as amp.from_text reads it, or with the batcher's option bytes = true the elements themselves, as
+-- amp.from_string takes them; of the shape and the dtype that the batcher's options say
+-- @treturn table list of all numbers that the model gives for it, in C order; the model gives one tensor
+-- @raise what is no number, and other counts of them, for this request alone; otherwise as submit and wait
+function Batcher:numbers(body)
+  if self.closed then raise(OP, 'the batcher is closed') end
+  local ticket = enqueue(self, ROWS, setmetatable({ of = self }, Ticket), rows_of.read(self, body))
+  ticket:wait()
+  local list = rows_of.list(ticket)
+  return list
 end
 
 function Batcher:__call(...) return self:submit(...):wait() end
@@ -242,7 +271,7 @@ end
 --- Takes no more requests; those that wait are run at once.
 function Batcher:close()
   self.closed = true
-  for _, batch in pairs(self.open) do self.adapter.after(0, function() flush(self, batch) end) end
+  for _, batch in pairs(self.open) do go_in(self, batch, 0) end
   return self
 end
 
@@ -278,20 +307,22 @@ local function callable(v)
   return type(mt) == 'table' and mt.__call ~= nil
 end
 
-local names = { 'max_batch', 'max_wait_ms', 'max_queue', 'adapter', 'shape', 'dtype' }
+local names = { 'max_batch', 'max_wait_ms', 'max_queue', 'adapter', 'shape', 'dtype', 'bytes' }
 
 --- Makes a batcher: a function of one sample that waits.
 -- @param model a module, a graph or a function of a batch; what it gives has the batch as first dimension: tensors, tables of them
 -- @tparam ?table options max_batch = 32; max_wait_ms = 2; max_queue = 1024: more waiting requests are refused; adapter: 'nginx',
--- 'luv' or a table (left out: what is here); shape (-1: any) and dtype of the first argument's sample
--- @treturn Batcher batcher(x) waits and gives; batcher:submit(x), batcher:stats(), batcher:close()
+-- 'luv' or a table (left out: what is here); shape (-1: any) and dtype of the first argument's sample; bytes = false: what
+-- batcher:numbers takes are texts
+-- @treturn Batcher batcher(x) waits and gives; batcher:numbers(body) gives a list; batcher:submit(x), batcher:stats(), batcher:close()
 -- @usage local classify = amp.serve.batcher(net, {max_batch = 8, adapter = amp.serve.loop()})
 return function(model, given)
   if not callable(model) then raise(OP, 'a module, a graph or a function expected, got %s', util.show(model)) end
-  local o = options.read(OP, given, names, { max_batch = 32, max_wait_ms = 2, max_queue = 1024 })
+  local o = options.read(OP, given, names, { max_batch = 32, max_wait_ms = 2, max_queue = 1024, bytes = false })
   options.integer(OP, 'max_batch', o.max_batch, 1)
   options.number(OP, 'max_wait_ms', o.max_wait_ms, 0)
   options.integer(OP, 'max_queue', o.max_queue, 1)
+  if type(o.bytes) ~= 'boolean' then raise(OP, 'bytes is true or false, got %s', util.show(o.bytes)) end
   local dtype = o.dtype
   if dtype ~= nil then
     local code = types.dtype_code[dtype]
@@ -301,7 +332,7 @@ return function(model, given)
   if o.shape ~= nil and type(o.shape) ~= 'table' then raise(OP, 'shape is a list of sizes, got %s', util.show(o.shape)) end
   return setmetatable({
     model = model, adapter = adapter_of(o.adapter), max_batch = o.max_batch, max_wait_ms = o.max_wait_ms, max_queue = o.max_queue,
-    shape = o.shape, dtype = dtype, open = {}, waiting = 0, last = o.max_batch,
+    shape = o.shape, dtype = dtype, bytes = o.bytes, open = {}, waiting = 0, last = o.max_batch,
     counts = { requests = 0, batches = 0, rows = 0, failed = 0, dropped = 0 },
   }, Batcher)
 end

@@ -8,13 +8,23 @@ local LONG = 60 -- seconds that one wait takes at most; it begins again
 
 local M = {}
 
-function M.signal() return assert(semaphore.new(0)) end
+-- Semaphores whose one post was waited for: as new
+local free = {}
+
+function M.signal() return table.remove(free) or assert(semaphore.new(0)) end
+
+-- Waits on after a first wait, or says why that is over.
+local function wait_on(s, ok, why)
+  while not ok do
+    if why ~= 'timeout' then raise('serve.batcher', 'a request can not wait here: %s', tostring(why)) end
+    ok, why = s:wait(LONG)
+  end
+end
 
 function M.wait(s)
-  repeat
-    local ok, why = s:wait(LONG)
-    if not ok and why ~= 'timeout' then raise('serve.batcher', 'a request can not wait here: %s', tostring(why)) end
-  until ok
+  local ok, why = s:wait(LONG)
+  if not ok then wait_on(s, ok, why) end
+  free[#free + 1] = s
 end
 
 function M.wake(s) s:post(1) end
