@@ -191,7 +191,7 @@ template <int WHAT> static int run(amp_call *c, regions *job, const int64_t *map
   amp_tensor *out = amp__cuda_make(WHAT == PLACES ? AMP_INT64 : type, 4, y->size);
   int rc = in && rois && out ? 0 : AMP_E_MEMORY;
   if (rc == 0 && WHAT == BACKWARD && out->numel > 0) rc = amp__cuda_fill_value(out, 0);
-  if (rc == 0 && y->numel > 0 && in->numel > 0) {
+  if (rc == 0 && y->numel > 0 && (in->numel > 0 || WHAT != BACKWARD)) { /* without images, no region is right */
     job->in = amp__data(in);
     job->rois = amp__data(rois);
     job->out = amp__data(out);
