@@ -144,8 +144,8 @@ template <class T> __global__ void __launch_bounds__(128) align_back_ordered(con
 {
   AMP_FOR(c, job.channels)
   for (int64_t region = 0; region < job.count; region++)
-    for (int cell = 0; cell < job.out_h * job.out_w; cell++)
-      spread<T, false>(job, region, c, cell / job.out_w, cell % job.out_w, trouble);
+    for (int row = 0; row < job.out_h; row++)
+      for (int column = 0; column < job.out_w; column++) spread<T, false>(job, region, c, row, column, trouble);
 }
 
 template <class T> __global__ void __launch_bounds__(128) largest(const regions job, amp_trouble *trouble)
