@@ -150,8 +150,8 @@ describe('multibox', function()
     assert.equal(device == 'cpu' and 'cpu' or 'cuda:1', a.device == 'cpu' and 'cpu' or 'cuda:1')
     -- widths are by rows over columns: 0.5 * 2 / 4
     close(a[{ 1, { 1, 3 } }], { 0, 0, 0.25, 0.5, 0.0625, 0.125, 0.1875, 0.375, -0.125, 0.125, 0.375, 0.375 })
-    local one, mine = on(amp.zeros(1, 1, 1, 1)), nil
-    mine = ops.multibox_prior(one, { sizes = { 0.5 } })
+    local one = on(amp.zeros(1, 1, 1, 1))
+    local mine = ops.multibox_prior(one, { sizes = { 0.5 } })
     mine:mul_(300) -- to pixels: what others get stays
     close(ops.multibox_prior(one, { sizes = { 0.5 } }), { 0.25, 0.25, 0.75, 0.75 })
     close(ops.multibox_prior(on(amp.zeros(1, 1, 1, 1)), { sizes = { 1.5 }, clip = true }), { 0, 0, 1, 1 })
