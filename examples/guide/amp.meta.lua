@@ -8188,7 +8188,7 @@ function amp.data.random_split(set, parts) end
 
 ---Read an image.
 ---@param path string
----@param given? table channels: 1 (gray), 3 (RGB) or 4 (with alpha), as the file has them; max_bytes: the most that the pixels may take, 100 times the file's size and at least 256 MiB where it isn't given
+---@param given? table channels: 1 (gray), 3 (RGB) or 4 (with alpha, also of a PNG's transparent colour), as the file has them; max_bytes: the most that the pixels may take, 100 times the file's size and at least 256 MiB where it isn't given
 ---@return amp.Tensor # uint8, channels x height x width, on the CPU
 function amp.data.read_image(path, given) end
 

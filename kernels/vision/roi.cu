@@ -144,8 +144,8 @@ template <class T> __global__ void __launch_bounds__(128) align_back_ordered(con
 {
   AMP_FOR(c, job.channels)
   for (int64_t region = 0; region < job.count; region++)
-    for (int cell = 0; cell < job.out_h * job.out_w; cell++)
-      spread<T, false>(job, region, c, cell / job.out_w, cell % job.out_w, trouble);
+    for (int row = 0; row < job.out_h; row++)
+      for (int column = 0; column < job.out_w; column++) spread<T, false>(job, region, c, row, column, trouble);
 }
 
 template <class T> __global__ void __launch_bounds__(128) largest(const regions job, amp_trouble *trouble)
@@ -191,7 +191,7 @@ template <int WHAT> static int run(amp_call *c, regions *job, const int64_t *map
   amp_tensor *out = amp__cuda_make(WHAT == PLACES ? AMP_INT64 : type, 4, y->size);
   int rc = in && rois && out ? 0 : AMP_E_MEMORY;
   if (rc == 0 && WHAT == BACKWARD && out->numel > 0) rc = amp__cuda_fill_value(out, 0);
-  if (rc == 0 && y->numel > 0 && in->numel > 0) {
+  if (rc == 0 && y->numel > 0 && (in->numel > 0 || WHAT != BACKWARD)) { /* without images, no region is right */
     job->in = amp__data(in);
     job->rois = amp__data(rois);
     job->out = amp__data(out);

@@ -4,6 +4,7 @@ local ffi = require 'ffi'
 local amp = require 'amp'
 local H = require 'spec.lib.helper'
 local data = amp.data
+local C = require('amp.ffi').C
 
 local function fixture(name) return H.root .. '/spec/fixtures/images/' .. name end
 
@@ -57,6 +58,44 @@ describe('images', function()
     assert.equal(255, rgba[4]:min():item())
     H.same(data.read_image(fixture 'rgba.png', { channels = 3 }), rgb)
     assert.same({ 4, 13, 19 }, H.shape(data.read_image(fixture 'gray_alpha.png')))
+  end)
+  it('a transparent colour of a PNG is alpha where that is asked for, compared in all its bits', function()
+    local function be(v, n) return (n == 4 and string.char(math.floor(v / 2 ^ 24) % 256, math.floor(v / 65536) % 256) or '')
+      .. string.char(math.floor(v / 256) % 256, v % 256) end
+    local function chunk(kind, text)
+      return be(#text, 4) .. kind .. text .. be(tonumber(C.amp_crc32(0, kind .. text, #text + 4)) % 2 ^ 32, 4)
+    end
+    -- rows, each after a 0, as one stored block of deflate
+    local function png(w, h, depth, colour, rows, key)
+      local a, b = 1, 0
+      for k = 1, #rows do
+        a = (a + rows:byte(k)) % 65521
+        b = (b + a) % 65521
+      end
+      local stored = '\120\1\1' .. string.char(#rows, 0, 255 - #rows, 255) .. rows .. be(b * 65536 + a, 4)
+      return '\137PNG\r\n\26\n' .. chunk('IHDR', be(w, 4) .. be(h, 4) .. string.char(depth, colour, 0, 0, 0)) .. chunk('tRNS', key)
+        .. chunk('IDAT', stored) .. chunk('IEND', '')
+    end
+    local function read(text, channels)
+      local path = H.tmp 'key.png'
+      local f = assert(io.open(path, 'wb'))
+      f:write(text)
+      f:close()
+      return data.read_image(path, { channels = channels })
+    end
+    local gray, gray2 = png(3, 1, 8, 0, '\0\5\6\7', '\0\6'), png(3, 1, 2, 0, '\0' .. string.char(1 * 64 + 2 * 16 + 3 * 4), '\0\2')
+    local gray16 = png(2, 1, 16, 0, '\0\1\2\1\3', '\1\3')
+    local rgb = png(2, 2, 8, 2, '\0\1\2\3\1\2\4\0\9\2\3\1\2\3', '\0\1\0\2\0\3')
+    assert.same({ 255, 0, 255 }, read(gray, 4)[4][1]:tolist())
+    assert.same({ 5, 6, 7 }, read(gray, 4)[2][1]:tolist())
+    assert.same({ 255, 0, 255 }, read(gray2, 4)[4][1]:tolist())
+    assert.same({ 85, 170, 255 }, read(gray2, 4)[1][1]:tolist())
+    assert.same({ 255, 0 }, read(gray16, 4)[4][1]:tolist())
+    assert.same({ 1, 1 }, read(gray16, 4)[3][1]:tolist())
+    assert.same({ { 0, 255 }, { 255, 0 } }, read(rgb, 4)[4]:tolist())
+    assert.same({ 3, 2, 2 }, H.shape(read(rgb))) -- the colours are what the file has
+    assert.same({ { 1, 1 }, { 9, 1 } }, read(rgb, 3)[1]:tolist())
+    assert.same({ 255, 255, 255 }, read(png(3, 1, 8, 0, '\0\5\6\7', '\6'), 4)[4][1]:tolist()) -- a key of a wrong length is none
   end)
   it('in PNG are read by the own decoder as by the library, good and damaged ones', function()
     local codecs, png, limit = require 'amp.data.codecs', require 'amp.data.png', require 'amp.io.limit'

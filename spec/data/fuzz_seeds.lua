@@ -290,6 +290,16 @@ local function image_files(ending)
   return list
 end
 
+-- PNGs with a transparent colour
+local function keyed_files()
+  local out = {}
+  for i, s in ipairs(image_files 'png') do
+    local part = 'tRNS' .. (s:byte(26) == 2 and '\0\1\0\2\0\3' or '\0\1')
+    out[i] = s:sub(1, 33) .. be32(#part - 4) .. part .. be32(crc(part)) .. s:sub(34)
+  end
+  return out
+end
+
 -- JPEGs with EXIF parts, which are read at half their size where libturbojpeg is there
 local function turned_files()
   local out, exif = {}, 'Exif\0\0II\42\0\8\0\0\0\1\0\18\1\3\0\1\0\0\0\6\0\0\0\0\0\0\0'
@@ -375,6 +385,8 @@ return function(path, most)
     { name = 'onnx', share = 0.5, read = function(p) return read_onnx(p, o) end, files = onnx_files() },
     { name = 'idx', fix = gz, read = function(p) return amp.data.idx(p, o) end, files = idx_files() },
     { name = 'png', fix = fix_png, read = function(p) return amp.data.read_image(p, o) end, files = image_files 'png' },
+    { name = 'png_keyed', share = 0.3, fix = fix_png, read = function(p) return amp.data.read_image(p, { channels = 4, max_bytes = most }) end,
+      files = keyed_files() },
     { name = 'jpeg', share = 0.5, read = function(p) return amp.data.read_image(p, o) end, files = image_files 'jpg' },
     { name = 'jpeg_turned', share = 0.2, read = function(p) return read_part(p, most) end, files = turned_files() },
     { name = 'webp', read = function(p) return amp.data.read_image(p, o) end, files = image_files 'webp' },

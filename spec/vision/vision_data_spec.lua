@@ -135,6 +135,22 @@ describe('an animated WebP', function()
 end)
 
 describe('data tools', function()
+  it('collate pads what else an example has of each box: flags, masks, corners', function()
+    local function item(n)
+      return { image = amp.zeros(3, 4, 4), boxes = amp.ones(n, 4), labels = amp.ones({ n }, { dtype = 'int64' }),
+        crowd = amp.ones({ n }, { dtype = 'uint8' }), hard = amp.ones({ n }, { dtype = 'bool' }), masks = amp.ones(n, 2, 3) }
+    end
+    local batch = amp.data.collate { item(2), item(1) }
+    assert.same({ { 1, 1 }, { 1, 0 } }, batch.crowd:tolist())
+    assert.same({ { true, true }, { true, false } }, batch.hard:tolist())
+    assert.equal('2x2x2x3', tostring(batch.masks:size()))
+    assert.same({ 12, 0 }, { batch.masks[1]:sum():item(), batch.masks[2]:sum():item() }) -- 6 ones, 6 times -1
+    local odd = item(1)
+    odd.masks = amp.ones(1, 2, 2)
+    local ok, e = pcall(amp.data.collate, { item(2), odd })
+    assert.is_false(ok)
+    assert.is_truthy(tostring(e):find('example 2: masks has shape 1x2x2', 1, true))
+  end)
   it('collate boxes, padded with -1', function()
     local set = amp.vision.datasets.shapes { n = 6, size = 32 }
     local batch = amp.data.collate { set:get(1), set:get(2), set:get(3) }

@@ -125,6 +125,11 @@ describe('vision.ops of regions', function()
     refused(said, ops.roi_align, data(), bad, 2)
     refused(said, ops.roi_pool, data(), bad, 2)
     refused({ 'K x 5', '2x4' }, ops.roi_align, data(), on(amp.rand(2, 4)), 2)
+    local none, box = on(amp.zeros(0, 3, 4, 4)), on(amp.tensor { { 1, 0, 0, 2, 2 } })
+    for _, f in ipairs { ops.roi_align, ops.roi_pool } do -- of a batch without images
+      refused(device == 'cpu' and { 'region 1', 'images 1 to 0' } or { 'index 1', 'size 0' }, function() f(none, box, 2):sum():item() end)
+      assert.equal('0x3x2x2', tostring(f(none, on(amp.zeros(0, 5)), 2):size()))
+    end
     refused({ 'one an image', '1' }, ops.roi_pool, data(), { on(amp.rand(2, 4)) }, 2)
     refused({ 'output_size' }, ops.roi_align, data(), on(amp.rand(2, 5)), 0)
   end)
@@ -145,6 +150,10 @@ describe('multibox', function()
     assert.equal(device == 'cpu' and 'cpu' or 'cuda:1', a.device == 'cpu' and 'cpu' or 'cuda:1')
     -- widths are by rows over columns: 0.5 * 2 / 4
     close(a[{ 1, { 1, 3 } }], { 0, 0, 0.25, 0.5, 0.0625, 0.125, 0.1875, 0.375, -0.125, 0.125, 0.375, 0.375 })
+    local one = on(amp.zeros(1, 1, 1, 1))
+    local mine = ops.multibox_prior(one, { sizes = { 0.5 } })
+    mine:mul_(300) -- to pixels: what others get stays
+    close(ops.multibox_prior(one, { sizes = { 0.5 } }), { 0.25, 0.25, 0.75, 0.75 })
     close(ops.multibox_prior(on(amp.zeros(1, 1, 1, 1)), { sizes = { 1.5 }, clip = true }), { 0, 0, 1, 1 })
     close(ops.multibox_prior(on(amp.zeros(1, 1, 1, 1)), { steps = { 0.25, 0.5 }, offsets = { 1, 0 }, sizes = { 0.2 } }),
       { -0.1, 0.15, 0.1, 0.35 })

@@ -87,7 +87,10 @@ int amp_dist_start(amp_state *state, const char *name, int32_t *rank, int32_t *s
   if (found == NULL) return amp__fail(AMP_E_UNSUPPORTED, "%s", why);
   if (engine == NULL || (engine != found && found->device != AMP_CPU)) {
     control = engine;
-    if (found->start(&world_rank, &world_size, text, sizeof text) < 0) return amp__fail(AMP_E_STATE, "%s", text);
+    if (found->start(&world_rank, &world_size, text, sizeof text) < 0) {
+      control = NULL; /* the engine that was there goes on alone */
+      return amp__fail(AMP_E_STATE, "%s", text);
+    }
     engine = found;
   }
   *rank = world_rank;
@@ -120,7 +123,11 @@ int amp_dist_stop(amp_state *state, double timeout, int status)
   char text[512] = "";
   if (engine == NULL) return 0;
   int failed = engine->stop(timeout, status, text, sizeof text);
-  if (control && control->stop(timeout, status, text, sizeof text) < 0) failed = -1;
+  char other[512] = ""; /* of a control that ends well there is nothing to say */
+  if (control && control->stop(timeout, status, other, sizeof other) < 0 && failed >= 0) {
+    failed = -1;
+    memcpy(text, other, sizeof text);
+  }
   engine = control = NULL;
   return failed < 0 ? amp__fail(AMP_E_STATE, "%s", text) : 0;
 }
@@ -285,7 +292,11 @@ int amp_dist_wait(amp_state *state, amp_work *w, double seconds)
     if (engine) engine->wait(&w->job, more < 0.1 ? more : 0.1);
     int now = atomic_load(&w->job.state);
     if (now < 0) return amp__fail(AMP_E_STATE, "%s", w->job.error);
-    if (now > 0 || w->job.waited) return 1;
+    if (now > 0 || w->job.waited) {
+      /* The engine may still use them; the stream that waits for it now need not be the one that called. */
+      for (int i = 0; i < w->count && w->job.waited; i++) amp__touch(w->tensor[i]);
+      return 1;
+    }
     if (amp_clock() >= until) return 0;
     if (engine == NULL) return amp__fail(AMP_E_STATE, "this process has left the others (finalize)");
     if (__atomic_fetch_and(&state->interrupt, (uint8_t)~AMP_I_INTERRUPT, __ATOMIC_RELAXED) & AMP_I_INTERRUPT)

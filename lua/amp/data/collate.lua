@@ -1,8 +1,8 @@
 --- amp.data.collate(list): examples as one batch.
 --
 -- Tensors of one shape are stacked, numbers and booleans become a tensor, tables are collated by their keys, all else is a list. In an
--- item of detection (a table with `boxes`) what differs in length is padded with -1: boxes N x M x 4, labels N x M; and `targets`, N x M x 5,
--- holds {class, x1, y1, x2, y2} with corners from 0 to 1, as amp.vision.ops.multibox_target takes them.
+-- item of detection (a table with `boxes`) what differs in length is padded with -1 (uint8 with 0, bool with false): boxes N x M x 4, labels
+-- N x M; and `targets`, N x M x 5, holds {class, x1, y1, x2, y2} with corners from 0 to 1, as amp.vision.ops.multibox_target takes them.
 local amp = require 'amp'
 local next_key = require('amp.core.keys').next
 local util = require 'amp.util'
@@ -25,18 +25,21 @@ local function stack(list, key)
   return amp.stack(list)
 end
 
--- Tensors that differ in dimension 1 alone, padded with -1 to the longest.
+local unsigned = { uint8 = true, bool = true }
+
+-- Tensors that differ in dimension 1 alone, padded to the longest with -1 (0 where the dtype has no -1).
 local function pad(list, key)
   local most, first = 0, list[1]
   for i, t in ipairs(list) do
     if not amp.is_tensor(t) then raise(OP, 'example %d: %s is %s, a tensor expected', i, key, util.kind(t)) end
-    if t:dim() ~= first:dim() or t:dim() == 2 and t:size(2) ~= first:size(2) then
-      raise(OP, 'example %d: %s has shape %s, that of example 1 %s', i, key, shape(t), shape(first))
-    end
+    local alike = t:dim() == first:dim() and t:dim() > 0
+    for d = 2, alike and t:dim() or 0 do alike = alike and t:size(d) == first:size(d) end
+    if not alike then raise(OP, 'example %d: %s has shape %s, that of example 1 %s', i, key, shape(t), shape(first)) end
     most = math.max(most, t:size(1))
   end
-  local sizes = first:dim() == 2 and { #list, most, first:size(2) } or { #list, most }
-  local out = amp.full(sizes, -1, { dtype = first.dtype, device = first.device })
+  local sizes = { #list, most }
+  for d = 2, first:dim() do sizes[d + 1] = first:size(d) end
+  local out = amp.full(sizes, unsigned[first.dtype] and 0 or -1, { dtype = first.dtype, device = first.device })
   for i, t in ipairs(list) do
     if t:size(1) > 0 then out[i]:narrow(1, 1, t:size(1)):copy_(t) end
   end

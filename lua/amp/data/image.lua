@@ -54,13 +54,13 @@ end
 
 -- A JPEG goes through libturbojpeg and a PNG through libpng where they are there; what they do not take, and where they are not, through
 -- the own decoder, which also says what is wrong with a damaged file.
-function decode(d, bytes, most, size, parts)
+function decode(d, bytes, most, size, parts, wants_alpha)
   local library = d == jpeg() and codecs.decode_jpeg or d == require 'amp.data.png' and codecs.decode_png
   if library then
     local p, w, h, have, pixels = library(bytes, limit.new(most, size), parts)
     if p then return p, w, h, have, pixels end
   end
-  return d.decode(bytes, limit.new(most, size))
+  return d.decode(bytes, limit.new(most, size), wants_alpha)
 end
 
 --- Read for somebody else.
@@ -86,7 +86,7 @@ function M.read_any(op, path, channels, most, parts)
     wide, high = codecs.jpeg_size(bytes)
     divided = wide and (turned < 5 and parts(high, wide) or turned >= 5 and parts(wide, high))
   end
-  local ok, p, w, h, have, pixels = pcall(decode, d, bytes, most, f.size, divided)
+  local ok, p, w, h, have, pixels = pcall(decode, d, bytes, most, f.size, divided, channels == 4)
   if not ok then memory.rethrow(op, path, p) end
   if not p then raise(op, "cannot read '%s': %s", path, w) end
   local out = planes(p, w, h, have, channels or (have == 2 and 4 or have), pixels)
@@ -106,8 +106,8 @@ end
 
 --- Read an image.
 -- @tparam string path
--- @tparam ?table given channels: 1 (gray), 3 (RGB) or 4 (with alpha), as the file has them; max_bytes: the most that the pixels
--- may take, 100 times the file's size and at least 256 MiB where it isn't given
+-- @tparam ?table given channels: 1 (gray), 3 (RGB) or 4 (with alpha, also of a PNG's transparent colour), as the file has them;
+-- max_bytes: the most that the pixels may take, 100 times the file's size and at least 256 MiB where it isn't given
 -- @treturn Tensor uint8, channels x height x width, on the CPU
 -- @raise with the file's name: missing, no image, damaged, cut off
 -- @usage local x = amp.data.read_image('cat.jpg'):float() / 255

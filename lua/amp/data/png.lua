@@ -1,8 +1,8 @@
 --- Decoding PNG: every colour type, depth and interlacing of the standard, to 8 bits a channel.
 --
 -- Each chunk's checksum and the size of the data are checked; what is damaged or cut off is an error, never gray. 16-bit
--- values keep their upper byte; a palette becomes RGB (RGBA where it has transparent entries), a transparent colour is not looked
--- at. Decompression is zlib's.
+-- values keep their upper byte; a palette becomes RGB (RGBA where it has transparent entries); a transparent colour of a gray or RGB
+-- picture becomes alpha where alpha is asked for. Decompression is zlib's.
 local bit = require 'bit'
 local ffi = require 'ffi'
 local core = require 'amp.ffi'
@@ -104,24 +104,46 @@ local function unfilter(raw, rows, n, step)
   end
 end
 
--- Samples of a pass into pixels: `out` has `channels` bytes a pixel.
+-- A sample of a row as the file has it
+local function sample(row, i, depth)
+  if depth == 8 then return row[i] end
+  if depth == 16 then return row[2 * i] * 256 + row[2 * i + 1] end
+  local at = i * depth
+  return band(rshift(row[floor(at / 8)], 8 - depth - at % 8), 2 ^ depth - 1)
+end
+
+-- The transparent colour of a gray or RGB picture, its samples as the file has them; nil: it has none
+local function key_of(h, alpha)
+  if not alpha or h.color ~= 0 and h.color ~= 2 or #alpha ~= 2 * h.channels then return nil end
+  local key = {}
+  for k = 1, h.channels do key[k] = band(alpha:byte(2 * k - 1) * 256 + alpha:byte(2 * k), 2 ^ h.depth - 1) end
+  return key
+end
+
+local function matches(row, x, h)
+  for k = 1, h.channels do
+    if sample(row, x * h.channels + k - 1, h.depth) ~= h.key[k] then return false end
+  end
+  return true
+end
+
+-- Samples of a pass into pixels: `out` has `h.wide` bytes a pixel.
 local function spread(h, raw, n, width, rows, out, pass)
-  local channels, depth = h.channels, h.depth
-  local most = 2 ^ depth - 1
-  local scale = (h.color ~= 3 and depth < 8) and 255 / most or 1
+  local channels, depth, wide, key = h.channels, h.depth, h.wide, h.key
+  local scale = (h.color ~= 3 and depth < 8) and 255 / (2 ^ depth - 1) or 1
   for y = 0, rows - 1 do
     local row = raw + y * (n + 1) + 1
     local line = (pass[2] + y * pass[4]) * h.width
     for x = 0, width - 1 do
-      local to = (line + pass[1] + x * pass[3]) * channels
+      local to = (line + pass[1] + x * pass[3]) * wide
       if depth == 8 then
         for k = 0, channels - 1 do out[to + k] = row[x * channels + k] end
       elseif depth == 16 then
         for k = 0, channels - 1 do out[to + k] = row[2 * (x * channels + k)] end
       else
-        local at = x * depth
-        out[to] = band(rshift(row[floor(at / 8)], 8 - depth - at % 8), most) * scale
+        out[to] = sample(row, x, depth) * scale
       end
+      if key then out[to + channels] = matches(row, x, h) and 0 or 255 end
     end
   end
 end
@@ -141,16 +163,19 @@ end
 --- Decode.
 -- @tparam string bytes
 -- @param budget of amp.io.limit
+-- @tparam ?boolean wants_alpha whether a transparent colour becomes alpha
 -- @return pixels, interleaved, or nil and the reason
 -- @treturn number width
 -- @treturn number height
 -- @treturn number channels 1 (gray), 2 (and alpha), 3 (RGB), 4 (and alpha)
-function M.decode(bytes, budget)
+function M.decode(bytes, budget, wants_alpha)
   local library, missing = gzip.zlib()
   if not library then return nil, missing end
   local ok, out, width, height, channels = pcall(function()
     local h, data, palette, alpha = read_chunks(bytes)
-    local fits, why = budget:take(h.width * h.height * (h.color == 3 and (alpha and 4 or 3) or h.channels))
+    h.key = wants_alpha and key_of(h, alpha) or nil
+    h.wide = h.channels + (h.key and 1 or 0)
+    local fits, why = budget:take(h.width * h.height * (h.color == 3 and (alpha and 4 or 3) or h.wide))
     if not fits then error(('its size is %.0f x %.0f: %s'):format(h.width, h.height, why), 0) end
     local bits = h.channels * h.depth
     local passes = h.interlaced == 1 and PASSES or {{0, 0, 1, 1}}
@@ -169,7 +194,7 @@ function M.decode(bytes, budget)
     if code ~= 0 or tonumber(size[0]) ~= total then
       error(code == -5 and 'it holds more than its size promises' or 'its compressed data are damaged or cut off', 0)
     end
-    local pixels = ffi.new('uint8_t[?]', h.width * h.height * h.channels)
+    local pixels = ffi.new('uint8_t[?]', h.width * h.height * h.wide)
     for _, part in ipairs(list) do
       local from = raw + part[5]
       unfilter(from, part[3], part[4], math.max(1, bits / 8))
@@ -180,7 +205,7 @@ function M.decode(bytes, budget)
       pixels, c = colour(h, pixels, palette, alpha)
       return pixels, h.width, h.height, c
     end
-    return pixels, h.width, h.height, h.channels
+    return pixels, h.width, h.height, h.wide
   end)
   if not ok then return nil, tostring(out) end
   return out, width, height, channels

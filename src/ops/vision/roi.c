@@ -82,7 +82,8 @@ static int run(amp_call *call, regions *job, const int64_t *maps, int type)
   amp__scratch scratch = { 0 };
   int status = in && rois && out ? 0 : amp__S->err.code;
   if (status == 0 && job->what == BACKWARD) status = amp__fill_value(out, 0);
-  if (status == 0 && result->numel > 0 && in->numel > 0) {
+  /* without images there is nothing to add to, and no region that is right */
+  if (status == 0 && result->numel > 0 && (in->numel > 0 || job->what != BACKWARD)) {
     job->in = amp__data(in);
     job->rois = amp__data(rois);
     job->out = amp__data(out);

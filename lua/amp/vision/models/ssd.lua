@@ -66,7 +66,7 @@ function SSD:anchors_of(maps, h, w)
     local s, step = plan.sizes, plan.steps[i]
     -- The prior scales widths by rows over columns of the map; here they are pixels, whatever the map's form is.
     local rows, columns = map:size(3), map:size(4)
-    local a = multibox.multibox_prior(map, { sizes = { s[i] / h, math.sqrt(s[i] * s[i + 1]) / h }, ratios = plan.ratios[i],
+    local a = multibox.shared_prior(map, { sizes = { s[i] / h, math.sqrt(s[i] * s[i + 1]) / h }, ratios = plan.ratios[i],
       steps = { step / h, step / w } })
     if h * columns ~= w * rows then a = self.widened(a, h * columns / (w * rows)) end
     list[i] = a

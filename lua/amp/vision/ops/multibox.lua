@@ -54,12 +54,8 @@ local function grid(h, w, step, offset, list)
   return amp.stack({ x - dx, y - dy, x + dx, y + dy }, 4):reshape(1, -1, 4):float()
 end
 
---- The anchors of a feature map: for each cell each size with the first ratio, then the first size with each other ratio.
--- @tparam Tensor data N x C x H x W; its size and device count
--- @tparam ?table given sizes ({1}), ratios ({1}), clip (false), steps ({-1, -1}: 1/H and 1/W; y before x),
--- offsets ({0.5, 0.5}: of a cell's centre, y before x)
--- @treturn Tensor float32, 1 x (H * W * (#sizes + #ratios - 1)) x 4, corners 0 to 1
-function M.multibox_prior(data, given)
+-- Those that are kept, which nobody may change
+function M.shared_prior(data, given)
   local op = 'vision.ops.multibox_prior'
   check.tensor(op, 'data', data)
   if data:dim() ~= 4 then raise(op, 'data: N x C x H x W expected, got %s', util.shape(data:size())) end
@@ -83,6 +79,15 @@ function M.multibox_prior(data, given)
     keep(key, anchors)
   end
   return anchors
+end
+
+--- The anchors of a feature map: for each cell each size with the first ratio, then the first size with each other ratio.
+-- @tparam Tensor data N x C x H x W; its size and device count
+-- @tparam ?table given sizes ({1}), ratios ({1}), clip (false), steps ({-1, -1}: 1/H and 1/W; y before x),
+-- offsets ({0.5, 0.5}: of a cell's centre, y before x)
+-- @treturn Tensor float32, 1 x (H * W * (#sizes + #ratios - 1)) x 4, corners 0 to 1
+function M.multibox_prior(data, given)
+  return amp.no_grad(function() return M.shared_prior(data, given):clone() end)
 end
 
 -- -- Targets -----------------------------------------------------------------------------
