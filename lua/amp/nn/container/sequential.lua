@@ -7,6 +7,7 @@ local ops = require 'amp.ops'
 local as_built = require('amp.precision.policy').as_built
 local release, ref_t = core.C.amp_release, core.ref_t
 local istype = require('ffi').istype
+local takes_one = require('amp.nn.module').takes_one
 local watched = require('amp.nn.module').watched -- a graph has one node for each module
 local words = require 'amp.precision.autocast_state' -- exclude: a region decides for each module
 
@@ -41,7 +42,11 @@ local function chain(list, i, n, mine, ...)
   local values, class = rawget(m, '.values'), mt.class
   local transient = values and values.transient -- a container has no raw keys of its own, and is none of these layers
   if transient == nil then transient = class.transient end
-  if not transient or not values or rawget(m, '.hooks') or transient ~= (values.forward or class.forward) then
+  if not transient or not values or rawget(m, '.hooks') or transient ~= (values.forward or class.forward) or i == 1 and select('#', ...) > 1 then
+    if i > 1 and takes_one(m) then -- of what an LSTM gives, outputs and state, a layer takes the outputs
+      if i == n then return m((...)) end
+      return chain(list, i + 1, n, false, m((...)))
+    end
     if i == n then return m(...) end
     return chain(list, i + 1, n, false, m(...))
   end
