@@ -429,10 +429,8 @@ function M.class(class)
   local mt = { __index = Optimizer, __tostring = M.tostring }
   family.ours[mt] = true
   require('amp.core.class').instance(mt)
-  local function new(_, params, options, ...)
-    if select('#', ...) > 0 then
-      err.throw(class.op, 'takes 2 arguments, parameters and a table of all options, as in {lr = 0.1}; got %d', 2 + select('#', ...))
-    end
+  local function new(_, params, options, excess)
+    if excess ~= nil then err.throw(class.op, 'takes 2 arguments, parameters and a table of all options, as in {lr = 0.1}; got more') end
     if params == nil then err.throw(class.op, 'parameters are missing: amp.%s(net:parameters(), {lr = 0.1})', class.op) end
     if err.is_space(params) then err.throw(class.op, 'parameters are a list of tensors') end
     if type(options) ~= 'nil' and type(options) ~= 'table' then

@@ -7,7 +7,7 @@ local ops = require 'amp.ops'
 local as_built = require('amp.precision.policy').as_built
 local release, ref_t = core.C.amp_release, core.ref_t
 local istype = require('ffi').istype
-local takes_one = require('amp.nn.module').takes_one
+local layer_takes_one = require('amp.nn.module').takes_one
 local watched = require('amp.nn.module').watched -- a graph has one node for each module
 local words = require 'amp.precision.autocast_state' -- exclude: a region decides for each module
 
@@ -29,6 +29,12 @@ local function activation(m, next)
 end
 
 local linear_act
+
+-- Does a module want one argument? A sequence wants what its first module wants.
+local function takes_one(m)
+  while type(m) == 'table' and getmetatable(m).class == Sequential do m = rawget(m, 1) end
+  return layer_takes_one(m)
+end
 
 -- A built-in layer keeps no handle of what it is given or gives (`transient` is its own forward), so what passes
 -- between two of them is released at once: the tape holds what backward needs, and the collector, which can't see
