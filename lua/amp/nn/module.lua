@@ -280,7 +280,11 @@ local function caller(class, at)
       local hooks = rawget(at, '.hooks')
       local forward = values.forward or class.forward
       forward = unwrapped[forward] or forward
-      if select('#', ...) > 1 and most[forward] ~= false then check_count(self, forward, ...) end
+      local _, second, third, fourth = ... -- quicker than select
+      if second ~= nil then
+        local limit = most[forward] -- only here: a look-up by a function is slow
+        if limit == nil or limit == 1 or third ~= nil and limit == 2 or fourth ~= nil and limit then check_count(self, forward, ...) end
+      end
       if hooks or attended then return pass(attend(self, hooks, forward, ...)) end
       return pass(forward(self, ...))
     end
@@ -289,7 +293,11 @@ local function caller(class, at)
       local hooks = rawget(self, '.hooks')
       local forward = rawget(self, '.values').forward or class.forward
       forward = unwrapped[forward] or forward
-      if select('#', ...) > 1 and most[forward] ~= false then check_count(self, forward, ...) end
+      local _, second, third, fourth = ... -- quicker than select
+      if second ~= nil then
+        local limit = most[forward] -- only here: a look-up by a function is slow
+        if limit == nil or limit == 1 or third ~= nil and limit == 2 or fourth ~= nil and limit then check_count(self, forward, ...) end
+      end
       if hooks or attended then return pass(attend(self, hooks, forward, ...)) end
       return pass(forward(self, ...))
     end
