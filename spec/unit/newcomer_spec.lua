@@ -176,7 +176,6 @@ local mistakes = {
   { 'local n = x:size(1, 2)', '1 argument' },
   { 'net.weight = amp.ones(2, 3)', "'weight'", 'nn.Parameter(', 'net.weight.data' },
   { 'net.weight = 3', "'weight'", 'nn.Parameter(' },
-  { 'seq.head = nn.ReLU() seq.head = "relu"', "'head'", 'module' },
   { 'local N = nn.Module:extend "N" function N:__init() end', 'N:init(' },
   { 'local N = nn.Module:extend "N" function N:__init__() end', 'N:init(' },
   { 'local g = amp.trace(net, x, {dynamic = {1}})', "'dynamic'", 'amp.graph.trace(' },

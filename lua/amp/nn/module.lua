@@ -99,11 +99,8 @@ local function check_flag(self, name)
   end
 end
 
--- A plain value given to a name that holds a parameter or a module. Without a word the layer would no longer be trained.
-local function check_replaced(self, name, kind, value)
-  if kind == 'module' then
-    raise(self.__name, ("'%s' is a module of this one and can only be replaced by another, or by nil; got %s"):format(name, util.show(value)))
-  end
+-- A plain value given to a name that holds a parameter. Without a word the layer would no longer be trained.
+local function refuse_plain(self, name, value)
   raise(self.__name, ("'%s' is a parameter: a new one is net.%s = nn.Parameter(t), new values are net.%s.data = t; got %s"):format(name, name, name,
     is_tensor(value) and 'a tensor that does not require grad' or util.show(value)))
 end
@@ -126,12 +123,12 @@ local function assign(self, name, value)
         .. 'or change the parameter in place in amp.no_grad'):format(name))
     end
     if kind == 'parameter' and not value.requires_grad and value.ptr_ ~= nil and bit.band(value.ptr_.flags, WEIGHT) == 0 then
-      check_replaced(self, name, kind, value)
+      refuse_plain(self, name, value)
     end
     if kind == 'buffer' or kind == 'parameter' then return register(self, name, kind, value) end
     if value.requires_grad and not made then return register(self, name, 'parameter', value) end
   end
-  if kind and kind ~= 'buffer' and value ~= nil and value ~= false then check_replaced(self, name, kind, value) end
+  if kind == 'parameter' and value ~= nil and value ~= false then refuse_plain(self, name, value) end
   if kind then forget(self, name) end
   rawget(at, '.values')[name] = value
 end
