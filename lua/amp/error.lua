@@ -144,6 +144,20 @@ local spaces = setmetatable({}, { __mode = 'k' })
 --- Note a table of functions, so that `space:f(x)` is told that it wants a dot.
 function M.space(t, name) spaces[t] = name end
 
+--- Note a table of functions all of which are there, and make a name that is not there an error.
+-- @tparam table t
+-- @tparam string name as one writes it
+-- @treturn table t
+function M.room(t, name)
+  spaces[t] = name
+  if getmetatable(t) ~= nil then return t end
+  return setmetatable(t, { __index = function(_, k)
+    if type(k) ~= 'string' or k:sub(1, 1) == '_' then return nil end
+    local habits = require 'amp.core.habits'
+    M.throw_code('name', nil, "%s has no '%s'%s", name, k, habits.hint(habits.rooms[name], k, require('amp.util').keys(t)))
+  end })
+end
+
 --- Whether a value is such a table.
 function M.is_space(v) return spaces[v] ~= nil end
 

@@ -145,7 +145,7 @@ local function find(t, k)
   local v
   if modules[k] then
     v = part(modules[k])
-    if spaces:find(' ' .. k .. ' ', 1, true) then err.space(v, 'amp.' .. k) end
+    if spaces:find(' ' .. k .. ' ', 1, true) then err.room(v, 'amp.' .. k) end
   elseif fields[k] then
     v = part(fields[k])[k]
   else
@@ -166,7 +166,9 @@ setmetatable(M, {
   __index = function(t, k)
     local v = find(t, k)
     if v == nil and type(k) == 'string' and k:sub(1, 1) ~= '_' then
-      err.throw_code('name', nil, "amp has no '%s'%s", k, part('amp.core.habits').hint(part('amp.core.habits').amp, k, names()))
+      local habits = part 'amp.core.habits'
+      local method = not habits.amp[k] and tensor.methods[k] and ('; it is a method of tensors: x:%s()'):format(k)
+      err.throw_code('name', nil, "amp has no '%s'%s", k, method or habits.hint(habits.amp, k, names()))
     end
     return v
   end,

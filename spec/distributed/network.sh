@@ -11,6 +11,7 @@ build=${1:-$root/build}
 build=$(cd "$build" && pwd) || exit 1
 [ "$(id -u)" = 0 ] && command -v ip >/dev/null && command -v mpirun.openmpi >/dev/null ||
   { echo "SKIPPED network: root, ip and Open MPI are needed"; exit 0; }
+[ -e "$build/amp/libamp_mpi_openmpi.so" ] || { echo "SKIPPED network: amp was built without Open MPI"; exit 0; }
 work=$(mktemp -d)
 left=amp-left-$$ right=amp-right-$$
 end() {

@@ -140,6 +140,9 @@ describe('amp new', function()
       has(trained, 'accuracy', 'saved checkpoint.amp', 'saved model.safetensors')
       if how == '' then assert.is_true(tonumber(trained:match 'epoch 20 .-accuracy ([%d.]+)') > 0.9, trained) end
     end
+    local usage, _, refused = amp('train.lua --help', { folder = dir })
+    assert.equal(1, refused)
+    has(usage, 'usage: amp train.lua [epochs]')
     has(H.read(dir .. '/README.md'), '# project')
     local lint = os.execute 'command -v luacheck >/dev/null 2>&1' == 0
     if lint then

@@ -126,6 +126,8 @@ describe('amp -e, amp -', function()
     _, err, status = amp "-e 'x ='"
     assert.equal(1, status)
     has(err, '(command line)')
+    _, err = amp "-e 'local alpha = 1 alhpa.x = 1'"
+    has(err, "'alhpa'", "did you mean 'alpha'")
     _, err, status = amp '-e'
     assert.equal(2, status)
     has(err, '-e needs code', 'usage')

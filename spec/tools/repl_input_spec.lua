@@ -88,6 +88,8 @@ describe('amp reading from a pipe', function()
   it('knows what people type who come from elsewhere, and says what they may have meant', function()
     local out = pipe 'help\n'
     assert.is_truthy(out:find('?name', 1, true), out)
+    out = pipe '?help\n'
+    assert.is_truthy(out:find('?name', 1, true), out)
     out = pipe 'help("softmax")\nhelp(nn.Linear)\nquit()\nprint "not reached"\n'
     assert.is_truthy(out:find('amp.softmax(input', 1, true) and out:find('in_features', 1, true), out)
     assert.is_nil(out:find('not reached', 1, true))
@@ -114,7 +116,7 @@ later()
 ]]
     for _, piece in ipairs { "amp has no 'sotfmax', did you mean 'softmax'?",
       "amp has no 'optm', did you mean 'optim'?", "amp has no 'qqqqqq'",
-      "'is_avialable' (a nil value), did you mean 'is_available'?",
+      "amp.cuda has no 'is_avialable', did you mean 'is_available'?",
       "'paramters' (a nil value), did you mean 'parameters'?", "'alhpa' (a nil value), did you mean 'alpha'?" } do
       assert.is_truthy(err:find(piece, 1, true), err .. '\nlacks ' .. piece)
     end

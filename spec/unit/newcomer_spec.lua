@@ -162,6 +162,48 @@ local mistakes = {
   { 'x:backward()', 'grad' },
   { 'local g = nn.Parameter(3)', 'nn.Parameter(amp.ones' },
   { 'x.foo = 1', "'foo'", 't:id()' },
+  -- options that would go unread, arguments that nobody takes
+  { 'local o = optim.Adam{net:parameters(), lr = 0.1}', "'lr'", 'options' },
+  { 'local o = optim.Adam({net.weight, lr = 0.1})', "'lr'", 'options' },
+  { 'local o = optim.SGD({{net:parameters(), lr = 0.5}}, {lr = 0.1})', "'lr'", '{params = ' },
+  { 'local o = optim.SGD(net:parameters(), {lr = 0.1}, {momentum = 0.9})', '2 arguments', '{lr = 0.1}' },
+  { 'local o = optim.SGD(net:parameters(), {lr = 0.1}, 0.9)', '2 arguments' },
+  { 'local l = nn.CrossEntropyLoss()(y, labels:long(), amp.ones(2))', 'nn.CrossEntropyLoss', '2 arguments', 'got 3' },
+  { 'local l = nn.MSELoss()(net(x), y, "sum")', 'nn.MSELoss', '2 arguments', 'got 3' },
+  { 'local z = net(x, x)', 'nn.Linear', '1 argument', 'got 2' },
+  { 'local z = nn.ReLU()(x, true)', 'nn.ReLU', '1 argument' },
+  { 'local z = seq(x, x)', 'nn.Linear', '1 argument', 'module 1 of nn.Sequential' },
+  { 'local n = x:size(1, 2)', '1 argument' },
+  { 'net.weight = amp.ones(2, 3)', "'weight'", 'nn.Parameter(', 'net.weight.data' },
+  { 'net.weight = 3', "'weight'", 'nn.Parameter(' },
+  { 'local N = nn.Module:extend "N" function N:__init() end', 'N:init(' },
+  { 'local N = nn.Module:extend "N" function N:__init__() end', 'N:init(' },
+  { 'local g = amp.trace(net, x, {dynamic = {1}})', "'dynamic'", 'amp.graph.trace(' },
+  { 'local g = amp.trace(net, amp.ones(1, 3)) g(x)', 'amp.graph.trace(', '{dynamic = {1}}' },
+  -- names in rooms
+  { 'amp.cuda.is_avaliable()', "'is_avaliable'", "did you mean 'is_available'" },
+  { 'local n = amp.cuda.memory_alocated', "'memory_alocated'", 'amp.cuda' },
+  { 'local n = amp.cuda.get_device_name(0)', "'get_device_name'", 'get_device_properties' },
+  { 'amp.cuda.manual_seed_all(1)', 'amp.manual_seed' },
+  { 'local s = amp.cuda.amp.GradScaler()', 'amp.GradScaler' },
+  { 'nn.utils.clip_grad_norm(net:parameters(), 1)', "'clip_grad_norm'", "did you mean 'clip_grad_norm_'" },
+  { 'nn.init.xavier_uniform(net.weight)', "'xavier_uniform'", "did you mean 'xavier_uniform_'" },
+  { 'amp.distributed.init_process_groop()', "'init_process_groop'", 'amp.distributed' },
+  { 'local b = amp.serve.bather(net)', "'bather'", "did you mean 'batcher'" },
+  { 'local D = amp.data.Dataset:extend "D"', "'Dataset'", 'size', 'get' },
+  { 'local n = amp.numel(x)', "'numel'", 'x:numel()' },
+  { 'local v = x:max(1) print(v.values)', "'values'", 'local values, indices = ' },
+  { 'local v = x:sort() print(v.indices)', "'indices'", 'local values, indices = ' },
+  { 'local f = amp.autograd.Function:extend "F"', 'amp.Function{forward' },
+  { 'local f = amp.Function:extend "F"', 'amp.Function{forward' },
+  { 'local N = nn.Module.extend "N"', "nn.Module:extend 'Net'" },
+  { 'local N = nn.Module:extend()', "nn.Module:extend 'Net'" },
+  { 'local N = nn.Module "N"', "nn.Module:extend 'Net'" },
+  { 'local l = amp.data.DataLoader({get = print, len = print})', "without 'size'" },
+  { 'local z = x * 2 local g = z.grad:sum()', "'grad'", 'leaves' },
+  { 'amp.save({}, "x.amp")', 'amp.save(path, value)' },
+  { 'local n = (x == y):sum()', 'a:eq(b)' },
+  { 'for name, p in pairs(net:named_parameters()) do print(name, p) end', 'for name, p in net:named_parameters() do' },
 }
 
 describe('a mistake of a newcomer', function()
@@ -175,6 +217,53 @@ describe('a mistake of a newcomer', function()
     end)
   end
   it('is one of more than a hundred', function() assert.is_true(#mistakes > 100, #mistakes) end)
+end)
+
+describe('a cure', function()
+  it('names only what is there', function()
+    local habits = require 'amp.core.habits'
+    local seen = 0
+    local function look(text)
+      for written in (' ' .. text):gmatch "[^%w_.'](amp%.[%a_][%w_.]*)" do
+        local v = amp
+        for name in written:gsub('%.+$', ''):gmatch '%.([%w_]+)' do
+          local ok, got = pcall(function() return v[name] end)
+          assert.is_true(ok and got ~= nil, ('%s of: %s'):format(written, text))
+          v = got
+        end
+        seen = seen + 1
+      end
+    end
+    local function walk(t)
+      for _, v in pairs(t) do
+        if type(v) == 'table' then walk(v) elseif type(v) == 'string' then look(v) end
+      end
+    end
+    walk(habits)
+    assert.is_true(seen > 80, seen)
+  end)
+end)
+
+describe('a checkpoint under the name of another format', function()
+  it('is written and read, after one warning that says what writes that format', function()
+    local warn = require 'amp.core.warn'
+    for ending, writer in pairs { npy = 'amp.io.save_npy', npz = 'amp.io.save_npz', safetensors = 'amp.io.safetensors.save', amp = false, pt = false } do
+      local said = {}
+      local before = rawget(amp, 'warn')
+      amp.warn = function(text) said[#said + 1] = text end
+      warn.reset()
+      local file = H.tmp('net.' .. ending)
+      local ok, why = pcall(function()
+        amp.save(file, { 1 })
+        amp.save(file, { 2 })
+      end)
+      amp.warn = before
+      assert.is_true(ok, why)
+      assert.equal(2, amp.load(file)[1])
+      assert.equal(writer and 1 or 0, #said, ending)
+      if writer then assert.is_truthy(said[1]:find(writer .. '(', 1, true), said[1]) end
+    end
+  end)
 end)
 
 describe('what is right is left alone', function()
@@ -193,6 +282,31 @@ describe('what is right is left alone', function()
     assert.equal('loss: ', ('loss: ' .. amp.tensor(1)):sub(1, 6))
     assert.is_false(x == nil)
     assert.is_false(x == 1) -- two handles of one tensor are equal, nothing else is
+  end)
+  it('more arguments than a class of the user names, and what an LSTM gives before a layer', function()
+    local Net = nn.Module:extend 'Net'
+    function Net:forward(x) return x * 2 end -- luacheck: ignore 212
+    assert.equal(2, Net()(amp.ones(1), 3):item())
+    assert.same({ 2, 5, 3 }, nn.Sequential(nn.LSTM(4, 6, { batch_first = true }), nn.Linear(6, 3))(amp.ones(2, 5, 4)):size())
+    assert.same({ 2, 5, 6 }, nn.Sequential(nn.LSTM(4, 6, { batch_first = true }), nn.Sequential(nn.ReLU()))(amp.ones(2, 5, 4)):size())
+    assert.same({ 4, 2 }, nn.Linear(3, 2)(amp.ones(4, 3), nil):size())
+  end)
+  it('a parameter replaced by a parameter, a frozen one, nothing', function()
+    local a, b = nn.Linear(3, 3), nn.Linear(3, 3)
+    b.weight.requires_grad = false
+    a.weight = b.weight
+    assert.is_true(a.weight == b.weight)
+    a.weight = nn.Parameter(amp.ones(3, 3))
+    assert.equal(2, #a:parameters())
+    a.bias = nil
+    assert.equal(1, #a:parameters())
+    a.bias = 3 -- the name is free now
+    assert.equal(3, a.bias)
+    local seq = nn.Sequential(nn.ReLU())
+    seq.head = nn.ReLU()
+    seq.head = nn.Tanh()
+    seq.head = nil
+    assert.is_nil(seq.head)
   end)
   it('lists of parameters in lists', function()
     local a, b = nn.Linear(2, 2), nn.Linear(2, 2)

@@ -40,8 +40,11 @@ static int check_input(const amp_graph_value *v, const amp_tensor *t)
                      amp__shape_str(v->ndim, v->size), t->ndim, amp__shape_str(t->ndim, t->size));
   for (int d = 0; d < t->ndim; d++)
     if (t->size[d] != v->size[d] && !(v->free_dims >> d & 1))
-      return amp__fail(AMP_E_SHAPE, "input '%s': dimension %d has size %lld, got %lld (%s); dynamic makes a size free",
-                       v->name, d + 1, (long long)v->size[d], (long long)t->size[d], amp__shape_str(t->ndim, t->size));
+      return amp__fail(AMP_E_SHAPE,
+                       "input '%s': dimension %d has size %lld, got %lld (%s); dynamic makes a size free: "
+                       "amp.graph.trace(net, {x}, {dynamic = {%d}})",
+                       v->name, d + 1, (long long)v->size[d], (long long)t->size[d], amp__shape_str(t->ndim, t->size),
+                       d + 1);
   return 0;
 }
 

@@ -9,7 +9,7 @@ local util = require 'amp.util'
 
 -- in the order of their length; `needs`: what a claim can't run without
 local claims = {
-  { name = 'startup', what = "require 'amp' takes 10 ms, the library 3 MB" },
+  { name = 'startup', what = "require 'amp' takes 10 ms, the library 3.5 MiB" },
   { name = 'tiny_ops', what = 'ops on 4 x 4 tensors' },
   { name = 'tiny_ops_joff', file = 'tiny_ops', flags = '-joff', what = 'the same without the JIT compiler' },
   { name = 'mlp64', what = 'a training step of a 3-layer network of width 64' },

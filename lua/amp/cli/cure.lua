@@ -124,6 +124,9 @@ end
 
 -- -- Cures -------------------------------------------------------------------------------------
 
+local NO_GRADIENT = '; a gradient is nil until backward has reached the tensor, loss:backward(), and only leaves that require grad have one, ' ..
+  'not what ops make of them'
+
 local function global(name, set, env)
   local amp = package.loaded.amp
   for _, known in ipairs(amp and amp.names() or {}) do
@@ -151,7 +154,7 @@ local function field(name, line, set, env)
       if name == 'parameters' then return ('; %s has none: the module itself has, net:parameters()'):format(path) end
     end
   end
-  if name == 'grad' then return '; a gradient is nil until backward has reached the tensor: loss:backward()' end
+  if name == 'grad' then return NO_GRADIENT end
   return ''
 end
 
@@ -159,6 +162,10 @@ local properties = { shape = true, dtype = true, device = true, grad = true, req
 
 -- Something was called that is no function, or indexed that is no table
 local function wrong_kind(verb, kind, what, name, line)
+  if name == 'Function' and verb == 'index' then
+    return '; a function with a derivative of its own is amp.Function{forward = function(ctx, x) ... end, backward = function(ctx, dy) ... end}'
+  end
+  if name == 'Module' and verb == 'call' then return "; a class of networks is made by nn.Module:extend 'Net'" end
   if what == 'function' and verb == 'index' then
     return ("; '%s' is a function and wants to be called first: %s(...), or of an object obj:%s(...)"):format(name, name, name)
   end
@@ -181,7 +188,9 @@ local maths = { max = 't:max()', min = 't:min()', floor = 't:floor()', ceil = 't
   sin = 't:sin()', cos = 't:cos()', tan = 't:tan()', pow = 't ^ n', fmod = 't:fmod(n)', log10 = 't:log10()' }
 
 -- An argument of one of Lua's functions is a tensor
-local function argument(n, name, got)
+local function argument(n, name, got, line)
+  local list = got == 'function' and line:match '([%a_][%w_.]*:named_[%a_]+%(%))'
+  if list then return ('; %s is what a loop goes through: for name, p in %s do'):format(list, list) end
   if got ~= 'cdata' then return '' end
   if maths[name] then return ('; of a tensor it is %s, of its single value t:item()'):format(maths[name]) end
   if name == 'format' then return "; a tensor's value is t:item(): ('%.3f'):format(t:item()); tostring(t) is its text" end
@@ -193,7 +202,7 @@ local function argument(n, name, got)
 end
 
 local function nothing(name, kind, set, env, line)
-  if name == 'grad' then return '; a gradient is nil until backward has reached the tensor: loss:backward()' end
+  if name == 'grad' then return NO_GRADIENT end
   if kind == 'global' then return global(name, set, env) end
   if name == 'self' then return '; a method is defined and called with a colon: function Net:forward(x), net:forward(x)' end
   if kind == 'field' and line then return field(name, line, set, env) end
@@ -220,10 +229,13 @@ function M.of(message)
     end
     return wrong_kind(verb, kind, what, name, line)
   end
+  if first:find 'attempt to index a boolean value' and line:find '[=~]=' then
+    return '; a == b says whether two handles are one tensor; a:eq(b) compares element by element'
+  end
   what = first:match "attempt to call an? (%a+) value"
   if what then return wrong_kind('call', '', what, '', line) end
   local n, called, got = first:match "bad argument #(%d+) to '([%w_]+)' %([^)]*got (%a+)%)"
-  if n then return argument(n, called, got) end
+  if n then return argument(n, called, got, line) end
   if first:find "invalid value %(cdata%) at index" or first:find 'invalid value %(userdata%) at index' then
     return '; table.concat takes strings and numbers: tostring(t) is the text of a tensor, t:item() its single value'
   end

@@ -66,6 +66,10 @@ local data = require 'data'
 amp.strict() -- a misspelt variable is an error
 
 local epochs, dtype = tonumber(arg[1] or 20), arg[2] or 'bfloat16'
+if not epochs then
+  print 'usage: amp train.lua [epochs] [dtype: float32, bfloat16, float16]'
+  os.exit(1)
+end
 local device = amp.cuda.is_available() and 'cuda' or 'cpu'
 amp.manual_seed(1)
 

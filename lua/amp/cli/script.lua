@@ -70,6 +70,7 @@ end
 function M.code(code, name)
   local chunk, why = loadstring(code, name)
   if not chunk then return nil, why end
+  require('amp.cli.cure').remember(name:sub(2), code)
   return setfenv(chunk, setmetatable({}, { __newindex = _G, __index = function(_, k)
     if k == 'amp' then return require 'amp' end
     return _G[k]
@@ -118,6 +119,7 @@ function M.keep_code(code, ...)
     io.stderr:write('amp: ', why, '\n')
     return false
   end
+  require('amp.cli.cure').remember('(command line)', code)
   return keep(chunk, code, '=(command line)', ...)
 end
 

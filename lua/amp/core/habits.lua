@@ -10,13 +10,15 @@ local typed = { Float = 'float32', Double = 'float64', Half = 'float16', BFloat1
 
 --- Names that one looks for in `amp`.
 M.amp = {
-  from_numpy = 'amp.tensor(table) copies a table, amp.io.npy.load reads a .npy file', numpy = 'x:tolist() gives Lua tables',
+  from_numpy = 'amp.tensor(table) copies a table, amp.io.load_npy reads a .npy file',
+  numpy = 'x:tolist() gives Lua tables',
   array = 'amp.tensor(table)', asarray = 'amp.tensor(table)', as_tensor = 'amp.tensor(table)',
   Variable = 'every tensor can require grad: amp.tensor(data, {requires_grad = true})', inference_mode = 'amp.no_grad(function() ... end)',
   len = '#x is the size of the first dimension', size = 'x:size()', shape = 'x.shape', item = 'x:item()', manualSeed = 'amp.manual_seed(n)',
   seed = 'amp.manual_seed(n)', random = 'amp.manual_seed(n) seeds, amp.rand and amp.randn draw',
   range = 'amp.arange(start, stop) excludes its end, as PyTorch has it',
-  autograd = 'amp.grad, amp.Function and amp.no_grad stand in amp itself', Parameter = 'nn.Parameter(t)', Module = "nn.Module:extend 'Net'",
+  autograd = 'amp.grad(), amp.no_grad() and amp.Function{forward = ..., backward = ...} stand in amp itself',
+  Parameter = 'nn.Parameter(t)', Module = "nn.Module:extend 'Net'",
   jit = 'amp.compile(fn) runs it as a graph, amp.trace(fn, x) gives the graph', fx = 'amp.trace(fn, x) gives a graph',
   onnx = "amp.trace(net, x):export_onnx 'net.onnx' writes, amp.io.onnx.load reads", export = "amp.trace(net, x):save 'net.safetensors'",
   hybridize = 'net:hybridize()', optimize_for = 'g:optimize()', SymbolBlock = "amp.load_graph 'net.safetensors'",
@@ -34,9 +36,11 @@ end
 
 --- Methods and properties that one looks for in a tensor.
 M.tensor = {
-  numpy = 't:tolist() gives Lua tables, amp.io.npy.save writes a file', totable = 't:tolist()', len = '#t, or t:size(1)', length = '#t, or t:size(1)',
+  numpy = 't:tolist() gives Lua tables, amp.io.save_npy(path, t) writes a file', totable = 't:tolist()', len = '#t, or t:size(1)', length = '#t, or t:size(1)',
   astype = "t:to 'float16', t:long()", is_cpu = "t.device == 'cpu'", get_device = 't.device', nelem = 't:numel()', resize_ = 't:view(...) or amp.empty(...)',
-  resize = 't:view(...) or amp.empty(...)', storage = 't:data_ptr()', tostring = 'tostring(t)', values = 't:tolist()', toTable = 't:tolist()',
+  resize = 't:view(...) or amp.empty(...)', storage = 't:data_ptr()', tostring = 'tostring(t)',
+  values = 'values and indices are two results: local values, indices = t:max(1); t:tolist() gives Lua tables',
+  indices = 'values and indices are two results: local values, indices = t:max(1)', toTable = 't:tolist()',
  cmul = 't * u, or t:mul_(u) in place', cdiv = 't / u, or t:div_(u) in place', csub = 't - u', cadd = 't + u',
   grad_fn = 't.is_leaf says whether it was made by an op', retain_grad = 't:register_hook(function(g) ... end)', names = 'dimensions are numbers',
   expandAs = 't:expand_as(u)', viewAs = 't:view_as(u)', typeAs = 't:type_as(u)', isSize = 't.shape', ptr = 't:data_ptr()', backwards = 't:backward()',
@@ -86,6 +90,32 @@ M.nn = {
   Conv = 'nn.Conv1d, nn.Conv2d, nn.Conv3d', CrossEntropy = 'nn.CrossEntropyLoss()', SoftMax = 'nn.Softmax()', LogSoftMax = 'nn.LogSoftmax()',
   DataParallel = 'one process drives one GPU', ParameterList = 'fields of a module that require grad are registered: self.w1 = nn.Parameter(t)',
   ParameterDict = 'fields of a module that require grad are registered: self.w1 = nn.Parameter(t)', Transpose = 'x:transpose(1, 2)',
+}
+
+--- Names that one looks for in the rooms of amp: in amp.cuda, amp.data and so on.
+M.rooms = {
+  ['amp.cuda'] = {
+    amp = 'amp.autocast and amp.GradScaler stand in amp itself', manual_seed = 'amp.manual_seed(n) seeds every device',
+    manual_seed_all = 'amp.manual_seed(n) seeds every device', get_device_name = 'amp.cuda.get_device_properties(device).name',
+    get_device_capability = 'amp.cuda.get_device_properties(device)', memory_allocated = 'amp.cuda.memory_stats().live',
+    memory_reserved = 'amp.cuda.memory_stats().cached', reset_peak_memory_stats = 'amp.cuda.reset_max_memory_allocated()',
+    max_memory_reserved = 'amp.cuda.max_memory_allocated()', current_device = "devices are named: 'cuda', 'cuda:2'",
+    set_device = "amp.set_default_device 'cuda:2'", device = "devices are named: 'cuda', 'cuda:2'",
+    mem_get_info = 'amp.cuda.memory_stats()', memory_summary = 'amp.cuda.memory_stats()', graph = 'amp.capture(fn)', CUDAGraph = 'amp.capture(fn)',
+    getDeviceCount = 'amp.cuda.device_count()',
+  },
+  ['amp.data'] = {
+    Dataset = 'a dataset is any table with size and get: {size = function() return n end, get = function(_, i) return x, y end}',
+    IterableDataset = 'a dataset is any table with size and get: {size = function() return n end, get = function(_, i) return x, y end}',
+    default_collate = 'amp.data.collate', MNIST = 'amp.data.mnist(folder)', RandomSampler = '{shuffle = true} of amp.data.DataLoader',
+    SequentialSampler = 'amp.data.DataLoader without shuffle', BatchSampler = '{batch_size = n} of amp.data.DataLoader',
+    utils = 'amp.data.DataLoader, amp.data.TensorDataset, amp.data.random_split stand in amp.data itself',
+  },
+  ['amp.distributed'] = {
+    init_process_group = 'amp.distributed.init()', destroy_process_group = 'amp.distributed.finalize()', get_rank = 'amp.distributed.rank()',
+    get_world_size = 'amp.distributed.world_size()', all_gather_into_tensor = 'amp.distributed.all_gather(t)',
+    DistributedDataParallel = 'amp.parallel.DistributedDataParallel(net)', broadcast_object_list = 'amp.distributed.broadcast_object(value)',
+  },
 }
 
 --- Globals that one expects.

@@ -56,6 +56,7 @@ local function check_dataset(dataset)
     if got == 'table' and #dataset > 0 and dataset.size == nil then
       got = 'a list; as a dataset it is {size = function() return #list end, get = function(_, i) return list[i] end}'
     end
+    if type(dataset) == 'table' and dataset.size == nil and (dataset.get or dataset.batch) then got = got .. " without 'size'" end
     raise(OP, "a dataset expected (a table with 'size' and 'batch' or 'get'), got %s", got)
   end
   if type(dataset.size) ~= 'number' and not callable(dataset.size) then

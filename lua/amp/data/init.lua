@@ -18,8 +18,9 @@ return setmetatable(M, {__index = function(_, name)
     value = require(files[name])
     if fields[name] then value = value[fields[name]] end
   elseif type(name) == 'string' and name:sub(1, 1) ~= '_' then
-    local util = require 'amp.util'
-    require('amp.error').throw_code('name', 'data', "it has no '%s'%s", name, util.hint(name, util.keys(files)))
+    local habits = require 'amp.core.habits'
+    require('amp.error').throw_code('name', 'data', "it has no '%s'%s", name,
+      habits.hint(habits.rooms['amp.data'], name, require('amp.util').keys(files)))
   end
   M[name] = value
   return value

@@ -25,7 +25,7 @@ local HOME = debug.getinfo(1, 'S').source:match '^(.*[/\\]amp[/\\])graph[/\\]'
 local function ours(f)
   local info = debug.getinfo(f, 'S')
   local source = info.source
-  return info.what == 'C' or HOME ~= nil and source:sub(1, #HOME) == HOME or source:sub(1, 5) == '=amp.' or source:sub(1, 4) == '=nn.'
+  return info.what == 'C' or HOME ~= nil and source:sub(1, #HOME) == HOME or source:sub(1, 5) == '=amp.'
 end
 
 -- -- Marks ----------------------------------------------------------------------------------

@@ -28,6 +28,13 @@ function M.trace(first, ...)
   local n = select('#', ...)
   local inputs = {...}
   while n > 0 and inputs[n] == nil do n = n - 1 end
+  local last = inputs[n]
+  if n > 1 and type(last) == 'table' and getmetatable(last) == nil then
+    local key = next(last)
+    if (key == 'dynamic' or key == 'names') and (next(last, key) == nil or last.dynamic and last.names) then
+      err.throw('trace', "'%s' is an option of the long form: amp.graph.trace(net, {x}, {%s = ...})", key, key)
+    end
+  end
   return require('amp.graph.trace').trace(first, inputs)
 end
 

@@ -152,6 +152,19 @@ local function write_tensor(t, flag, segment, layout, put)
   for d = 1, #shape do put(le(shape[d], 8) .. le(layout[2][d], 8)) end
 end
 
+local others = { -- ending of a file -> what writes that format
+  npy = 'amp.io.save_npy(path, tensor)', npz = 'amp.io.save_npz(path, tensors)', safetensors = 'amp.io.safetensors.save(path, tensors)',
+  onnx = 'amp.trace(net, x):export_onnx(path)',
+}
+
+-- A name that says another format leads others to a file that they can't read.
+local function check_ending(path)
+  local ending = path:lower():match '%.(%w+)$'
+  if not others[ending] then return end
+  require('amp.core.warn').once(("amp.save writes amp's own checkpoints, which amp.load reads, whatever the file is called ('%s'); a .%s file is written by %s")
+    :format(path, ending, others[ending]), 'amp.save .' .. ending)
+end
+
 --- Write a checkpoint. The file appears whole or not at all: killed at any moment,
 -- an older file of that name stays readable.
 -- @tparam string path
@@ -160,8 +173,9 @@ end
 -- @usage amp.save('run.amp', {model = net:state_dict(), step = 12, rng = amp.get_rng_state()})
 function M.save(path, value, excess)
   require('amp.options').none('save', excess)
-  if type(path) ~= 'string' then raise('save', 'a path expected, got %s', require('amp.util').kind(path)) end
+  if type(path) ~= 'string' then raise('save', 'amp.save(path, value): a path expected first, got %s', require('amp.util').kind(path)) end
   if ffi.abi('be') then raise('save', 'this machine is big-endian, which the format does not know') end
+  check_ending(path)
   local seen = {tables = {}, tensors = {}, flags = {}, tensor_at = {}, written = {}, count = 0}
   survey(value, {}, seen)
   local tensors = seen.tensors

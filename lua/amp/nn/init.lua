@@ -9,6 +9,9 @@ local files = {
   parallel = 'parallel',
 }
 
+-- files that hold functions
+local rooms = {init = true, utils = true, parallel = true}
+
 -- files that hold several classes
 local groups = {
   conv = {'Conv1d', 'Conv2d', 'Conv3d', 'ConvTranspose1d', 'ConvTranspose2d', 'ConvTranspose3d'},
@@ -62,6 +65,7 @@ return setmetatable(M, {__index = function(_, name)
   local value
   if files[name] then
     value = load(files[name])
+    if rooms[name] then require('amp.error').room(value, 'nn.' .. name) end
   elseif group_of[name] then
     value = load(group_of[name])[name]
   elseif type(name) == 'string' and name:sub(1, 1) ~= '_' then

@@ -55,7 +55,7 @@ local function define(class, op, inputs, list)
   -- one straight call for each class, without packing arguments
   local names = table.concat({'a', 'b', 'c', 'd'}, ', ', 1, inputs)
   Loss.forward = assert(loadstring(('local op = ... return function(self, %s) local s = self.settings return op(%s, %s) end')
-    :format(names, names, table.concat(values, ', ')), '=nn.' .. class))(op)
+    :format(names, names, table.concat(values, ', ')), '=amp.nn.' .. class))(op)
 
   function Loss:extra_repr()
     local s, parts = self.settings, {}

@@ -16,7 +16,8 @@ local amp = require 'amp'
 local options = require 'amp.options'
 local classes = require 'amp.core.class'
 local util = require 'amp.util'
-local raise = require('amp.error').throw
+local err = require 'amp.error'
+local raise = err.throw
 
 -- -- Methods: each is guarded against being called with a dot (amp.class) --------------------------
 
@@ -24,6 +25,9 @@ local unguarded = {init = true, extra_repr = true}
 
 -- What every class does with a method that is defined on it.
 local function define(class, key, value)
+  if key == '__init' or key == '__init__' then
+    raise(class.__name, ("'%s' is never called: the constructor of a class is init, function %s:init(...)"):format(key, class.__name))
+  end
   if type(value) == 'function' and type(key) == 'string' and not unguarded[key] then
     value = classes.guarded(value, key, rawget(class, '.family'))
   end
@@ -95,6 +99,12 @@ local function check_flag(self, name)
   end
 end
 
+-- A plain value given to a name that holds a parameter. Without a word the layer would no longer be trained.
+local function refuse_plain(self, name, value)
+  raise(self.__name, ("'%s' is a parameter: a new one is net.%s = nn.Parameter(t), new values are net.%s.data = t; got %s"):format(name, name, name,
+    is_tensor(value) and 'a tensor that does not require grad' or util.show(value)))
+end
+
 local changes = 0 -- assignments to fields of modules: what depends on fields looks at them again where it grew
 
 local function assign(self, name, value)
@@ -112,9 +122,13 @@ local function assign(self, name, value)
       raise(self.__name, ("'%s' is a parameter, and the tensor was made by an op: assign nn.Parameter(t:detach()), "
         .. 'or change the parameter in place in amp.no_grad'):format(name))
     end
+    if kind == 'parameter' and not value.requires_grad and value.ptr_ ~= nil and bit.band(value.ptr_.flags, WEIGHT) == 0 then
+      refuse_plain(self, name, value)
+    end
     if kind == 'buffer' or kind == 'parameter' then return register(self, name, kind, value) end
     if value.requires_grad and not made then return register(self, name, 'parameter', value) end
   end
+  if kind == 'parameter' and value ~= nil and value ~= false then refuse_plain(self, name, value) end
   if kind then forget(self, name) end
   rawget(at, '.values')[name] = value
 end
@@ -228,6 +242,30 @@ local function attend(self, hooks, forward, ...)
 end
 
 local unwrapped = classes.unwrapped
+
+-- forward of a layer of amp -> how many arguments it takes at most; false: any number. A class of the user's own keeps Lua's habit, that
+-- nobody minds an argument too many.
+local most = setmetatable({}, {__mode = 'k'})
+
+local function limit_of(forward)
+  local limit = most[forward]
+  if limit == nil then
+    local info = debug.getinfo(forward, 'Su')
+    limit = not info.isvararg and err.own(info.source) and info.nparams - 1 or false
+    most[forward] = limit
+  end
+  return limit
+end
+
+-- Called where more than one argument is given to a module.
+local function check_count(self, forward, ...)
+  local limit = limit_of(forward)
+  local n = limit and select('#', ...) or 0
+  while n > (limit or 0) and type((select(n, ...))) == 'nil' do n = n - 1 end
+  if limit and n > limit then
+    raise(self.__name, ('takes %d argument%s, got %d'):format(limit, limit == 1 and '' or 's', n))
+  end
+end
 local frames = setmetatable({}, {__mode = 'k'}) -- the functions that call a module
 
 -- What runs where an instance of a class is called; of a container, whose raw keys are in its metatable `at`.
@@ -238,15 +276,27 @@ local function caller(class, at)
     f = function(self, ...)
       local hooks = rawget(at, '.hooks')
       local forward = values.forward or class.forward
-      if hooks or attended then return pass(attend(self, hooks, unwrapped[forward] or forward, ...)) end
-      return pass((unwrapped[forward] or forward)(self, ...))
+      forward = unwrapped[forward] or forward
+      local _, second, third, fourth = ... -- quicker than select
+      if second ~= nil then
+        local limit = most[forward] -- only here: a look-up by a function is slow
+        if limit == nil or limit == 1 or third ~= nil and limit == 2 or fourth ~= nil and limit then check_count(self, forward, ...) end
+      end
+      if hooks or attended then return pass(attend(self, hooks, forward, ...)) end
+      return pass(forward(self, ...))
     end
   else
     f = function(self, ...)
       local hooks = rawget(self, '.hooks')
       local forward = rawget(self, '.values').forward or class.forward
-      if hooks or attended then return pass(attend(self, hooks, unwrapped[forward] or forward, ...)) end
-      return pass((unwrapped[forward] or forward)(self, ...))
+      forward = unwrapped[forward] or forward
+      local _, second, third, fourth = ... -- quicker than select
+      if second ~= nil then
+        local limit = most[forward] -- only here: a look-up by a function is slow
+        if limit == nil or limit == 1 or third ~= nil and limit == 2 or fourth ~= nil and limit then check_count(self, forward, ...) end
+      end
+      if hooks or attended then return pass(attend(self, hooks, forward, ...)) end
+      return pass(forward(self, ...))
     end
   end
   frames[f] = true
@@ -312,7 +362,10 @@ end
 -- @tparam string name how instances print
 -- @treturn table the class; calling it makes an instance
 function Module.extend(parent, name)
-  if type(name) ~= 'string' then raise('nn.Module:extend', 'a class name expected, got ' .. util.kind(name)) end
+  if type(name) ~= 'string' then
+    local dot = type(parent) == 'string' and ', which is called with a colon' or ''
+    raise('nn.Module:extend', ("a class name expected, as in nn.Module:extend 'Net'%s; got %s"):format(dot, util.kind(name)))
+  end
   local class = {__name = name, super = parent, ['.family'] = family(name)}
   class.__instance = {
     is_module = true,
@@ -367,6 +420,13 @@ for key, f in pairs {is_module = is_module, call_frames = frames, check_name = c
     excluding = way
     attended = watching or standing or excluding
   end, watched = function() return watching end,
+  -- whether a module is a layer of amp's whose forward takes one argument
+  takes_one = function(m)
+    local mt = getmetatable(m)
+    local class = type(mt) == 'table' and mt.is_module and mt.class
+    local forward = class and (raw(m, '.values').forward or class.forward)
+    return forward ~= nil and forward ~= false and limit_of(unwrapped[forward] or forward) == 1
+  end,
   changes = function() return changes end, changed = function() changes = changes + 1 end} do
   rawset(Module, key, f)
 end

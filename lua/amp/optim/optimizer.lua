@@ -30,11 +30,23 @@ local function describe(t)
   return ('%s %s'):format(t.dtype, util.shape(t.shape))
 end
 
+-- A list that holds options as well, which nobody would read, is an error.
+local function check_list(op, list, within)
+  local key = getmetatable(list) == nil and next(list, #list > 0 and #list or nil)
+  if type(key) == 'string' then
+    err.throw(op, within and "a list of parameters has the key '%s'; a group with options of its own is {params = net:parameters(), %s = ...}"
+      or "the list of parameters has the key '%s'; options stand in a second table: amp.%s(net:parameters(), {%s = ...})",
+      key, within and key or op, key)
+  end
+  err.list(op, list, 'parameters')
+end
+
 -- The tensors of lists in lists: {a:parameters(), b:parameters()}
-local function flat(list, out)
+local function flat(op, list, out, within)
+  check_list(op, list, within)
   for i = 1, #list do
     local v = list[i]
-    if type(v) == 'table' and getmetatable(v) == nil and v.params == nil then flat(v, out) else out[#out + 1] = v end
+    if type(v) == 'table' and getmetatable(v) == nil and v.params == nil then flat(op, v, out, true) else out[#out + 1] = v end
   end
   return out
 end
@@ -45,11 +57,11 @@ local function check_params(self, params)
     err.throw(op, 'parameters are a list, got a function: net:named_parameters() goes through names and tensors, net:parameters() gives the list')
   end
   local list = istype(ref_t, params) and { params } or params
-  if type(list) == 'table' and type(list[1]) == 'table' then list = flat(list, {}) end
+  if type(list) == 'table' and type(list[1]) == 'table' then list = flat(op, list, {}) end
   if type(list) ~= 'table' then
     err.throw(op, 'parameters are a list of tensors or of groups {params = {...}, lr = ...}, got %s', util.show(list))
   end
-  err.list(op, list, 'parameters')
+  check_list(op, list)
   if #list == 0 then err.throw(op, 'an empty list of parameters') end
   local seen = {}
   for i = 1, #list do
@@ -417,7 +429,8 @@ function M.class(class)
   local mt = { __index = Optimizer, __tostring = M.tostring }
   family.ours[mt] = true
   require('amp.core.class').instance(mt)
-  local function new(_, params, options)
+  local function new(_, params, options, excess)
+    if excess ~= nil then err.throw(class.op, 'takes 2 arguments, parameters and a table of all options, as in {lr = 0.1}; got more') end
     if params == nil then err.throw(class.op, 'parameters are missing: amp.%s(net:parameters(), {lr = 0.1})', class.op) end
     if err.is_space(params) then err.throw(class.op, 'parameters are a list of tensors') end
     if type(options) ~= 'nil' and type(options) ~= 'table' then

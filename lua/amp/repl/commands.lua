@@ -105,7 +105,7 @@ return function(repl, text)
       return require('amp.repl.help').search(words, say)
     end
     local name = text:match '^%?%s*(.-)[%s%?;]*$'
-    if name == '' then return commands.help() end
+    if name == '' or name == 'help' and require('amp.repl.eval').env.help == nil then return commands.help() end
     return require('amp.repl.help').show(name, say)
   end
   local name, rest = text:match '^:%s*(%S*)%s*(.-)$'

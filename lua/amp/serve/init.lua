@@ -14,7 +14,11 @@ local parts = { batcher = 'amp.serve.batcher', loop = 'amp.serve.loop', numbers 
 return setmetatable(M, {
   __index = function(t, k)
     local v = parts[k] and require(parts[k])
-    if v then rawset(t, k, v) end
+    if v then rawset(t, k, v)
+    elseif type(k) == 'string' and k:sub(1, 1) ~= '_' then
+      local util = require 'amp.util'
+      require('amp.error').throw_code('name', nil, "amp.serve has no '%s'%s", k, util.hint(k, util.keys(parts)))
+    end
     return v
   end,
 })

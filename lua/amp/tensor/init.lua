@@ -91,15 +91,17 @@ M.dimension = dimension
 
 --- Sizes as a list that prints as "2x3", or one size.
 -- @tparam ?number d dimension
-function methods.size(t, d)
+function methods.size(t, d, excess)
   local p = self_check(t, 'size')
+  if excess ~= nil then err.throw('size', 'takes 1 argument, a dimension; x:size() gives all sizes') end
   if d ~= nil then return tonumber(p.size[dimension(p, d, 'size') - 1]) end
   return setmetatable(sizes(p), Size)
 end
 
 --- Strides in elements, as a list or one of them.
-function methods.stride(t, d)
+function methods.stride(t, d, excess)
   local p = self_check(t, 'stride')
+  if excess ~= nil then err.throw('stride', 'takes 1 argument, a dimension; x:stride() gives all strides') end
   if d ~= nil then return tonumber(p.stride[dimension(p, d, 'stride') - 1]) end
   local s = {}
   for i = 1, p.ndim do s[i] = tonumber(p.stride[i - 1]) end

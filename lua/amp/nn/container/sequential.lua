@@ -8,6 +8,7 @@ local ops = require 'amp.ops'
 local as_built = require('amp.precision.policy').as_built
 local release, ref_t = core.C.amp_release, core.ref_t
 local istype = require('ffi').istype
+local layer_takes_one = require('amp.nn.module').takes_one
 local watched = require('amp.nn.module').watched -- a graph has one node for each module
 local words = require 'amp.precision.autocast_state' -- exclude: a region decides for each module
 
@@ -30,6 +31,12 @@ end
 
 local linear_act
 
+-- Does a module want one argument? A sequence wants what its first module wants.
+local function takes_one(m)
+  while type(m) == 'table' and getmetatable(m).class == Sequential do m = rawget(m, 1) end
+  return layer_takes_one(m)
+end
+
 -- A built-in layer keeps no handle of what it is given or gives (`transient` is its own forward), so what passes
 -- between two of them is released at once: the tape holds what backward needs, and the collector, which can't see
 -- tensor memory, has nothing to do. `mine`: the value was made in this chain and nobody else has it.
@@ -42,7 +49,11 @@ local function chain(list, i, n, mine, ...)
   local values, class = rawget(m, '.values'), mt.class
   local transient = values and values.transient -- a container has no raw keys of its own, and is none of these layers
   if transient == nil then transient = class.transient end
-  if not transient or not values or rawget(m, '.hooks') or transient ~= (values.forward or class.forward) then
+  if not transient or not values or rawget(m, '.hooks') or transient ~= (values.forward or class.forward) or i == 1 and select('#', ...) > 1 then
+    if i > 1 and takes_one(m) then -- of what an LSTM gives, outputs and state, a layer takes the outputs
+      if i == n then return m((...)) end
+      return chain(list, i + 1, n, false, m((...)))
+    end
     if i == n then return m(...) end
     return chain(list, i + 1, n, false, m(...))
   end
