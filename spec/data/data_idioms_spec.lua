@@ -30,7 +30,9 @@ describe('a loader', function()
   end)
   it('takes its dataset and options in one table as well', function()
     local set = tensors(5)
-    for _, loader in ipairs { data.DataLoader { set, batch_size = 2, drop_last = true }, data.DataLoader { dataset = set, batch_size = 2, drop_last = true } } do
+    for _, given in ipairs { { set }, { dataset = set } } do
+      given.batch_size, given.drop_last = 2, true
+      local loader = data.DataLoader(given)
       assert.equal(2, #loader)
       local x, y = loader:iter()()
       assert.same({ { 1, 2 }, { 10, 20 } }, { x:tolist(), y:tolist() })

@@ -415,7 +415,7 @@ function Group:record(fn, ...)
   return record(managers, fn, ...)
 end
 
-function Group:backward()
+function Group.backward()
   err.throw('GradManager.group.backward', 'a group records; backward is called of each of its managers: gm1:backward(y) gm2:backward(y)')
 end
 

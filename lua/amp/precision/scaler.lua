@@ -332,13 +332,14 @@ function Scaler:step(opt, o)
   end
   local buffer, n = params_of(op, opt)
   if not any_grad(buffer, n) then
-    local hidden = self._list_check and known(self._list_check) and found(self._list_check)
+    local list = self._list_check or self._last_list -- of this iteration, or of one that is updated already
+    local hidden = list and known(list) and found(list)
     if not o.allow_empty and not hidden then
       fail('step', 'no parameter of optimizer %s has a gradient: call backward first, or step(opt, {allow_empty = true}) if that is meant', describe(opt))
     end
     self._touched, s.stage = true, 'stepped'
     if hidden then
-      s.check, self._last[opt] = self._list_check, self._list_check
+      s.check, self._last[opt] = self._list_check, list
     else -- what was found before is this step's no more, but still the iteration's
       s.before, s.check, self._last[opt] = s.check, nil, new_check(self)
     end
