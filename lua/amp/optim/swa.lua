@@ -8,6 +8,7 @@ local amp = require 'amp'
 local err = require 'amp.error'
 local options = require 'amp.options'
 local util = require 'amp.util'
+local masters = require 'amp.nn.core.masters'
 local Module = require 'amp.nn.module'
 
 local M = {}
@@ -88,7 +89,13 @@ function Averaged:update_parameters(model)
   pairs_in(op, mine, theirs, 'parameter')
   pairs_in(op, buffers, others, 'buffer')
   amp.autocast({ enabled = false }, amp.no_grad, function()
-    for i = 1, #mine do move(self, mine[i], theirs[i], n) end
+    local ours, of = masters.of(self.module), masters.of(model)
+    for i = 1, #mine do
+      local p = theirs[i]
+      local now = masters.get(of[p:id()], p)
+      if type(now) == 'nil' then now = p end
+      masters.put(ours[mine[i]:id()], mine[i], function(average) move(self, average, now, n) end)
+    end
     for i = 1, #buffers do
       if self.use_buffers then move(self, buffers[i], others[i], n) else buffers[i]:copy_(others[i]) end
     end
@@ -117,7 +124,12 @@ function Averaged:copy_to(model)
   pairs_in(op, mine, theirs, 'parameter')
   pairs_in(op, buffers, others, 'buffer')
   amp.no_grad(function()
-    for i = 1, #mine do theirs[i]:detach():copy_(mine[i]:detach()) end
+    local ours, of = masters.of(self.module), masters.of(model)
+    for i = 1, #mine do
+      local average = masters.get(ours[mine[i]:id()], mine[i])
+      if type(average) == 'nil' then average = mine[i]:detach() end
+      masters.put(of[theirs[i]:id()], theirs[i], function(weight) weight:detach():copy_(average) end)
+    end
     for i = 1, #buffers do others[i]:copy_(buffers[i]) end
   end)
   return self
