@@ -210,3 +210,46 @@ amp.no_grad(function()
 end)
 ]])
 end)
+
+describe('what goes around an optimizer', function()
+  case('has in replays what it has in eager steps: a batch size, rates of layers, decay that stands in the gradient', [[
+local wraps = {
+  trainer = function(opt) local t = optim.Trainer(opt.param_groups[1].params, opt, {}) return function() t:step(4) end end,
+  scaled = function(opt)
+    local t = optim.Trainer(opt.param_groups[1].params, opt, {})
+    amp.init_trainer(t)
+    return function() t:step(4) end, t
+  end,
+  LARC = function(opt) local o = optim.LARC(opt) return function() o:step():clear_grad() end end,
+  ['LARC without clip'] = function(opt) local o = optim.LARC(opt, {clip = false}) return function() o:step():clear_grad() end end,
+  both = function(opt) local t = optim.Trainer(opt.param_groups[1].params, optim.LARC(opt), {}) return function() t:step(4) end end,
+}
+local function run(through, kind, wrap)
+  amp.manual_seed(3)
+  local net = nn.Sequential(nn.Linear(4, 3, {bias = false}), nn.Linear(3, 2, {bias = false})):to 'cuda'
+  local opt = optim[kind](net:parameters(), {lr = 0.1, weight_decay = 0.1})
+  local finish, trainer = wrap(opt)
+  local step = through(function(x)
+    local loss = net(x):pow(2):mean()
+    if trainer then amp.scale_loss(loss, trainer, function(scaled) scaled:backward() end) else loss:backward() end
+    finish()
+  end)
+  local out = {}
+  for i = 1, 8 do
+    local group = opt.param_groups[1]
+    group.lr = 0.1 * (1 - i / 20) -- a schedule
+    if i == 6 then group.weight_decay = 0.3 end
+    step(amp.full({2, 4}, i == 5 and trainer and math.huge or i, {device = 'cuda'}))
+    assert(group.weight_decay == (i < 6 and 0.1 or 0.3))
+    for _, p in ipairs(net:parameters()) do out[#out + 1] = p:double():sum():item() end
+  end
+  return out
+end
+for name, wrap in pairs(wraps) do
+  for _, kind in ipairs {'SGD', 'Adam', 'Muon'} do
+    local want, got = run(function(f) return f end, kind, wrap), run(amp.capture, kind, wrap)
+    for i = 1, #want do same(want[i], got[i], kind .. ' in ' .. name .. ', number ' .. i) end
+  end
+end
+]])
+end)
