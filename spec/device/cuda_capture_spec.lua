@@ -252,4 +252,32 @@ for name, wrap in pairs(wraps) do
   end
 end
 ]])
+  case('an EMA moves on in replays; a mean over all updates, whose weight changes, is refused', [[
+local swa = optim.swa
+local function run(through)
+  amp.manual_seed(3)
+  local net = nn.Linear(4, 2):to 'cuda'
+  local opt = optim.SGD(net:parameters(), {lr = 0.1})
+  local ema = swa.EMA(net, {decay = 0.9})
+  local step = through(function(x)
+    net(x):pow(2):mean():backward()
+    opt:step():clear_grad()
+    ema:update(net)
+  end)
+  local out = {}
+  for i = 1, 6 do
+    step(amp.full({2, 4}, i, {device = 'cuda'}))
+    out[i] = ema.module.weight:double():sum():item()
+  end
+  return out
+end
+local want, got = run(function(f) return f end), run(amp.capture)
+for i = 1, 6 do same(want[i], got[i], 'number ' .. i) end
+local net = nn.Linear(4, 2):to 'cuda'
+for _, mean in ipairs {swa.AveragedModel(net), swa.AveragedModel(net, {avg_fn = function(a) return a end})} do
+  local step = amp.capture(function(x) net(x) mean:update(net) end)
+  for _ = 1, 2 do step(amp.ones(2, 4, {device = 'cuda'})) end
+  fails(function() step(amp.ones(2, 4, {device = 'cuda'})) end, 'update_parameters', 'outside')
+end
+]])
 end)

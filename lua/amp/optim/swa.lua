@@ -5,6 +5,7 @@
 -- ema:update(net)                       -- after each step; the first one copies
 -- local y = ema(x)                      -- the averaged network
 local amp = require 'amp'
+local capturing = require 'amp.capture.current'
 local err = require 'amp.error'
 local options = require 'amp.options'
 local util = require 'amp.util'
@@ -84,6 +85,10 @@ function Averaged:update_parameters(model)
   if not is_module(model) then err.throw(op, 'takes a network, got %s', util.show(model)) end
   if not self.module then adopt(self, model) end
   local n = count(self)
+  if capturing.current and (n == 0 or not self.decay) then -- replays would go on with the n of now
+    err.throw_code('state', op, 'what it does depends on how many updates were made, which replays of a captured step do not count: '
+      .. 'call it outside of the step')
+  end
   local mine, theirs = self.module:parameters(), model:parameters()
   local buffers, others = self.module:buffers(), model:buffers()
   pairs_in(op, mine, theirs, 'parameter')
