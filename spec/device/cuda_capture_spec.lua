@@ -281,3 +281,46 @@ for _, mean in ipairs {swa.AveragedModel(net), swa.AveragedModel(net, {avg_fn = 
 end
 ]])
 end)
+
+describe('steps that a GPU skips', function()
+  case('are told of after a wait: a warning, the error of max_skipped, lines of a verbose scaler', [[
+local function run(o, wait, n)
+  local p = amp.ones(2, {device = 'cuda'}):requires_grad_()
+  local opt, s, told, lines = optim.SGD({p}, {lr = 1}), amp.GradScaler(o), {}, {}
+  local warn, log = amp.warn, rawget(amp, 'write_log')
+  amp.warn = function(m) told[#told + 1] = m end
+  amp.write_log = function(m) lines[#lines + 1] = m end
+  local message, at
+  for i = 1, n do
+    local loss = (p * math.huge):sum()
+    s:scale(loss):backward()
+    local before = amp.counters().host_waits
+    s:step(opt)
+    local ok, e = pcall(s.update, s)
+    assert(amp.counters().host_waits == before, 'a step waits')
+    opt:clear_grad()
+    if not ok then message, at = tostring(e), i break end
+    wait(loss)
+  end
+  amp.warn, amp.write_log = warn, log
+  return told, message, at, lines, s
+end
+local function nothing() end
+local waits = {
+  function(loss) loss:item() end, function(loss) loss:reshape(1):tolist() end, function() amp.cuda.synchronize() end,
+}
+for _, wait in ipairs(waits) do
+  local told = run({}, wait, 45)
+  same(1, #told)
+  assert(told[1]:find '2%d steps in a row' or told[1]:find '20 steps in a row', told[1])
+  local _, message, at, _, s = run({max_skipped = 3}, wait, 10)
+  assert(at == 4 and message:find('max_skipped = 3', 1, true), message)
+  s:update(8) -- all is well afterwards
+  local _, _, _, lines = run({verbose = true}, wait, 3)
+  same(3, #lines)
+end
+local told, message = run({max_skipped = 3}, nothing, 10)
+same(0, #told)
+assert(message == nil)
+]])
+end)
