@@ -3270,7 +3270,8 @@ function Class:attach(tensors, o) end
 ---@return table # list
 function Class:attached_tensors() end
 
----Add dy * dy/dt to the gradient of every attached tensor t that y depends on; the recording ends.
+---Add dy * dy/dt to the gradient of every attached tensor t that y depends on; the recording ends. While another
+---manager records, or one of the same group has not gone backward yet, the graph stays for it.
 ---@param y any a tensor or a list; several values start with ones
 ---@param o? table {dy = gradient of the same shape, a number, or a list of them}
 ---@return any # self
@@ -3996,7 +3997,7 @@ function Class:to(...) end
 ---@param on? boolean default true
 function Class:train(on) end
 
----Set the gradients of all parameters to nil, or fill them with zeros.
+---Set the gradients of all parameters to nil, or fill them with zeros; those of their float32 masters as well.
 ---@param given? table set_to_none (true)
 function Class:zero_grad(given) end
 
@@ -8084,7 +8085,7 @@ function amp.data.ConcatDataset(list) end
 ---batches while the caller trains (data/workers.lua); the order of batches and their contents are the same.
 ---What a dataset or transform draws at random is a function of the epoch's key and of the place in the epoch (data/draws.lua).
 ---Make a loader.
----@param dataset table with size() and batch(indices) or get(i)
+---@param dataset table with size() and batch(indices) or get(i); or all in one table, {set, batch_size = 64}
 ---@param options? {batch_size?: number, device?: string, drop_last?: boolean, pin_memory?: boolean, prefetch?: number, sampler?: any, shuffle?: boolean, timeout?: number, transform?: any, workers?: number} batch_size (1), shuffle (false), drop_last (false: the last batch may be smaller), sampler (whose indices are the order of an epoch: data.DistributedSampler, a table with indices() or iter(), a list), workers (0: processes that gather batches; datasets of tensors and text, whose batches are cheap, are not given to any), prefetch (0: batches gathered ahead; with workers at least two for each), timeout (0: seconds that a worker's batch is waited for, then an error; 0 waits for ever), transform (function of a batch's tensors that gives those to hand out, run in the caller's process), pin_memory (false: batches lie in ordinary memory; pinned, a GPU copies them while the program goes on; without a GPU it has no effect), device (where batches are handed out, such as 'cuda': the next one is copied there while the step computes; a transform gets them there)
 ---@return amp.data.DataLoader
 function amp.data.DataLoader(dataset, options) end

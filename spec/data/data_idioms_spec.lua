@@ -28,6 +28,19 @@ describe('a loader', function()
       assert.equal(5, x:item())
     end
   end)
+  it('takes its dataset and options in one table as well', function()
+    local set = tensors(5)
+    for _, given in ipairs { { set }, { dataset = set } } do
+      given.batch_size, given.drop_last = 2, true
+      local loader = data.DataLoader(given)
+      assert.equal(2, #loader)
+      local x, y = loader:iter()()
+      assert.same({ { 1, 2 }, { 10, 20 } }, { x:tolist(), y:tolist() })
+    end
+    H.fails_here(function() data.DataLoader { set, batchsize = 2 } end, 'batchsize', 'batch_size')
+    H.fails_here(function() data.DataLoader { 1, 2 } end, 'a list')
+    H.fails_here(function() data.DataLoader { batch_size = 2 } end, 'a dataset expected')
+  end)
   it('is not gone through by pairs or number, and says so', function()
     local loader = data.DataLoader(tensors(5))
     H.fails_here(function() for _ in pairs(loader) do end end, 'loader:iter()')

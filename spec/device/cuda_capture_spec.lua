@@ -210,3 +210,117 @@ amp.no_grad(function()
 end)
 ]])
 end)
+
+describe('what goes around an optimizer', function()
+  case('has in replays what it has in eager steps: a batch size, rates of layers, decay that stands in the gradient', [[
+local wraps = {
+  trainer = function(opt) local t = optim.Trainer(opt.param_groups[1].params, opt, {}) return function() t:step(4) end end,
+  scaled = function(opt)
+    local t = optim.Trainer(opt.param_groups[1].params, opt, {})
+    amp.init_trainer(t)
+    return function() t:step(4) end, t
+  end,
+  LARC = function(opt) local o = optim.LARC(opt) return function() o:step():clear_grad() end end,
+  ['LARC without clip'] = function(opt) local o = optim.LARC(opt, {clip = false}) return function() o:step():clear_grad() end end,
+  both = function(opt) local t = optim.Trainer(opt.param_groups[1].params, optim.LARC(opt), {}) return function() t:step(4) end end,
+}
+local function run(through, kind, wrap)
+  amp.manual_seed(3)
+  local net = nn.Sequential(nn.Linear(4, 3, {bias = false}), nn.Linear(3, 2, {bias = false})):to 'cuda'
+  local opt = optim[kind](net:parameters(), {lr = 0.1, weight_decay = 0.1})
+  local finish, trainer = wrap(opt)
+  local step = through(function(x)
+    local loss = net(x):pow(2):mean()
+    if trainer then amp.scale_loss(loss, trainer, function(scaled) scaled:backward() end) else loss:backward() end
+    finish()
+  end)
+  local out = {}
+  for i = 1, 8 do
+    local group = opt.param_groups[1]
+    group.lr = 0.1 * (1 - i / 20) -- a schedule
+    if i == 6 then group.weight_decay = 0.3 end
+    step(amp.full({2, 4}, i == 5 and trainer and math.huge or i, {device = 'cuda'}))
+    assert(group.weight_decay == (i < 6 and 0.1 or 0.3))
+    for _, p in ipairs(net:parameters()) do out[#out + 1] = p:double():sum():item() end
+  end
+  return out
+end
+for name, wrap in pairs(wraps) do
+  for _, kind in ipairs {'SGD', 'Adam', 'Muon'} do
+    local want, got = run(function(f) return f end, kind, wrap), run(amp.capture, kind, wrap)
+    for i = 1, #want do same(want[i], got[i], kind .. ' in ' .. name .. ', number ' .. i) end
+  end
+end
+]])
+  case('an EMA moves on in replays; a mean over all updates, whose weight changes, is refused', [[
+local swa = optim.swa
+local function run(through)
+  amp.manual_seed(3)
+  local net = nn.Linear(4, 2):to 'cuda'
+  local opt = optim.SGD(net:parameters(), {lr = 0.1})
+  local ema = swa.EMA(net, {decay = 0.9})
+  local step = through(function(x)
+    net(x):pow(2):mean():backward()
+    opt:step():clear_grad()
+    ema:update(net)
+  end)
+  local out = {}
+  for i = 1, 6 do
+    step(amp.full({2, 4}, i, {device = 'cuda'}))
+    out[i] = ema.module.weight:double():sum():item()
+  end
+  return out
+end
+local want, got = run(function(f) return f end), run(amp.capture)
+for i = 1, 6 do same(want[i], got[i], 'number ' .. i) end
+local net = nn.Linear(4, 2):to 'cuda'
+for _, mean in ipairs {swa.AveragedModel(net), swa.AveragedModel(net, {avg_fn = function(a) return a end})} do
+  local step = amp.capture(function(x) net(x) mean:update(net) end)
+  for _ = 1, 2 do step(amp.ones(2, 4, {device = 'cuda'})) end
+  fails(function() step(amp.ones(2, 4, {device = 'cuda'})) end, 'update_parameters', 'outside')
+end
+]])
+end)
+
+describe('steps that a GPU skips', function()
+  case('are told of after a wait: a warning, the error of max_skipped, lines of a verbose scaler', [[
+local function run(o, wait, n)
+  local p = amp.ones(2, {device = 'cuda'}):requires_grad_()
+  local opt, s, told, lines = optim.SGD({p}, {lr = 1}), amp.GradScaler(o), {}, {}
+  local warn, log = amp.warn, rawget(amp, 'write_log')
+  amp.warn = function(m) told[#told + 1] = m end
+  amp.write_log = function(m) lines[#lines + 1] = m end
+  local message, at
+  for i = 1, n do
+    local loss = (p * math.huge):sum()
+    s:scale(loss):backward()
+    local before = amp.counters().host_waits
+    s:step(opt)
+    local ok, e = pcall(s.update, s)
+    assert(amp.counters().host_waits == before, 'a step waits')
+    opt:clear_grad()
+    if not ok then message, at = tostring(e), i break end
+    wait(loss)
+  end
+  amp.warn, amp.write_log = warn, log
+  return told, message, at, lines, s
+end
+local function nothing() end
+local waits = {
+  function(loss) loss:item() end, function(loss) loss:reshape(1):tolist() end, function() amp.cuda.synchronize() end,
+}
+for _, wait in ipairs(waits) do
+  local told = run({}, wait, 45)
+  same(1, #told)
+  assert(told[1]:find '2%d steps in a row' or told[1]:find '20 steps in a row', told[1])
+  local _, message, at, _, s = run({max_skipped = 3}, wait, 10)
+  assert(at == 4 and message:find('max_skipped = 3', 1, true), message)
+  s:update(8) -- all is well afterwards
+  local _, _, _, lines = run({verbose = true}, wait, 3)
+  same(3, #lines)
+end
+local told, message = run({max_skipped = 3}, nothing, 10)
+same(0, #told)
+assert(message == nil)
+]])
+end)

@@ -147,6 +147,29 @@ describe('the automatic gear', function()
     end
     eq(p, { 0.25 })
   end)
+  it('scaler:step after the automatic gear and after unscale(list), update: a step, or nothing after an overflow', function()
+    for _, manual in ipairs { false, true } do
+      local s, gm, p, o = gear({ init_scale = 16, growth_interval = 100 })
+      local scales = {}
+      for _, g in ipairs { 0.5, INF, 0.25, INF, 0.25 } do
+        gm:record(function()
+          if manual then gm:backward((p * g):sum(), { dy = s:scale_tensor() }) else s:backward(gm, (p * g):sum()) end
+        end)
+        if manual then
+          s:unscale(gm:attached_tensors())
+          s:update()
+        end
+        s:step(o)
+        assert.equal(g == INF, s:found_inf(o))
+        s:update()
+        assert.equal(g == INF, s:found_inf(o))
+        o:clear_grad()
+        scales[#scales + 1] = s:get_scale()
+      end
+      assert.same({ 16, 8, 8, 4, 4 }, scales) -- one overflow, one backoff
+      eq(p, { 0 })
+    end
+  end)
   it('after an overflow the next plain step of those tensors leaves them alone', function()
     local s = amp.GradScaler { init_scale = 16 }
     local p, q = param { 1 }, param { 1 }

@@ -200,6 +200,32 @@ describe('GradManager', function()
     end)
     H.close(x.grad, { 27 })
   end)
+  it('go backward from one value each: another one that records needs its graph still', function()
+    local a, b = amp.tensor { 2 }, amp.tensor { 3 }
+    local g1, g2 = amp.GradManager():attach { a }, amp.GradManager():attach { b }
+    local both = amp.GradManager.group(g1, g2)
+    local function values(y)
+      g1:backward(y)
+      g2:backward(y)
+      H.close(a.grad, { 12 })
+      H.close(b.grad, { 4 })
+      a.grad, b.grad = nil, nil
+    end
+    both:record(function() values((a * a * b):sum()) end)
+    values(both:record(function() return (a * a * b):sum() end))
+    g1:record(function() g2:record(function() values((a * a * b):sum()) end) end)
+    g2:record(function() g1:record(function() values((a * a * b):sum()) end) end)
+    H.fails_here(function() both:backward((a * b):sum()) end, 'backward', 'each of its managers')
+  end)
+  it('one alone frees the graph as it goes', function()
+    local a = amp.tensor { 2 }
+    local gm, y = amp.GradManager():attach { a }, nil
+    gm:record(function()
+      y = (a * a):sum()
+      gm:backward(y)
+    end)
+    H.fails_here(function() y:backward() end, 'retain_graph')
+  end)
   it('groups nest, keep each manager once, and want managers', function()
     local a, b = amp.ones(1), amp.ones(1)
     local g1, g2 = amp.GradManager():attach { a }, amp.GradManager():attach { b, a }

@@ -276,7 +276,8 @@ static int gradients_before(const amp_capture *capture)
       return amp__fail(
           AMP_E_STATE,
           "a parameter (%s) has another gradient than when the step was captured, %s: clear gradients inside "
-          "the step, or before each call",
+          "the step, or before each call; to add up over calls, let them be zeros when it is captured "
+          "(opt:zero_grad{set_to_none = false})",
           amp__tensor_str(g->leaf), g->was ? "which the step adds to" : "when it had none");
     else if (now && (status = amp__grad_materialize(g->leaf)) == 0 && g->scale >= 0) status = rescale(capture, g);
     if (status < 0) return status;

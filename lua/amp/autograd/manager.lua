@@ -18,7 +18,7 @@ local istype, band = ffi.istype, require('bit').band
 
 local M = {}
 
-local CREATE_GRAPH, ACCUMULATE, ONES = C.AMP_B_CREATE_GRAPH, C.AMP_B_ACCUMULATE, C.AMP_B_ONES
+local CREATE_GRAPH, RETAIN_GRAPH, ACCUMULATE, ONES = C.AMP_B_CREATE_GRAPH, C.AMP_B_RETAIN_GRAPH, C.AMP_B_ACCUMULATE, C.AMP_B_ONES
 local TRACKED = C.AMP_T_REQUIRES_GRAD + C.AMP_T_HISTORY
 
 local Manager = {}
@@ -158,6 +158,7 @@ local function record(managers, fn, ...)
   for i = 1, #managers do
     local gm = managers[i]
     gm._recording, gm._level, gm._inner = rec, levels, nil
+    gm._together = managers[2] and managers or nil
   end
   if fn ~= nil then return region.run(kind, rec, fn, ...) end
   region.here()
@@ -325,7 +326,21 @@ local function forget_history(managers)
   end
 end
 
---- Add dy * dy/dt to the gradient of every attached tensor t that y depends on; the recording ends.
+-- Whether another manager may still go backward from what was recorded, so that the graph has to stay.
+local function needed_by_others(self)
+  for gm in pairs(active) do
+    if gm ~= self then return true end
+  end
+  local together = self._together
+  for i = 1, together and #together or 0 do
+    local gm = together[i]
+    if gm ~= self and gm._together == together and gm._state == 'recorded' then return true end
+  end
+  return false
+end
+
+--- Add dy * dy/dt to the gradient of every attached tensor t that y depends on; the recording ends. While another
+-- manager records, or one of the same group has not gone backward yet, the graph stays for it.
 -- @param y a tensor or a list; several values start with ones
 -- @tparam ?table o {dy = gradient of the same shape, a number, or a list of them}
 -- @return self
@@ -345,7 +360,8 @@ function Manager:backward(y, o)
       gm._inner[self] = true
     end
   end
-  local flags = ACCUMULATE + (outer and CREATE_GRAPH or 0) + (o.dy == nil and ONES or 0)
+  local flags = ACCUMULATE + (outer and CREATE_GRAPH or needed_by_others(self) and RETAIN_GRAPH or 0)
+    + (o.dy == nil and ONES or 0)
   local rec = self._recording
   local function go()
     local inputs = self:attached_tensors()
@@ -398,6 +414,10 @@ function Group:record(fn, ...)
     return self
   end
   return record(managers, fn, ...)
+end
+
+function Group.backward()
+  err.throw('GradManager.group.backward', 'a group records; backward is called of each of its managers: gm1:backward(y) gm2:backward(y)')
 end
 
 function Group:release()

@@ -130,15 +130,25 @@ local function record(fn, args, index, scalers)
   return g
 end
 
+-- Send an optimizer's hyper-parameters as they are now, with what only the captured step had.
+local function hyper_parameters(self, entry)
+  local opt = entry.opt
+  local h, n = opt:_hyper_parameters('capture')
+  for i = 0, n - 1 do
+    if entry.rescale ~= 0 then h[i].rescale = entry.rescale end
+    if entry.undecayed then h[i].weight_decay = 0 end
+  end
+  call.check(C.amp_capture_hyper(S, self.handle, opt._handle, h, n), 'capture')
+end
+
 function Graph:run(args, index)
   call.check(C.amp_stream_follow(S, CUDA, index, -1, 0), 'capture') -- replays that other streams asked for still read what is sent now
   for i = 1, args.n do
     if on_gpu(self.inputs[i]) then self.given[i - 1] = args[i].ptr_ end
   end
   for i = 1, #self.optimizers do
-    local opt = self.optimizers[i]
-    local h, n = opt:_hyper_parameters('capture')
-    call.check(C.amp_capture_hyper(S, self.handle, opt._handle, h, n), 'capture')
+    local entry = self.optimizers[i]
+    if entry.refresh then plain(entry.refresh) else hyper_parameters(self, entry) end
   end
   call.check(C.amp_capture_replay(S, self.handle, self.given, args.n), 'capture')
   local out = { n = self.results.n }

@@ -5,6 +5,7 @@ local core = require 'amp.ffi'
 local call = require 'amp.core.call'
 local err = require 'amp.error'
 local types = require 'amp.types'
+local waits = require 'amp.core.waits'
 local C, S = core.C, core.S
 
 local M = {}
@@ -59,6 +60,7 @@ end
 function M.synchronize(device)
   if device == nil and not M.is_available() then return end
   call.check(C.amp_synchronize(S, CUDA, gpu('cuda.synchronize', device)), 'cuda.synchronize')
+  if waits.pending then waits.look() end
 end
 
 local properties_t = ffi.typeof 'amp_device_properties'

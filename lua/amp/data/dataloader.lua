@@ -109,8 +109,21 @@ local function length(self)
   return sampled(self):size(1)
 end
 
+-- DataLoader{set, batch_size = 4}, or with `dataset = set`: the data set and the options in one table.
+local function apart(dataset, given)
+  if given ~= nil or type(dataset) ~= 'table' or getmetatable(dataset) ~= nil or dataset.size ~= nil or #dataset > 1 then return dataset, given end
+  local key = dataset.dataset ~= nil and 'dataset' or 1
+  local set = dataset[key]
+  if type(proxy.open(set)) ~= 'table' then return dataset, given end
+  local rest = {}
+  for k, v in pairs(dataset) do
+    if k ~= key then rest[k] = v end
+  end
+  return set, rest
+end
+
 --- Make a loader.
--- @tparam table dataset with size() and batch(indices) or get(i)
+-- @tparam table dataset with size() and batch(indices) or get(i); or all in one table, {set, batch_size = 64}
 -- @tparam ?table options batch_size (1), shuffle (false), drop_last (false: the
 -- last batch may be smaller), sampler (whose indices are the order of an epoch: data.DistributedSampler, a table with indices()
 -- or iter(), a list), workers (0: processes that gather batches; datasets of tensors and text, whose
@@ -121,6 +134,7 @@ end
 -- are handed out, such as 'cuda': the next one is copied there while the step computes; a transform gets them there)
 -- @usage for x, y in amp.data.DataLoader(set, {batch_size = 64, shuffle = true}):iter() do end
 local function new(_, dataset, given)
+  dataset, given = apart(dataset, given)
   dataset = proxy.open(dataset)
   check_dataset(dataset)
   local o = options.read(OP, given, known, defaults)

@@ -10,6 +10,7 @@ local util = require 'amp.util'
 local warn = require 'amp.core.warn'
 local words = require 'amp.precision.autocast_state'
 local Module = require 'amp.nn.module'
+local masters = require 'amp.nn.core.masters'
 local BatchNorm = require('amp.nn.norm').BatchNorm1d.super
 local ref_t = core.ref_t
 local istype = ffi.istype
@@ -74,6 +75,8 @@ local function wrap(m, input, output)
   end
 end
 
+M.wrap = wrap
+
 -- -- Casting ---------------------------------------------------------------------------------------
 
 -- Whether a module's own tensors stay in float32, and whether it needs casts around it then.
@@ -110,6 +113,7 @@ function M.cast(net, o, stepped)
     local low = dtype ~= 'float32'
     local record = { masters = {} } -- shared by the modules: what their state dicts need
     local kept, done = {}, {}
+    masters.used = true
     for name, m in net:named_modules() do
       local keep, casts = false, false
       if low then keep, casts = stays(m, name, o) end

@@ -6,9 +6,11 @@
 -- clipping does, without a wait; groups and state are the wrapped optimizer's, and so are schedulers.
 -- @usage local opt = amp.optim.LARC(amp.optim.SGD(net:parameters(), {lr = 0.1, momentum = 0.9}), {trust_coefficient = 0.02})
 -- @module amp.optim.larc
+local capturing = require 'amp.capture.current'
 local err = require 'amp.error'
 local options = require 'amp.options'
 local origin = require 'amp.optim.origin'
+local lasting = require('amp.core.scope').lasting
 local util = require 'amp.util'
 
 local OP = 'optim.LARC'
@@ -33,8 +35,34 @@ function LARC:describe()
   return 'LARC around ' .. (type(inner.describe) == 'function' and inner:describe() or tostring(inner))
 end
 
+-- A group's lr and decay as tensors of p's GPU, which a captured step reads at each replay; on a CPU the numbers.
+local function numbers(self, amp, i, group, decay, device)
+  if device == 'cpu' then return group.lr, decay end
+  local kept = self.kept
+  local key = i .. device
+  local k = kept[key]
+  if not k then
+    if capturing.current then return group.lr, decay end
+    local function cell(v) return lasting(amp.tensor, v, { dtype = 'float64', device = device }) end
+    k = { lr = cell(group.lr), decay = cell(decay), now = group.lr, before = decay }
+    kept[key] = k
+  end
+  local function look(weight_decay)
+    if k.now ~= group.lr then k.lr:fill_(group.lr) end
+    if k.before ~= weight_decay then k.decay:fill_(weight_decay) end
+    k.now, k.before = group.lr, weight_decay
+  end
+  local captured = capturing.current
+  if not captured then look(decay)
+  elseif k.entered ~= captured then
+    k.entered = captured
+    captured[#captured + 1] = { refresh = function() look(group.weight_decay or 0) end }
+  end
+  return k.lr, k.decay
+end
+
 -- p's gradient as the wrapped optimizer shall see it
-local function adapt(amp, p, o, lr, decay)
+local function adapt(amp, p, o, lr, decay, decays)
   local g = p.grad
   local function norm(t) return (t.dtype:match '16' and t:float() or t):norm() end
   local pn, gn = norm(p:detach()), norm(g)
@@ -43,7 +71,7 @@ local function adapt(amp, p, o, lr, decay)
   local both = pn:ne(0):logical_and(gn:ne(0))
   local factor = amp.where(both, rate, 1)
   g:mul_(factor:to(g.dtype))
-  if decay ~= 0 then g:add_((amp.where(both, rate, 0) * decay):to(g.dtype) * p:detach():to(g.dtype)) end
+  if decays then g:add_((amp.where(both, rate, 0) * decay):to(g.dtype) * p:detach():to(g.dtype)) end
 end
 
 --- Adapt the gradients, then step the wrapped optimizer.
@@ -67,12 +95,17 @@ function LARC:step(closure)
   amp.autocast({ enabled = false }, amp.no_grad, function()
     for i, g in ipairs(inner.param_groups) do
       for _, p in ipairs(g.params) do
-        if p.grad ~= nil then adapt(amp, p, o, g.lr, decays[i]) end
+        if p.grad ~= nil then
+          local lr, decay = numbers(self, amp, i, g, decays[i], p.device)
+          adapt(amp, p, o, lr, decay, decays[i] ~= 0)
+        end
       end
     end
   end)
   for i, g in ipairs(inner.param_groups) do if decays[i] ~= 0 then g.weight_decay = 0 end end -- it stands in the gradient now
+  inner._undecayed = true -- so it does in replays of a captured step
   local ok, message = pcall(inner.step, inner)
+  inner._undecayed = false
   for i, g in ipairs(inner.param_groups) do if decays[i] ~= 0 then g.weight_decay = decays[i] end end
   if not ok then error(message, 0) end
   return self
@@ -104,7 +137,7 @@ local function new(_, optimizer, given)
   options.number(OP, 'trust_coefficient', o.trust_coefficient, 0)
   options.number(OP, 'eps', o.eps, 0)
   options.boolean(OP, 'clip', o.clip)
-  return setmetatable({ optim = optimizer, options = o }, mt)
+  return setmetatable({ optim = optimizer, options = o, kept = {} }, mt)
 end
 
 require('amp.core.class').guard(LARC, 'optim.LARC', 'opt', mt)

@@ -180,7 +180,9 @@ function Optimizer:step(closure)
     call.try(op, C.amp_optim_step, S, self._handle, h, n)
   elseif S.attention ~= 0 then call.attend() end
   self._calls = self._calls + 1
-  if capturing.current then capturing.current[#capturing.current + 1] = self end
+  if capturing.current then -- and what only this step had: a factor of its caller's, groups whose decay is in the gradients
+    capturing.current[#capturing.current + 1] = { opt = self, rescale = not class.before and self._rescale or 0, undecayed = self._undecayed }
+  end
   if side then side:after_step() end
   return self
 end
@@ -442,7 +444,7 @@ function M.class(class)
     options = options or {}
     local self = {
       class = class, name = options.name, where = err.where(), param_groups = {}, _calls = 0,
-      _ids = {}, _sizes = {}, _count = 0, _side = false, _rescale = 0, -- these last are asked for each step: a field that is there is quick
+      _ids = {}, _sizes = {}, _count = 0, _side = false, _rescale = 0, _undecayed = false, -- these last are asked for each step: a field that is there is quick
     }
     if self.name ~= nil and type(self.name) ~= 'string' then err.throw(class.op, 'name must be a string, got %s', util.show(self.name)) end
     self.defaults = groups.read(class, options, class.defaults, { name = true })

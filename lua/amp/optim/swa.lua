@@ -5,9 +5,11 @@
 -- ema:update(net)                       -- after each step; the first one copies
 -- local y = ema(x)                      -- the averaged network
 local amp = require 'amp'
+local capturing = require 'amp.capture.current'
 local err = require 'amp.error'
 local options = require 'amp.options'
 local util = require 'amp.util'
+local masters = require 'amp.nn.core.masters'
 local Module = require 'amp.nn.module'
 
 local M = {}
@@ -83,12 +85,22 @@ function Averaged:update_parameters(model)
   if not is_module(model) then err.throw(op, 'takes a network, got %s', util.show(model)) end
   if not self.module then adopt(self, model) end
   local n = count(self)
+  if capturing.current and (n == 0 or not self.decay) then -- replays would go on with the n of now
+    err.throw_code('state', op, 'what it does depends on how many updates were made, which replays of a captured step do not count: '
+      .. 'call it outside of the step')
+  end
   local mine, theirs = self.module:parameters(), model:parameters()
   local buffers, others = self.module:buffers(), model:buffers()
   pairs_in(op, mine, theirs, 'parameter')
   pairs_in(op, buffers, others, 'buffer')
   amp.autocast({ enabled = false }, amp.no_grad, function()
-    for i = 1, #mine do move(self, mine[i], theirs[i], n) end
+    local ours, of = masters.of(self.module), masters.of(model)
+    for i = 1, #mine do
+      local p = theirs[i]
+      local now = masters.get(of[p:id()], p)
+      if type(now) == 'nil' then now = p end
+      masters.put(ours[mine[i]:id()], mine[i], function(average) move(self, average, now, n) end)
+    end
     for i = 1, #buffers do
       if self.use_buffers then move(self, buffers[i], others[i], n) else buffers[i]:copy_(others[i]) end
     end
@@ -117,7 +129,12 @@ function Averaged:copy_to(model)
   pairs_in(op, mine, theirs, 'parameter')
   pairs_in(op, buffers, others, 'buffer')
   amp.no_grad(function()
-    for i = 1, #mine do theirs[i]:detach():copy_(mine[i]:detach()) end
+    local ours, of = masters.of(self.module), masters.of(model)
+    for i = 1, #mine do
+      local average = masters.get(ours[mine[i]:id()], mine[i])
+      if type(average) == 'nil' then average = mine[i]:detach() end
+      masters.put(of[theirs[i]:id()], theirs[i], function(weight) weight:detach():copy_(average) end)
+    end
     for i = 1, #buffers do others[i]:copy_(buffers[i]) end
   end)
   return self

@@ -50,6 +50,7 @@ local function read_scale(self)
   return numbers[0]
 end
 
+local I -- what the class's other files give and take
 local look -- below: what the device found, told at a permitted wait
 
 --- The scale, a number (1 where disabled). Waits for the device. Also `scaler.scale_factor`.
@@ -332,13 +333,14 @@ function Scaler:step(opt, o)
   end
   local buffer, n = params_of(op, opt)
   if not any_grad(buffer, n) then
-    local hidden = self._list_check and known(self._list_check) and found(self._list_check)
+    local list = self._list_check or not o.allow_empty and self._last_list -- of this iteration, or of one that is updated already
+    local hidden = list and known(list) and found(list)
     if not o.allow_empty and not hidden then
       fail('step', 'no parameter of optimizer %s has a gradient: call backward first, or step(opt, {allow_empty = true}) if that is meant', describe(opt))
     end
     self._touched, s.stage = true, 'stepped'
     if hidden then
-      s.check, self._last[opt] = self._list_check, self._list_check
+      s.check, self._last[opt] = self._list_check, list
     else -- what was found before is this step's no more, but still the iteration's
       s.before, s.check, self._last[opt] = s.check, nil, new_check(self)
     end
@@ -421,8 +423,14 @@ end
 local function noted(self, quick) return quick and uncounted(read_scale, self) or scale_on(self, 256) end
 local function number_of(v) return type(v) == 'number' and v or uncounted(v.item, v) end
 
--- One iteration's outcome, once it is known.
-local function outcome(self, skipped)
+local function too_many(self, n)
+  fail('update', '%d steps in a row were skipped because gradients overflowed (max_skipped = %d, scale %g); '
+    .. 'the loss itself may be Inf or NaN: %s', n, self._o.max_skipped, uncounted(read_scale, self),
+    self._culprit or 'amp.detect_anomaly(fn) finds the first op and parameter')
+end
+
+-- One iteration's outcome, once it is known; `later`: what is to be an error is one of the next update.
+local function outcome(self, skipped, later)
   if not skipped then
     self._skipped, self._culprit = 0, nil
     return
@@ -436,9 +444,8 @@ local function outcome(self, skipped)
       self._culprit or 'amp.detect_anomaly(fn) finds the first op and parameter with Inf or NaN'), self)
   end
   if most and n >= most then
-    fail('update', '%d steps in a row were skipped because gradients overflowed (max_skipped = %d, scale %g); '
-      .. 'the loss itself may be Inf or NaN: %s',
-      n, most, uncounted(read_scale, self), self._culprit or 'amp.detect_anomaly(fn) finds the first op and parameter')
+    if not later then too_many(self, n) end
+    self._over = n
   end
 end
 
@@ -452,7 +459,7 @@ local function tell(self, before, after, skipped)
 end
 
 -- Go through iterations whose outcome was not known without a wait.
-look = function(self)
+look = function(self, later)
   local queue = self._pending
   if #queue == 0 then return end
   self._pending = {}
@@ -460,8 +467,16 @@ look = function(self)
     local skipped = false
     for _, k in ipairs(queue[i]) do skipped = skipped or found(k) end
     if queue[i].before then tell(self, number_of(queue[i].before), number_of(queue[i].after), skipped) end
-    outcome(self, skipped)
+    outcome(self, skipped, later)
   end
+end
+
+-- The device finds out about an iteration. What a wait has shown of those before is this update's error.
+local function watch(self)
+  I.watch(self)
+  local over = self._over
+  self._over = nil
+  if over and self._o.max_skipped then too_many(self, over) end
 end
 
 local function reset(self)
@@ -502,7 +517,7 @@ function Scaler:update(new_scale)
       local queue = self._pending
       queue[#queue + 1] = looked
       if #queue > math.max(64, self._o.max_skipped or 0) then table.remove(queue, 1) end
-      if quick then look(self) end
+      if quick then look(self) else watch(self) end
       return self
     end
   end
@@ -513,7 +528,8 @@ end
 
 require 'amp.precision.scaler_auto'(Scaler, { scaled = scaled, scale_on = scale_on, beside = beside })
 require 'amp.precision.scaler_block'(Scaler, { reset = reset })
-require 'amp.precision.scaler_state'(Scaler, { look = look, read = read, reset = reset })
+I = { look = look, read = read, reset = reset, found = found }
+require 'amp.precision.scaler_state'(Scaler, I)
 
 -- -- Fields ------------------------------------------------------------------------------------------------
 

@@ -7,9 +7,45 @@ local call = require 'amp.core.call'
 local err = require 'amp.error'
 local settings = require 'amp.precision.scaler_options'
 local util = require 'amp.util'
+local waits = require 'amp.core.waits'
 local C, S = core.C, core.S
 
+local SOME = 20 -- iterations between two looks for skips in a row
+
+-- After a wait: what the device found is told where there may be something to tell, an error at the next update.
+local function peek(self, I)
+  if self._o.verbose or self._o.max_skipped then return I.look(self, true) end
+  if self._warned or self._since < SOME then return end
+  self._since = 0
+  local queue = self._pending
+  for i = #queue, 1, -1 do
+    local skipped = false
+    for _, k in ipairs(queue[i]) do skipped = skipped or I.found(k) end
+    if not skipped then return end
+    if #queue - i + 1 >= SOME then return I.look(self, true) end
+  end
+  if self._skipped > 0 then I.look(self, true) end
+end
+
 return function(Scaler, I)
+  local waiting, waited = setmetatable({}, { __mode = 'k' }), 0
+
+  -- The device finds out about an iteration; what it did is looked at after the caller's next wait.
+  function I.watch(self)
+    waiting[self], waited = true, S.host_waits
+    self._since = (self._since or 0) + 1
+    waits.pending = true
+  end
+
+  function waits.look()
+    if S.host_waits == waited then return end
+    waits.pending = false
+    for self in pairs(waiting) do
+      waiting[self] = nil
+      peek(self, I)
+    end
+  end
+
   for _, name in ipairs(settings.settable) do
     Scaler['get_' .. name] = function(self) return self._o[name] end
     Scaler['set_' .. name] = function(self, v)
@@ -77,7 +113,7 @@ return function(Scaler, I)
     call.try(op, C.amp_scaler_put, S, self._handle, dict.scale, tracker, left)
     self._o = o
     self._skipped, self._skipped_total = dict.skipped or 0, dict.skipped_total or 0
-    self._pending, self._last_checks, self._last_list, self._culprit = {}, {}, nil, nil
+    self._pending, self._last_checks, self._last_list, self._culprit, self._over = {}, {}, nil, nil, nil
     self._last = setmetatable({}, { __mode = 'k' })
     I.reset(self)
     return self

@@ -10,6 +10,7 @@ local err = require 'amp.error'
 local ops = require 'amp.ops'
 local types = require 'amp.types'
 local util = require 'amp.util'
+local waits = require 'amp.core.waits'
 local C, S, ref_t = core.C, core.S, core.ref_t
 local CONTIGUOUS, HISTORY, TRACKED = C.AMP_T_CONTIGUOUS, C.AMP_T_HISTORY, C.AMP_T_REQUIRES_GRAD + C.AMP_T_HISTORY
 local istype, band = ffi.istype, require('bit').band
@@ -161,8 +162,10 @@ local scratch = ffi.new 'double[1]'
 function methods.item(t)
   local p = self_check(t, 'item')
   call.attempt('item', C.amp_item, S, t, scratch)
-  if p.dtype == 9 then return scratch[0] ~= 0 end
-  return scratch[0]
+  local v = scratch[0]
+  if p.dtype == 9 then return v ~= 0 end
+  if waits.pending then waits.look() end
+  return v
 end
 
 local function row(data, at, n, boolean)
@@ -196,6 +199,7 @@ function methods.tolist(t)
   call.attempt('tolist', C.amp_read, S, t, data, n) -- the last use of t: it may go from here on, and p with it
   if single then
     local list = row(data, 0, n, boolean)
+    if waits.pending then waits.look() end
     return nd == 1 and list or { list }
   end
   return nested(size, 1, data, 0, n, boolean)

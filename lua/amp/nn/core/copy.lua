@@ -1,8 +1,9 @@
 --- A copy of a module with everything in it: modules and tensors anew, a part that is
 -- reached twice once, so that tied parameters stay tied. Mode, flags and plain tables are
--- copied; hooks are the same functions; gradients are not copied.
+-- copied; hooks are the same functions; gradients are not copied. Float32 masters of 16-bit parameters are copied with them.
 local Module = require 'amp.nn.module'
 local amp = require 'amp'
+local masters = require 'amp.nn.core.masters'
 
 local is_tensor = amp.is_tensor
 
@@ -56,6 +57,12 @@ copy = function(m, seen)
       rawset(new, k, c)
       if labels and labels[v] then at['.labels'][c] = labels[v] end
     end
+  end
+  masters.copy(old, at, seen)
+  local casts = rawget(old, '.casts')
+  if casts then -- of a level, around its forward
+    values.forward = value(casts.forward, seen)
+    require('amp.levels.model').wrap(new, casts.input, casts.output)
   end
   if new.copied then new:copied(m) end -- what else its class keeps
   return new

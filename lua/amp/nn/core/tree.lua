@@ -9,6 +9,7 @@ local raise = require('amp.error').throw
 local Module = require 'amp.nn.module'
 local warn = require 'amp.core.warn'
 local where = require 'amp.nn.core.where'
+local masters = require 'amp.nn.core.masters'
 
 local is_tensor = amp.is_tensor
 
@@ -200,7 +201,7 @@ function Module:state_dict(excess)
   if package.loaded['amp.precision.float8_region'] then require('amp.precision.float8_state').add(histories, state) end
   for name, t in pairs(state) do
     local record = of[name]
-    local master = record and record.masters[t:id()]
+    local master = masters.get(record, t)
     state[name] = (master or t):detach()
     if record and not master and is_half(t) then state[name] = state[name]:float() end
   end
@@ -266,9 +267,7 @@ function Module:load_state_dict(state, given)
     for _, name in ipairs(order) do -- of a tensor that has several names the last one counts
       local t, value = mine[name], values[name]
       if type(value) ~= 'nil' then
-        local master = of[name] and of[name].masters[t:id()]
-        if master then master:copy_(value) end
-        t:copy_(value)
+        masters.put(of[name], t, function(kept) kept:copy_(value) end)
       end
     end
   end)
@@ -364,13 +363,21 @@ function Module:double() return self:to('float64') end
 function Module:cpu() return self:to('cpu') end
 function Module:cuda(index) return self:to(index and 'cuda:' .. index or 'cuda') end
 
---- Set the gradients of all parameters to nil, or fill them with zeros.
+local function clear(t, fill)
+  if not fill then t.grad = nil
+  elseif t.grad then t.grad:zero_() end
+end
+
+--- Set the gradients of all parameters to nil, or fill them with zeros; those of their float32 masters as well.
 -- @tparam ?table given set_to_none (true)
 function Module:zero_grad(given)
   local fill = not options.read('nn.Module:zero_grad', given, {'set_to_none'}, {set_to_none = true}).set_to_none
-  for _, p in ipairs(self:parameters()) do
-    if not fill then p.grad = nil
-    elseif p.grad then p.grad:zero_() end
+  for _, p in ipairs(self:parameters()) do clear(p, fill) end
+  if masters.used then
+    for id, record in pairs(masters.of(self)) do
+      local master = record.masters[id]
+      if type(master) ~= 'nil' then clear(master, fill) end
+    end
   end
   return self
 end
