@@ -61,7 +61,7 @@ return function(M)
         for k, x in pairs(v) do
           if k == 'dtype' then dtype = types.dtype(x, 'to')
           elseif k == 'device' then device = types.device(x, 'to')
-          elseif k == 'copy' then copy = x
+          elseif k == 'copy' then copy = options.boolean('to', 'copy', x)
           elseif k == 'memory_format' then
             if x ~= 'contiguous' and x ~= 'channels_last' and x ~= 'preserve' then
               err.throw('to', "memory_format must be 'contiguous', 'channels_last' or 'preserve', got %s", util.show(x))
