@@ -2921,19 +2921,27 @@ function Tensor:backward(gradient, o) end
 function Tensor:bernoulli(p) end
 
 ---The tensor in the dtype of the method's name: half float double bfloat16 long int short char (int8) byte (uint8) bool.
-function Tensor:bfloat16() end
+---Options are those of `to`: t:half{memory_format = 'channels_last'}.
+---@param given any
+function Tensor:bfloat16(given) end
 
 ---The tensor in the dtype of the method's name: half float double bfloat16 long int short char (int8) byte (uint8) bool.
-function Tensor:bool() end
+---Options are those of `to`: t:half{memory_format = 'channels_last'}.
+---@param given any
+function Tensor:bool(given) end
 
 ---The same as `expand`.
 function Tensor:broadcast_to() end
 
 ---The tensor in the dtype of the method's name: half float double bfloat16 long int short char (int8) byte (uint8) bool.
-function Tensor:byte() end
+---Options are those of `to`: t:half{memory_format = 'channels_last'}.
+---@param given any
+function Tensor:byte(given) end
 
 ---The tensor in the dtype of the method's name: half float double bfloat16 long int short char (int8) byte (uint8) bool.
-function Tensor:char() end
+---Options are those of `to`: t:half{memory_format = 'channels_last'}.
+---@param given any
+function Tensor:char(given) end
 
 ---At most n views of equal size (the last may be smaller) along a dimension.
 ---@param n any
@@ -2946,8 +2954,9 @@ function Tensor:chunk(n, dim) end
 ---@param given any
 function Tensor:copy_(u, given) end
 
----On the CPU.
-function Tensor:cpu() end
+---On the CPU. Options are those of `to`.
+---@param given any
+function Tensor:cpu(given) end
 
 ---On a GPU: the given one (from 1), else the first. t:cuda(), t:cuda(2), t:cuda{non_blocking = true}
 ---@param index any
@@ -2966,7 +2975,9 @@ function Tensor:detach() end
 function Tensor:dim() end
 
 ---The tensor in the dtype of the method's name: half float double bfloat16 long int short char (int8) byte (uint8) bool.
-function Tensor:double() end
+---Options are those of `to`: t:half{memory_format = 'channels_last'}.
+---@param given any
+function Tensor:double(given) end
 
 ---Bytes of an element.
 function Tensor:element_size() end
@@ -2981,19 +2992,25 @@ function Tensor:equal(u) end
 function Tensor:expand_as(u) end
 
 ---The tensor in the dtype of the method's name: half float double bfloat16 long int short char (int8) byte (uint8) bool.
-function Tensor:float() end
+---Options are those of `to`: t:half{memory_format = 'channels_last'}.
+---@param given any
+function Tensor:float(given) end
 
 ---Give the memory back now; the handle can't be used afterwards. Twice is harmless.
 function Tensor:free() end
 
 ---The tensor in the dtype of the method's name: half float double bfloat16 long int short char (int8) byte (uint8) bool.
-function Tensor:half() end
+---Options are those of `to`: t:half{memory_format = 'channels_last'}.
+---@param given any
+function Tensor:half(given) end
 
 ---A number that is unique to the tensor: the same for all its handles, never reused.
 function Tensor:id() end
 
 ---The tensor in the dtype of the method's name: half float double bfloat16 long int short char (int8) byte (uint8) bool.
-function Tensor:int() end
+---Options are those of `to`: t:half{memory_format = 'channels_last'}.
+---@param given any
+function Tensor:int(given) end
 
 ---Whether elements lie in C order ('contiguous') or in that of channels-last images.
 ---@param options? table {memory_format = 'channels_last'}
@@ -3009,7 +3026,9 @@ function Tensor:is_pinned() end
 function Tensor:item() end
 
 ---The tensor in the dtype of the method's name: half float double bfloat16 long int short char (int8) byte (uint8) bool.
-function Tensor:long() end
+---Options are those of `to`: t:half{memory_format = 'channels_last'}.
+---@param given any
+function Tensor:long(given) end
 
 ---The same as `movedim`.
 function Tensor:moveaxis() end
@@ -3058,7 +3077,9 @@ function Tensor:set_data(u) end
 function Tensor:shares_storage(u) end
 
 ---The tensor in the dtype of the method's name: half float double bfloat16 long int short char (int8) byte (uint8) bool.
-function Tensor:short() end
+---Options are those of `to`: t:half{memory_format = 'channels_last'}.
+---@param given any
+function Tensor:short(given) end
 
 ---Sizes as a list that prints as "2x3", or one size.
 ---@param d? number dimension

@@ -426,3 +426,32 @@ describe('a bool beside a number or another dtype', function()
     H.fails_here(function() return -mask, 1 end, 'neg', 'bool')
   end)
 end)
+
+describe('a key that is not known', function()
+  local x, leaf = amp.zeros(2, 4), amp.ones(1, { requires_grad = true })
+  it('is an error where pieces are made', function()
+    for _, name in ipairs { 'split', 'chunk', 'tensor_split' } do
+      assert.equal(2, #x[name](x, 2, { dim = 2 }), name)
+      H.fails_here(function() x[name](x, 2, { dims = 2 }) end, name, "'dims'", "'dim'")
+      H.fails_here(function() amp[name](x, 2, { dmi = 2 }) end, name, "'dmi'", "'dim'")
+    end
+    assert.equal(4, #x:unbind { dim = 2 })
+    H.fails_here(function() x:unbind { dims = 2 } end, 'unbind', "'dims'")
+    assert.equal('4x8', tostring(x:tile { dims = { 2, 2 } }:size()))
+    assert.equal('4x4', tostring(x:tile({ 2, 1 }):size()))
+    H.fails_here(function() x:tile { dim = 2 } end, 'tile', "'dim'")
+  end)
+  it('is an error beside a dtype, a device or a function', function()
+    local image = amp.zeros(1, 2, 3, 4)
+    for _, name in ipairs { 'half', 'float', 'double', 'cpu' } do
+      assert.is_true(image[name](image, { memory_format = 'channels_last' }):is_contiguous 'channels_last', name)
+      H.fails_here(function() image[name](image, { memory_fmt = 'channels_last' }) end, "'memory_fmt'", "'memory_format'")
+    end
+    for _, name in ipairs { 'half_function', 'float_function', 'promote_function' } do
+      H.fails_here(function() amp[name](print, { cast_inputs = 'float16' }) end, name, "'cast_inputs'")
+    end
+    H.fails_here(function() amp.register_half_function({ f = print }, 'f', { x = 1 }) end, 'register_half_function', "'x'")
+    H.fails_here(function() leaf:register_hook(print, { x = 1 }) end, 'register_hook', "'x'")
+    H.fails_here(function() amp.Function({ forward = print, backward = print }, { name = 'f' }) end, 'Function', "'name'")
+  end)
+end)
