@@ -133,7 +133,7 @@ local by_value = {
 -- -- Finding -------------------------------------------------------------------------------------------
 
 local function is_private(name)
-  return band(tonumber(C.amp_op_get(rows.by_name[name]).flags), PRIVATE) ~= 0 and rawget(require 'amp', name) == nil
+  return band(tonumber(C.amp_op_get(rows.by_name[name]).flags), PRIVATE) ~= 0 and require('amp.core.lookup').find(name) == nil
 end
 
 -- 'AdaptiveAvgPool2d' -> 'adaptive_avg_pool2d', as layers are called after their functions; those that pad have one.
