@@ -29,6 +29,7 @@ end
 -- @tparam table value the arguments, in their places
 -- @treturn Tensor out
 function M.into(spec, out, value)
+  if out.ptr_ == nil then err.throw(spec.form, 'out is a tensor that was freed') end
   local on = S.autocast_on
   S.autocast_on = 0
   local ok, result = pcall(spec.f, unpack(value, 1, #spec.args))
