@@ -2921,19 +2921,27 @@ function Tensor:backward(gradient, o) end
 function Tensor:bernoulli(p) end
 
 ---The tensor in the dtype of the method's name: half float double bfloat16 long int short char (int8) byte (uint8) bool.
-function Tensor:bfloat16() end
+---Options are those of `to`: t:half{memory_format = 'channels_last'}.
+---@param given any
+function Tensor:bfloat16(given) end
 
 ---The tensor in the dtype of the method's name: half float double bfloat16 long int short char (int8) byte (uint8) bool.
-function Tensor:bool() end
+---Options are those of `to`: t:half{memory_format = 'channels_last'}.
+---@param given any
+function Tensor:bool(given) end
 
 ---The same as `expand`.
 function Tensor:broadcast_to() end
 
 ---The tensor in the dtype of the method's name: half float double bfloat16 long int short char (int8) byte (uint8) bool.
-function Tensor:byte() end
+---Options are those of `to`: t:half{memory_format = 'channels_last'}.
+---@param given any
+function Tensor:byte(given) end
 
 ---The tensor in the dtype of the method's name: half float double bfloat16 long int short char (int8) byte (uint8) bool.
-function Tensor:char() end
+---Options are those of `to`: t:half{memory_format = 'channels_last'}.
+---@param given any
+function Tensor:char(given) end
 
 ---At most n views of equal size (the last may be smaller) along a dimension.
 ---@param n any
@@ -2946,8 +2954,9 @@ function Tensor:chunk(n, dim) end
 ---@param given any
 function Tensor:copy_(u, given) end
 
----On the CPU.
-function Tensor:cpu() end
+---On the CPU. Options are those of `to`.
+---@param given any
+function Tensor:cpu(given) end
 
 ---On a GPU: the given one (from 1), else the first. t:cuda(), t:cuda(2), t:cuda{non_blocking = true}
 ---@param index any
@@ -2966,7 +2975,9 @@ function Tensor:detach() end
 function Tensor:dim() end
 
 ---The tensor in the dtype of the method's name: half float double bfloat16 long int short char (int8) byte (uint8) bool.
-function Tensor:double() end
+---Options are those of `to`: t:half{memory_format = 'channels_last'}.
+---@param given any
+function Tensor:double(given) end
 
 ---Bytes of an element.
 function Tensor:element_size() end
@@ -2981,19 +2992,25 @@ function Tensor:equal(u) end
 function Tensor:expand_as(u) end
 
 ---The tensor in the dtype of the method's name: half float double bfloat16 long int short char (int8) byte (uint8) bool.
-function Tensor:float() end
+---Options are those of `to`: t:half{memory_format = 'channels_last'}.
+---@param given any
+function Tensor:float(given) end
 
 ---Give the memory back now; the handle can't be used afterwards. Twice is harmless.
 function Tensor:free() end
 
 ---The tensor in the dtype of the method's name: half float double bfloat16 long int short char (int8) byte (uint8) bool.
-function Tensor:half() end
+---Options are those of `to`: t:half{memory_format = 'channels_last'}.
+---@param given any
+function Tensor:half(given) end
 
 ---A number that is unique to the tensor: the same for all its handles, never reused.
 function Tensor:id() end
 
 ---The tensor in the dtype of the method's name: half float double bfloat16 long int short char (int8) byte (uint8) bool.
-function Tensor:int() end
+---Options are those of `to`: t:half{memory_format = 'channels_last'}.
+---@param given any
+function Tensor:int(given) end
 
 ---Whether elements lie in C order ('contiguous') or in that of channels-last images.
 ---@param options? table {memory_format = 'channels_last'}
@@ -3009,7 +3026,9 @@ function Tensor:is_pinned() end
 function Tensor:item() end
 
 ---The tensor in the dtype of the method's name: half float double bfloat16 long int short char (int8) byte (uint8) bool.
-function Tensor:long() end
+---Options are those of `to`: t:half{memory_format = 'channels_last'}.
+---@param given any
+function Tensor:long(given) end
 
 ---The same as `movedim`.
 function Tensor:moveaxis() end
@@ -3058,7 +3077,9 @@ function Tensor:set_data(u) end
 function Tensor:shares_storage(u) end
 
 ---The tensor in the dtype of the method's name: half float double bfloat16 long int short char (int8) byte (uint8) bool.
-function Tensor:short() end
+---Options are those of `to`: t:half{memory_format = 'channels_last'}.
+---@param given any
+function Tensor:short(given) end
 
 ---Sizes as a list that prints as "2x3", or one size.
 ---@param d? number dimension
@@ -7895,6 +7916,14 @@ function amp.autocast.wrap(fn, options, more) end
 ---@param o? table gradients of the roots, or {grad_tensors = list, retain_graph, create_graph, inputs = only these leaves}
 function amp.backward(list, o) end
 
+---nms within each group: boxes of different groups never suppress each other.
+---@param boxes amp.Tensor K x 4
+---@param scores amp.Tensor K
+---@param idxs amp.Tensor K whole numbers: the box's group, such as its class
+---@param iou_threshold number
+---@return amp.Tensor # int64, places of those that stay, the best first
+function amp.batched_nms(boxes, scores, idxs, iou_threshold) end
+
 ---1 with the probability that stands at each place, else 0.
 ---amp.bernoulli(probabilities); with a number p, that probability everywhere, in input's shape.
 ---@param input amp.Tensor probabilities, a float dtype
@@ -8342,7 +8371,8 @@ function amp.einsum(equation, ...) end
 ---empty(2, 3): elements are whatever the memory holds
 function amp.empty(...) end
 
----As the function without _like, with shape, dtype and device of t, as far as {dtype, device} do not say otherwise.
+---As the function without _like, with shape, dtype and device of t, as far as {dtype, device} do not say otherwise, and in the
+---layout of t where that is channels-last and no {memory_format} is given.
 ---@param t any
 ---@param o any
 function amp.empty_like(t, o) end
@@ -8760,6 +8790,32 @@ function amp.multi_dot(first, ...) end
 ---@return amp.Tensor # query's shape
 ---@return amp.Tensor # weights, batch x length x keys (batch x heads x length x keys if not averaged), with need_weights
 function amp.multi_head_attention(query, key, value, num_heads, ...) end
+
+---Detections from probabilities and offsets, the best first.
+---@param cls_prob amp.Tensor N x (classes + 1) x A, after softmax, background first
+---@param loc_pred amp.Tensor N x 4A, or N x A x 4
+---@param anchors amp.Tensor 1 x A x 4, corners 0 to 1
+---@param given? table clip (true), threshold (0.01), background_id (0), nms_threshold (0.5; not in 0 to 1: no suppression), force_suppress (false: within a class only), variances ({0.1, 0.1, 0.2, 0.2}), nms_topk (-1: all)
+---@return amp.Tensor # N x A x 6: class from 1 (-1: none, or suppressed), score, corners; -1 in what is left
+function amp.multibox_detection(cls_prob, loc_pred, anchors, given) end
+
+---What each anchor is trained towards.
+---@param anchors amp.Tensor 1 x A x 4, corners 0 to 1
+---@param labels amp.Tensor N x L x 5: class from 1, corners 0 to 1; padded with -1
+---@param cls_preds amp.Tensor N x (classes + 1) x A, before softmax, background first
+---@param given? table overlap_threshold (0.5), ignore_label (-1), negative_mining_ratio (-1: all that is not matched is background), negative_mining_thresh (0.5), minimum_negative_samples (0), variances ({0.1, 0.1, 0.2, 0.2})
+---@return amp.Tensor # box, N x 4A: offsets to the matched box over the variances, else 0
+---@return amp.Tensor # mask, N x 4A: 1 where an anchor is matched
+---@return amp.Tensor # cls, N x A: 0 background, the class where matched, ignore_label elsewhere and in pictures without boxes
+function amp.multibox_target(anchors, labels, cls_preds, given) end
+
+---The boxes that no better one, which itself stays, overlaps by more than iou_threshold. Waits for the device: how
+---many there are is not known before.
+---@param boxes amp.Tensor K x 4
+---@param scores amp.Tensor K
+---@param iou_threshold number
+---@return amp.Tensor # int64, their places (from 1), the best first
+function amp.nms(boxes, scores, iou_threshold) end
 
 amp.nn = {}
 
@@ -10225,7 +10281,8 @@ function amp.normal(mean, std, size, options) end
 ---ones(2, 3), ones({2, 3}, {dtype, device, requires_grad})
 function amp.ones(...) end
 
----As the function without _like, with shape, dtype and device of t, as far as {dtype, device} do not say otherwise.
+---As the function without _like, with shape, dtype and device of t, as far as {dtype, device} do not say otherwise, and in the
+---layout of t where that is channels-last and no {memory_format} is given.
 ---@param t any
 ---@param o any
 function amp.ones_like(t, o) end
@@ -10893,7 +10950,8 @@ function amp.promote_function(fn) end
 ---rand(2, 3): uniform in [0, 1)
 function amp.rand(...) end
 
----As the function without _like, with shape, dtype and device of t, as far as {dtype, device} do not say otherwise.
+---As the function without _like, with shape, dtype and device of t, as far as {dtype, device} do not say otherwise, and in the
+---layout of t where that is channels-last and no {memory_format} is given.
 ---@param t any
 ---@param o any
 function amp.rand_like(t, o) end
@@ -10915,7 +10973,8 @@ function amp.randint_like(t, low, high, o) end
 ---randn(2, 3): normal, mean 0 and standard deviation 1
 function amp.randn(...) end
 
----As the function without _like, with shape, dtype and device of t, as far as {dtype, device} do not say otherwise.
+---As the function without _like, with shape, dtype and device of t, as far as {dtype, device} do not say otherwise, and in the
+---layout of t where that is channels-last and no {memory_format} is given.
 ---@param t any
 ---@param o any
 function amp.randn_like(t, o) end
@@ -10956,6 +11015,15 @@ function amp.reset_peak_memory(device) end
 ---The classes as built, of one op or of all.
 ---@param op any
 function amp.reset_policy(op) end
+
+---Regions as means of bilinear samples (He et al., 2017).
+---@param ... any spatial_scale (1), sampling_ratio (-1: as many samples as a cell has pixels), aligned (false: as first published, half a pixel off), in places or in a table
+---@return amp.Tensor # K x C x height x width, of the input's dtype; gradients go to the input
+function amp.roi_align(...) end
+
+---Regions as largest values of cells whose edges are whole pixels (Girshick, 2015).
+---@return amp.Tensor # K x C x height x width, of the input's dtype; 0 where a cell has no pixels
+function amp.roi_pool(...) end
 
 ---save(path, value): tables, numbers, strings and tensors, written atomically with a checksum. See amp/io/checkpoint.lua.
 function amp.save(...) end
@@ -11018,6 +11086,12 @@ function amp.set_policy(op, class) end
 
 ---@param state table what get_rng_state gave
 function amp.set_rng_state(state) end
+
+---Binary cross entropy of logits, with what is right already counting less (Lin et al., 2017).
+---@param inputs amp.Tensor logits of any shape
+---@param targets amp.Tensor of the same shape, 0 to 1
+---@param ... any alpha (0.25: weight of targets that are 1; negative: none), gamma (2), reduction ('none', 'mean', 'sum'); in places or in a table
+function amp.sigmoid_focal_loss(inputs, targets, ...) end
 
 ---Views of at most `size` elements each along a dimension, or of the listed sizes.
 ---@param t any
@@ -11369,11 +11443,11 @@ function amp.vision.ops.nms(boxes, scores, iou_threshold) end
 
 ---Regions as means of bilinear samples (He et al., 2017).
 ---@param ... any spatial_scale (1), sampling_ratio (-1: as many samples as a cell has pixels), aligned (false: as first published, half a pixel off), in places or in a table
----@return amp.Tensor # K x C x height x width; gradients go to the input
+---@return amp.Tensor # K x C x height x width, of the input's dtype; gradients go to the input
 function amp.vision.ops.roi_align(...) end
 
 ---Regions as largest values of cells whose edges are whole pixels (Girshick, 2015).
----@return amp.Tensor # K x C x height x width; 0 where a cell has no pixels
+---@return amp.Tensor # K x C x height x width, of the input's dtype; 0 where a cell has no pixels
 function amp.vision.ops.roi_pool(...) end
 
 ---Binary cross entropy of logits, with what is right already counting less (Lin et al., 2017).
@@ -11447,7 +11521,8 @@ function amp.write_log(line) end
 ---zeros(2, 3), zeros({2, 3}, {dtype, device, requires_grad})
 function amp.zeros(...) end
 
----As the function without _like, with shape, dtype and device of t, as far as {dtype, device} do not say otherwise.
+---As the function without _like, with shape, dtype and device of t, as far as {dtype, device} do not say otherwise, and in the
+---layout of t where that is channels-last and no {memory_format} is given.
 ---@param t any
 ---@param o any
 function amp.zeros_like(t, o) end

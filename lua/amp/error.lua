@@ -216,6 +216,19 @@ function M.of(e)
   if type(e) == 'string' and last and last.text == e then return last end
 end
 
+--- An error of amp with other words in its message; any other is given back as it is.
+-- @param e as it was raised
+-- @tparam string pattern as of string.gsub
+-- @param words as of string.gsub
+function M.reworded(e, pattern, words)
+  local object = M.of(e)
+  if object == nil then return e end
+  object.message = object.message:gsub(pattern, words)
+  if type(e) ~= 'string' then return e end
+  object.text = tostring(object)
+  return object.text
+end
+
 local last_traceback
 
 --- Traceback of the place where the last error that amp saw was raised.

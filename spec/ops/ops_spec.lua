@@ -188,8 +188,9 @@ for _, row in ipairs(ops.rows) do
           if not allowed and not private then
             local c = list[1]
             local changed = false
+            local all = d == 'bool' and row.flags.elementwise and row.dtypes.int64 -- beside another dtype a bool is 0 or 1
             local inp = walk.map(c.inp, function(x)
-              if not changed and x.d == 'float64' then
+              if (all or not changed) and x.d == 'float64' then
                 changed = true
                 local v = {}
                 for i = 1, #x.v do v[i] = 1 end

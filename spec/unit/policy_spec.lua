@@ -16,6 +16,16 @@ describe('the policy list', function()
     end
     assert.is_true(found >= 60, found .. ' ops of the list exist')
   end)
+  it('answers by each name that it has, for which there is a function', function()
+    for line in io.lines(H.root .. '/spec/fixtures/autocast_policy.tsv') do
+      local op, class = line:match '^([%w_]+)\t([%w_]+)'
+      if op ~= 'op' then
+        assert.equal(class, amp.policy(op), op)
+        assert.equal('function', type(amp[op]), op)
+        assert.equal(amp[op], amp.nn.functional[op], op)
+      end
+    end
+  end)
   it('an op it does not name is passthrough, unless its parts are named', function()
     local class = {}
     for name in ('gaussian_nll_loss pairwise_distance lp_pool1d lp_pool2d lp_pool3d'):gmatch '%S+' do class[name] = 'fp32' end

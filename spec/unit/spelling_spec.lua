@@ -205,7 +205,7 @@ describe('ops by other systems\' names', function()
       linalg_vector_norm = 'fp32_unless_dtype', GRUCell = 'lower', Softmax = 'fp32_unless_dtype', relu_ = 'passthrough',
       AdaptiveAvgPool2d = 'passthrough', LPPool1d = 'fp32',
       ReflectionPad2d = 'passthrough', ['nn.Conv2d'] = 'lower', LSTM = 'special', split = 'passthrough',
-      SliceChannel = 'passthrough', roi_align = 'promote', ROIPooling = 'promote', MultiBoxTarget = 'fp32', box_nms = 'passthrough',
+      SliceChannel = 'passthrough', roi_align = 'fp32', ROIPooling = 'fp32', MultiBoxTarget = 'fp32', box_nms = 'passthrough',
       cmul = 'passthrough' }
     for name, class in pairs(want) do assert.equal(class, amp.policy(name), name) end
     H.fails_here(function() amp.policy 'Activation' end, 'several classes', 'softplus (fp32)', 'relu (passthrough)')

@@ -115,7 +115,9 @@ describe('vision.ops of regions', function()
     assert.equal('float16', low.dtype)
     H.close(low:float():cpu(), ops.roi_align(x, list, 2):cpu(), { rtol = 2e-3, atol = 2e-3 })
     amp.autocast({ device = device, dtype = 'bfloat16' }, function()
-      assert.equal('float32', ops.roi_align(x:bfloat16(), list, 2).dtype) -- the widest
+      assert.equal('bfloat16', ops.roi_align(x:bfloat16(), list, 2).dtype) -- the input's
+      assert.equal('bfloat16', ops.roi_pool(x:bfloat16(), list, 2).dtype)
+      assert.equal('float32', ops.roi_align(x, { list[1]:bfloat16(), list[2]:bfloat16() }, 2).dtype)
     end)
     assert.equal('0x3x2x2', tostring(ops.roi_pool(x, on(amp.zeros(0, 5)), 2):size()))
   end)

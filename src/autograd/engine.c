@@ -80,7 +80,8 @@ static int add_root(engine *engine, int i, amp_tensor *tensor, amp_tensor *g)
           AMP_E_SHAPE,
           "backward of a tensor of shape %s needs a gradient; without one only a single value can start it: "
           "reduce it (:sum(), "
-          "as MXNet's backward of several losses does, or :mean()), or give a gradient of its shape",
+          "as MXNet's backward of several losses does, or :mean()), or give a gradient of its shape "
+          "(t:backward(gradient), grad_tensors of amp.backward, grad_outputs of amp.grad)",
           amp__shape_str(tensor->ndim, tensor->size));
     g = amp__seed(tensor);
   }

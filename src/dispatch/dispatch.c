@@ -40,20 +40,6 @@ static int fail_outermost(amp_state *state, const amp_op_desc *row, unsigned fla
   return status;
 }
 
-static const char *wanted_dtype(const amp_op_desc *row, int dtype)
-{
-  if (amp__is_float8(dtype))
-    return "which is for storage, not for arithmetic; cast it first, as by t:float() or t:to('bfloat16')";
-  switch (row->info.dtypes) {
-  case AMP_DT_FLOAT: return "expected a float dtype";
-  case AMP_DT_FLOAT | AMP_DT_INT: return "expected a float or integer dtype";
-  case AMP_DT_INT: return "expected an integer dtype";
-  case AMP_DT_INT | AMP_DT_BOOL: return "expected an integer dtype or bool";
-  case AMP_DT_BOOL: return "expected bool";
-  default: return "expected another dtype";
-  }
-}
-
 /* What a recurrent layer has to know on the host: how many sequences have each step. */
 static bool stays_here(const amp_call *call, const amp_tensor *tensor)
 {
@@ -65,6 +51,7 @@ static int check_args(const amp_call *call, uint32_t *flags)
 {
   const amp_op_desc *row = call->op;
   uint32_t all = 0;
+  int status = 0;
   const amp_tensor *first = NULL;
   for (int i = 0; i < call->nin; i++) {
     amp_tensor *tensor = call->in[i];
@@ -73,11 +60,8 @@ static int check_args(const amp_call *call, uint32_t *flags)
         return amp__fail_arg(AMP_E_ARGUMENT, i + 1, "argument %d: a tensor is expected, got none", i + 1);
       continue;
     }
-    if (amp_unlikely(!(row->info.dtypes >> tensor->dtype & 1))
-        && !((tensor->flags & AMP_T_NUMBER) && call->nin > 1
-             && (row->info.dtypes & AMP_DT_INT))) /* a number has no dtype of its own */
-      return amp__fail_arg(AMP_E_DTYPE, i + 1, "argument %d has dtype %s, %s", i + 1, amp_dtype_name(tensor->dtype),
-                           wanted_dtype(row, tensor->dtype));
+    if (amp_unlikely(!(row->info.dtypes >> tensor->dtype & 1)) && (status = amp__other_dtype(call, i)) < 0)
+      return status;
     if (!(tensor->flags & AMP_T_NUMBER)) {
       if (first == NULL) first = tensor;
       else if (amp_unlikely(tensor->device != first->device || tensor->device_index != first->device_index)

@@ -66,6 +66,9 @@ int amp__whole(
     uint32_t lost,
     int status); /* status of a formula before which that many parts were lost; an error if it lost one and went on */
 
+/* in[i] has a dtype that its row does not name (dispatch/operand_dtype.c): 0 where it may have it */
+int amp__other_dtype(const amp_call *call, int i);
+
 /* Helpers for shape rules (dispatch/shape_rules.c) */
 int amp__norm_dim(amp_slot *s, int ndim, const char *what);   /* 1-based -> from 0, with error */
 int amp__norm_dims(amp_slot *list, int ndim, uint32_t *mask); /* a D attribute in place; absent: all */

@@ -277,7 +277,8 @@ end
 --- Make a differentiable function.
 -- @tparam table def {forward = function(ctx, ...), backward = function(ctx, ...), name = string}
 -- @treturn Function to be called like a function
-function M.Function(def)
+function M.Function(def, excess)
+  require('amp.options').none('Function', excess)
   if type(def) ~= 'table' then err.throw('Function', 'expected a table with forward and backward, got %s', util.show(def)) end
   for k in pairs(def) do
     if k ~= 'forward' and k ~= 'backward' and k ~= 'name' then

@@ -235,9 +235,10 @@ end
 -- @tparam function fn
 -- @treturn table handle with :remove()
 -- @usage local h = y:register_hook(function(g) return g:clamp(-1, 1) end) -- later: h:remove()
-function M.methods.register_hook(t, fn)
+function M.methods.register_hook(t, fn, excess)
   if not istype(ref_t, t) then err.throw('register_hook', 'is a method of tensors, called as t:register_hook(fn); got %s', util.show(t)) end
   need_function('register_hook', fn)
+  require('amp.options').none('register_hook', excess)
   local id = tonumber(C.amp_hook(S, t))
   if id < 0 then err.raise 'register_hook' end
   local hooks = closures[id]

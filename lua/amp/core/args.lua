@@ -176,6 +176,8 @@ end
 
 local aliases = require('amp.ops.schema').aliases -- PyTorch's names of arguments
 
+local takes_value = { fill = true, masked_fill = true, index_fill = true } -- a number, or a tensor without dimensions (amp.ops.written)
+
 local norms = { norm = true, vector_norm = true, matrix_norm = true } -- whose kind may be a name (amp.norms)
 
 --- Sort out the arguments and call the wrapper.
@@ -244,7 +246,7 @@ return function(ops, TOKEN, outbox, spec, ...)
       elseif key == 'inplace' and not spec.inplace and ops.get(spec.name .. '_') then -- F.relu(x, {inplace = true})
         if type(v) ~= 'boolean' then err.throw(spec.form, "option 'inplace' must be true or false, got %s", show(v)) end
         if v then spec = ops.specs[ops.get(spec.name .. '_')] end
-      elseif key == 'out' and may_out then
+      elseif key == 'out' and (may_out or require('amp.ops.written').may_out(spec)) then
         if not istype(ref_t, v) then err.throw(spec.form, "option 'out' must be a tensor, got %s", show(v)) end
         out = v
       else
@@ -265,12 +267,17 @@ return function(ops, TOKEN, outbox, spec, ...)
     value[5] = {}
     for k = 1, #value[2] do value[5][k] = k end
   end
+  if takes_value[spec.name] then
+    local y = require('amp.ops.written').filled(ops, spec, value)
+    if y ~= nil then return y end
+  end
   for k = 1, #args do value[k] = check(spec, args[k], k, value[k]) end
   if spec.nin > 0 and spec.args[1].number and spec.args[2] and spec.args[2].number
     and type(value[1]) == 'number' and type(value[2]) == 'number' and spec.nin == 2 then
     err.throw(spec.form, 'one of the two arguments must be a tensor, got two numbers')
   end
   if out then
+    if spec.kind == 'C' then return require('amp.ops.written').into(spec, out, value) end
     outbox[1] = out
     value[#args + 1] = TOKEN
     return spec.f(unpack(value, 1, #args + 1))

@@ -46,7 +46,8 @@ local theirs = {
   hardtanh = 'Hardtanh', relu6 = 'ReLU6', celu = 'CELU', softmax = 'Softmax SoftmaxActivation SoftmaxOutput gumbel_softmax',
   log_softmax = 'LogSoftmax logsoftmax', softmin = 'Softmin', glu = 'GLU',
   -- losses
-  bce_with_logits = 'binary_cross_entropy_with_logits BCEWithLogitsLoss SigmoidBCELoss SigmoidBinaryCrossEntropyLoss LogisticRegressionOutput',
+  bce_with_logits = 'binary_cross_entropy_with_logits BCEWithLogitsLoss SigmoidBCELoss SigmoidBinaryCrossEntropyLoss LogisticRegressionOutput'
+    .. ' sigmoid_focal_loss',
   binary_cross_entropy = 'bce BCELoss', cross_entropy = 'cross_entropy_loss CrossEntropyLoss SoftmaxCELoss SoftmaxCrossEntropyLoss softmax_cross_entropy',
   nll_loss = 'NLLLoss nll_loss2d nll_loss_nd', mse_loss = 'MSELoss L2Loss square_loss LinearRegressionOutput',
   l1_loss = 'L1Loss MAERegressionOutput', smooth_l1_loss = 'SmoothL1Loss smooth_l1', huber_loss = 'HuberLoss', kl_div = 'KLDivLoss kl_div_loss',
@@ -132,7 +133,7 @@ local by_value = {
 -- -- Finding -------------------------------------------------------------------------------------------
 
 local function is_private(name)
-  return band(tonumber(C.amp_op_get(rows.by_name[name]).flags), PRIVATE) ~= 0 and rawget(require 'amp', name) == nil
+  return band(tonumber(C.amp_op_get(rows.by_name[name]).flags), PRIVATE) ~= 0 and require('amp.core.lookup').find(name) == nil
 end
 
 -- 'AdaptiveAvgPool2d' -> 'adaptive_avg_pool2d', as layers are called after their functions; those that pad have one.

@@ -160,22 +160,25 @@ local function make(autocast)
 
   --- fn with its float tensors cast to the region's low dtype; outside a region fn itself.
   -- @tparam function fn
-  function M.half_function(fn)
+  function M.half_function(fn, excess)
     need_function('half_function', fn)
+    require('amp.options').none('half_function', excess)
     return wrappers.half_function(fn, 'half_function')
   end
 
   --- fn in float32: half inputs are cast up, and autocast is off inside.
   -- @tparam function fn
-  function M.float_function(fn)
+  function M.float_function(fn, excess)
     need_function('float_function', fn)
+    require('amp.options').none('float_function', excess)
     return wrappers.float_function(fn, 'float_function')
   end
 
   --- fn with its float tensors cast to the widest dtype among them.
   -- @tparam function fn
-  function M.promote_function(fn)
+  function M.promote_function(fn, excess)
     need_function('promote_function', fn)
+    require('amp.options').none('promote_function', excess)
     return wrappers.promote_function(fn, 'promote_function')
   end
 
@@ -197,7 +200,8 @@ local function make(autocast)
     -- function's tensors are cast to 16 bits, to float32, or to the widest dtype among them. An op of amp or amp.nn.functional
     -- gets the class 'lower', 'fp32' or 'promote', so that methods, operators and layers which use it follow; of any other
     -- table the function in that place is replaced.
-    return function(module, name)
+    return function(module, name, excess)
+      require('amp.options').none(op, excess)
       if type(module) ~= 'table' then
         err.throw(op, "argument 1 must be a table of functions (amp stands for methods and layers, too), got %s", util.show(module))
       end

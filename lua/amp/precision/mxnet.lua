@@ -115,9 +115,9 @@ end
 
 local function list_of(kind)
   local _, conditional = conditions()
-  local out, amp = {}, require 'amp'
+  local out, public = {}, require('amp.core.lookup').find
   for name, id in pairs(rows.by_name) do
-    if band(tonumber(C.amp_op_get(id).flags), PRIVATE) == 0 or rawget(amp, name) ~= nil then -- some are public by another way
+    if band(tonumber(C.amp_op_get(id).flags), PRIVATE) == 0 or public(name) ~= nil then -- some are public by another way
       local class = ffi.string(C.amp_policy_name(C.amp_policy_get(id)))
       if kind_of(name, class, conditional) == kind then out[#out + 1] = name end
     end

@@ -131,13 +131,17 @@ end
 local function like(op, t, o)
   if not istype(ref_t, t) then err.throw(op, "argument 1 'input' must be a tensor, got %s", util.show(t)) end
   o = options(op, o)
-  return t.shape, { dtype = o.dtype or t.dtype, device = o.device or t.device, requires_grad = o.requires_grad,
-    memory_format = o.memory_format }
+  local format = o.memory_format
+  if (format == nil or format == 'preserve') and t:dim() == 4 and not t:is_contiguous() and t:is_contiguous 'channels_last' then
+    format = 'channels_last'
+  end
+  return t.shape, { dtype = o.dtype or t.dtype, device = o.device or t.device, requires_grad = o.requires_grad, memory_format = format }
 end
 
 for _, name in ipairs { 'zeros', 'ones', 'empty', 'rand', 'randn' } do
   local op, make = name .. '_like', M[name]
-  --- As the function without _like, with shape, dtype and device of t, as far as {dtype, device} do not say otherwise.
+  --- As the function without _like, with shape, dtype and device of t, as far as {dtype, device} do not say otherwise, and in the
+  -- layout of t where that is channels-last and no {memory_format} is given.
   M[op] = function(t, o)
     local shape, full_options = like(op, t, o)
     return make(shape, full_options)

@@ -21,6 +21,10 @@ local function check_options(op, o)
   if o.requires_grad ~= nil and type(o.requires_grad) ~= 'boolean' then
     err.throw(op, "option 'requires_grad' must be true or false, got %s", util.show(o.requires_grad))
   end
+  local format = o.memory_format
+  if format ~= nil and format ~= 'channels_last' and format ~= 'contiguous' and format ~= 'preserve' then
+    err.throw(op, "option 'memory_format' must be 'contiguous', 'channels_last' or 'preserve', got %s", util.show(format))
+  end
   return o
 end
 

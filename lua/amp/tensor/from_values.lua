@@ -192,7 +192,8 @@ end
 -- @tparam string bytes
 -- @tparam table shape
 -- @tparam string dtype
-function M.from_string(bytes, shape, dtype)
+function M.from_string(bytes, shape, dtype, excess)
+  require('amp.options').none('from_string', excess)
   if type(bytes) ~= 'string' then err.throw('from_string', 'argument 1 must be a string, got %s', util.show(bytes)) end
   if type(shape) ~= 'table' then err.throw('from_string', 'argument 2 must be a list of sizes, got %s', util.show(shape)) end
   size_check('from_string', shape)

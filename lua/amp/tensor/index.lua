@@ -110,10 +110,11 @@ end
 -- @treturn Tensor view
 -- @treturn ?table index tensors still to apply
 -- @treturn ?table the dimensions of view that they index, from 1
+-- @treturn ?table those dimensions of the tensor itself, by the ones of view, where they differ
 local function resolve(t, list)
   local v, at = t, 1 -- `at`: the next dimension of v; `d`: of t
   local d = 1
-  local tensors, dims
+  local tensors, dims, own
   local nd = t:dim()
   local used = 0
   local flaw = util.flaw(list)
@@ -134,6 +135,8 @@ local function resolve(t, list)
     elseif istype(ref_t, e) then
       tensors, dims = tensors or {}, dims or {}
       local q = e.ptr_
+      if at ~= d then own = own or {} end
+      if own then own[at] = d end
       if q == nil then err.throw('index', 'index %d is a tensor that was freed', i) end
       if q.dtype == BOOL then
         local n = q.ndim
@@ -165,7 +168,14 @@ local function resolve(t, list)
       err.throw_code('index', 'index', 'index %d must be a number, a range {a, b} or a tensor, got %s', i, util.show(e))
     end
   end
-  return v, tensors, dims
+  return v, tensors, dims, own
+end
+
+-- An op on elements of a view: where it fails, the error tells the dimensions of the tensor that was indexed.
+local function told(own, op, ...)
+  local ok, result = pcall(op, ...)
+  if ok then return result end
+  error(err.reworded(result, 'dimension (%d+)', function(k) return own[tonumber(k)] and 'dimension ' .. own[tonumber(k)] end), 0)
 end
 
 local function check_key(t, k)
@@ -188,7 +198,8 @@ function M.get(t, k)
     if p.ndim == 0 then err.throw_code('index', 'index', 'a scalar (0 dimensions) can not be indexed; t:item() gives its value') end
     return select_(t, 1, place(list, 1, tonumber(p.size[0])))
   end
-  local v, tensors, dims = resolve(t, list)
+  local v, tensors, dims, own = resolve(t, list)
+  if own then return told(own, ops.get 'index', v, tensors, dims) end
   if tensors then return ops.get 'index'(v, tensors, dims) end
   if v == t then return ops.get 'alias'(t) end
   return v
@@ -217,14 +228,14 @@ function M.set(t, k, value)
     ops.get 'masked_fill_'(t, list[1], value)
     return
   end
-  local v, tensors, dims = resolve(t, list)
+  local v, tensors, dims, own = resolve(t, list)
   if tensors then
     if type(value) == 'number' then
       value = require('amp.tensor.create').full({}, value, { dtype = t.dtype, device = t.device })
     elseif value.dtype ~= t.dtype then
       value = value:to(t.dtype)
     end
-    ops.get 'index_put_'(v, tensors, value, nil, dims)
+    if own then told(own, ops.get 'index_put_', v, tensors, value, nil, dims) else ops.get 'index_put_'(v, tensors, value, nil, dims) end
   elseif type(value) == 'number' then
     ops.get 'fill_'(v, value)
   else

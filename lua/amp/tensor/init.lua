@@ -127,7 +127,10 @@ function methods.id(t) return tonumber(self_check(t, 'id').id) end
 -- @tparam ?table options {memory_format = 'channels_last'}
 function methods.is_contiguous(t, options)
   local p = self_check(t, 'is_contiguous')
-  local format = type(options) == 'table' and options.memory_format or options
+  local format = options
+  if type(options) == 'table' then
+    format = require('amp.options').read('is_contiguous', options, { 'memory_format' }).memory_format
+  end
   if format == nil or format == 'contiguous' then return band(p.flags, CONTIGUOUS) ~= 0 end
   if format ~= 'channels_last' then
     err.throw('is_contiguous', "memory_format must be 'contiguous' or 'channels_last', got %s", util.show(format))

@@ -61,7 +61,7 @@ return function(M)
         for k, x in pairs(v) do
           if k == 'dtype' then dtype = types.dtype(x, 'to')
           elseif k == 'device' then device = types.device(x, 'to')
-          elseif k == 'copy' then copy = x
+          elseif k == 'copy' then copy = options.boolean('to', 'copy', x)
           elseif k == 'memory_format' then
             if x ~= 'contiguous' and x ~= 'channels_last' and x ~= 'preserve' then
               err.throw('to', "memory_format must be 'contiguous', 'channels_last' or 'preserve', got %s", util.show(x))
@@ -96,14 +96,17 @@ return function(M)
   for name, dtype in pairs(shorthand) do
     local code = types.dtype_code[dtype]
     --- The tensor in the dtype of the method's name: half float double bfloat16 long int short char (int8) byte (uint8) bool.
-    methods[name] = function(t)
+    -- Options are those of `to`: t:half{memory_format = 'channels_last'}.
+    methods[name] = function(t, given)
+      if type(given) == 'table' then return methods.to(t, dtype, given) end
       if self_check(t, name).dtype == code then return t end
       return cast(t, dtype)
     end
   end
 
-  --- On the CPU.
-  function methods.cpu(t)
+  --- On the CPU. Options are those of `to`.
+  function methods.cpu(t, given)
+    if type(given) == 'table' then return methods.to(t, 'cpu', given) end
     if self_check(t, 'cpu').device == 0 then return t end
     return to_device(t, 'cpu')
   end
@@ -171,7 +174,12 @@ return function(M)
   --- The tensor tiled; missing leading repeats count as 1. (`repeat` is a word of Lua's grammar.)
   function methods.tile(t, ...)
     local p = self_check(t, 'tile')
-    local reps = type((...)) == 'table' and { unpack((...)) } or { ... }
+    local given = ...
+    local reps = type(given) == 'table' and { unpack(given) } or { ... }
+    if #reps == 0 and type(given) == 'table' then
+      given = options.read('tile', given, { 'dims' }).dims
+      reps = type(given) == 'table' and { unpack(given) } or { given }
+    end
     while #reps < p.ndim do table.insert(reps, 1, 1) end
     return ops.get 'repeat'(t, reps)
   end
@@ -246,7 +254,7 @@ return function(M)
   end
 
   local function dim_of(p, dim, op)
-    if type(dim) == 'table' then dim = dim.dim end
+    if type(dim) == 'table' then dim = options.read(op, dim, { 'dim' }).dim end
     return dimension(p, dim or 1, op)
   end
 

@@ -92,7 +92,9 @@ static amp_tensor *pow_in_base(amp_tensor *x, amp_tensor *e)
     double value = amp__element(e, 0);
     return OP_NUMBER(mul, value == 2 ? x : OP_NUMBER(pow, x, value - 1), value);
   }
-  return OP2(mul, OP2(pow, amp__op_fill_where(OP_NUMBER(eq, e, 0), x, 1), OP_NUMBER(sub, e, 1)), e);
+  amp_tensor *less
+      = e && e->dtype == AMP_BOOL ? OP_NUMBER(add, e, -1) : OP_NUMBER(sub, e, 1); /* bools have no difference */
+  return OP2(mul, OP2(pow, amp__op_fill_where(OP_NUMBER(eq, e, 0), x, 1), less), e);
 }
 
 /* x^e * log(x). Where x = 0 and e >= 0 that is 0. */

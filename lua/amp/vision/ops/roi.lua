@@ -40,12 +40,8 @@ local function prepare(op, o)
   return input.dtype == dtype and input or input:to(dtype), rois.dtype == dtype and rois or rois:to(dtype), size, input.dtype
 end
 
--- Results have the wider dtype of input and boxes: 16 bits only where both have them
-local function finish(y, dtype, boxes)
-  local given = amp.is_tensor(boxes) and boxes or boxes[1]
-  if y.dtype == dtype or (given and given.dtype ~= dtype) then return y end
-  return y:to(dtype)
-end
+-- Results have the input's dtype, whatever that of the boxes.
+local function finish(y, dtype) return y.dtype == dtype and y or y:to(dtype) end
 
 --- Regions as means of bilinear samples (He et al., 2017).
 -- @tparam Tensor input N x C x H x W
@@ -53,7 +49,7 @@ end
 -- @param output_size a number or {height, width}
 -- @param ... spatial_scale (1), sampling_ratio (-1: as many samples as a cell has pixels), aligned (false: as first
 -- published, half a pixel off), in places or in a table
--- @treturn Tensor K x C x height x width; gradients go to the input
+-- @treturn Tensor K x C x height x width, of the input's dtype; gradients go to the input
 function M.roi_align(...)
   local op = 'vision.ops.roi_align'
   local names = { 'input', 'boxes', 'output_size', 'spatial_scale', 'sampling_ratio', 'aligned', tensors = true }
@@ -61,7 +57,7 @@ function M.roi_align(...)
   options.integer(op, 'sampling_ratio', o.sampling_ratio)
   options.boolean(op, 'aligned', o.aligned)
   local input, rois, size, dtype = prepare(op, o)
-  return finish(ops.get 'roi_align'(input, rois:detach(), size[1], size[2], o.spatial_scale, o.sampling_ratio, o.aligned), dtype, o.boxes)
+  return finish(ops.get 'roi_align'(input, rois:detach(), size[1], size[2], o.spatial_scale, o.sampling_ratio, o.aligned), dtype)
 end
 
 --- Regions as largest values of cells whose edges are whole pixels (Girshick, 2015).
@@ -69,16 +65,16 @@ end
 -- @param boxes as for roi_align
 -- @param output_size a number or {height, width}
 -- @tparam ?number spatial_scale (1)
--- @treturn Tensor K x C x height x width; 0 where a cell has no pixels
+-- @treturn Tensor K x C x height x width, of the input's dtype; 0 where a cell has no pixels
 function M.roi_pool(...)
   local op = 'vision.ops.roi_pool'
   local names = { 'input', 'boxes', 'output_size', 'spatial_scale', tensors = true }
   local o = options.arguments(op, names, 3, { spatial_scale = 1 }, ...)
   local input, rois, size, dtype = prepare(op, o)
   local at = ops.get 'roi_pool_places'(input:detach(), rois:detach(), size[1], size[2], o.spatial_scale)
-  if at:numel() == 0 then return finish(amp.zeros(at:size(), { dtype = input.dtype, device = input.device }), dtype, o.boxes) end
+  if at:numel() == 0 then return finish(amp.zeros(at:size(), { dtype = input.dtype, device = input.device }), dtype) end
   local y = input:reshape(-1):index_select(1, at:reshape(-1):clamp { min = 1 }):reshape(at:size())
-  return finish(amp.where(at:gt(0), y, amp.zeros_like(y)), dtype, o.boxes)
+  return finish(amp.where(at:gt(0), y, amp.zeros_like(y)), dtype)
 end
 
 return M
