@@ -2,6 +2,7 @@
 -- @module amp.graph.short
 local ffi = require 'ffi'
 local core = require 'amp.ffi'
+local next_key = require('amp.core.keys').next
 local err = require 'amp.error'
 local ops = require 'amp.ops'
 
@@ -30,8 +31,8 @@ function M.trace(first, ...)
   while n > 0 and inputs[n] == nil do n = n - 1 end
   local last = inputs[n]
   if n > 1 and type(last) == 'table' and getmetatable(last) == nil then
-    local key = next(last)
-    if (key == 'dynamic' or key == 'names') and (next(last, key) == nil or last.dynamic and last.names) then
+    local key = next_key(last)
+    if (key == 'dynamic' or key == 'names') and (next_key(last, key) == nil or last.dynamic and last.names) then
       err.throw('trace', "'%s' is an option of the long form: amp.graph.trace(net, {x}, {%s = ...})", key, key)
     end
   end

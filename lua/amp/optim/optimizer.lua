@@ -7,6 +7,7 @@
 -- @module amp.optim.optimizer
 local ffi = require 'ffi'
 local core = require 'amp.ffi'
+local next_key = require('amp.core.keys').next
 local call = require 'amp.core.call'
 local capturing = require 'amp.capture.current'
 local err = require 'amp.error'
@@ -32,7 +33,7 @@ end
 
 -- A list that holds options as well, which nobody would read, is an error.
 local function check_list(op, list, within)
-  local key = getmetatable(list) == nil and next(list, #list > 0 and #list or nil)
+  local key = getmetatable(list) == nil and next_key(list, #list > 0 and #list or nil)
   if type(key) == 'string' then
     err.throw(op, within and "a list of parameters has the key '%s'; a group with options of its own is {params = net:parameters(), %s = ...}"
       or "the list of parameters has the key '%s'; options stand in a second table: amp.%s(net:parameters(), {%s = ...})",
