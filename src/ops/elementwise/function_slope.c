@@ -69,7 +69,7 @@ static double mish(double x)
 }
 LONG_SLOPE(mish, g *mishf(x), g *mish(x))
 static double tanh_squared(double x) { return tanh(x) * tanh(x); }
-LONG_SLOPE(power, g *(amp__expf(x) * p), g *(exp(x) * p))
+LONG_SLOPE(power, g *amp__expf(x) * p, g *exp(x) * p)
 LONG_SLOPE(tanhshrink, g *(amp__tanhf(x) * amp__tanhf(x)), g *tanh_squared(x))
 
 /* -- By the loop of an op's function ---------------------------------------------------- */
