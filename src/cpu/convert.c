@@ -410,19 +410,31 @@ static void store_dense(int dtype, void *dst, int cls, const void *src, int64_t 
 
 /* -- Strided runs ---------------------------------------------------------------- */
 
+/* One value repeated, and a run from its end: of a sum's gradient and of running sums from the end */
+#define FILL_AND_REVERSE(T)                                                                      \
+  static AMP_CLONES_WIDE void fill_##T(int64_t count, T *dst, T value)                           \
+  {                                                                                              \
+    for (int64_t i = 0; i < count; i++) dst[i] = value;                                          \
+  }                                                                                              \
+  static AMP_CLONES_WIDE void reverse_##T(int64_t count, T *restrict dst, const T *restrict src) \
+  {                                                                                              \
+    for (int64_t i = 0; i < count; i++) dst[i] = src[-i];                                        \
+  }
+FILL_AND_REVERSE(uint8_t)
+FILL_AND_REVERSE(uint16_t)
+FILL_AND_REVERSE(uint32_t)
+FILL_AND_REVERSE(uint64_t)
+
 #define MOVE_LOOP(T, to, value) \
   for (int64_t i = 0; i < count; i++) ((T *)dst)[to] = value
-#define MOVE_FILL(T)             \
-  {                              \
-    const T v = *(const T *)src; \
-    MOVE_LOOP(T, i, v);          \
-  }
-#define MOVE(T)                                                                   \
-  if (dstride == 1 && sstride == 1) memmove(dst, src, sizeof(T) * (size_t)count); \
-  else if (dstride == 1 && sstride == 0) MOVE_FILL(T)                             \
-  else if (dstride == 1) MOVE_LOOP(T, i, ((const T *)src)[i * sstride]);          \
-  else if (sstride == 1) MOVE_LOOP(T, i *dstride, ((const T *)src)[i]);           \
-  else MOVE_LOOP(T, i *dstride, ((const T *)src)[i * sstride]);                   \
+#define MOVE(T)                                                                                                 \
+  if (dstride == 1 && sstride == 1) memmove(dst, src, sizeof(T) * (size_t)count);                               \
+  else if (dstride == 1 && sstride == 0) fill_##T(count, dst, *(const T *)src);                                 \
+  else if (dstride == 1 && sstride == -1) reverse_##T(count, dst, src);                                         \
+  else if (dstride == -1 && sstride == 1) reverse_##T(count, (T *)dst + 1 - count, (const T *)src + count - 1); \
+  else if (dstride == 1) MOVE_LOOP(T, i, ((const T *)src)[i * sstride]);                                        \
+  else if (sstride == 1) MOVE_LOOP(T, i *dstride, ((const T *)src)[i]);                                         \
+  else MOVE_LOOP(T, i *dstride, ((const T *)src)[i * sstride]);                                                 \
   return;
 
 void amp__move(int esize, void *dst, int64_t dstride, const void *src, int64_t sstride, int64_t count)

@@ -10,8 +10,8 @@
     const element *a = memory + r * step;              \
     body                                               \
   }
-static AMP_CLONES_WIDE void NAME(gather)(element *dense, const element *memory, int64_t count, int64_t inner,
-                                         int64_t rows, int64_t step)
+static AMP_CLONES_WIDE void NAME(gather)(element *restrict dense, const element *restrict memory, int64_t count,
+                                         int64_t inner, int64_t rows, int64_t step)
 {
   if (inner == 0 && count == 2) ROWS(const element v = a[0]; dense[0] = v; dense[1] = v;)
   else if (inner == 0 && count == 3) ROWS(const element v = a[0]; dense[0] = v; dense[1] = v; dense[2] = v;)

@@ -75,6 +75,12 @@ AMP_INLINE float amp__scale2f(float p, int32_t n)
   return p * amp__bitsf((int32_t)((uint32_t)(127 + h) << 23)) * amp__bitsf((int32_t)((uint32_t)(127 + (n - h)) << 23));
 }
 
+/* x, which has no sign or that of `of`, with that sign: zeros get one */
+AMP_INLINE float amp__with_sign(float x, float of)
+{
+  return amp__bitsf((int32_t)((uint32_t)amp__fbits(x) | ((uint32_t)amp__fbits(of) & 0x80000000u)));
+}
+
 #define AMP_LN2_HI 0.693359375f /* 9 bits: n * LN2_HI is exact */
 #define AMP_LN2_LO (-2.12194440e-4f)
 #define AMP_ROUND 12582912.f /* 1.5 * 2^23: adding rounds to an integer, kept in the low bits */
@@ -108,15 +114,50 @@ AMP_INLINE float amp__exp_hl(float x, float lo)
   return scale * (1.f + (r + r * r * amp__exp_p(r)));
 }
 
-AMP_INLINE float amp__expf(float x)
+/* exp(x) for x >= -104 or NaN. The exponent has its upper end, 128, as an integer, which is one instruction: behind
+** the end the remainder grows, and the result with it. The constant that rounds leaves n + 254 in the low bits, so that
+** a shift and a subtraction make both factors. */
+AMP_INLINE float amp__exp_from(float x, int32_t end)
 {
-  x = x > 89.f ? 89.f : x;
-  x = x < -104.f ? -104.f : x;
-  float rounded = x * 1.44269504f + AMP_ROUND;
-  float whole = rounded - AMP_ROUND;
+  const float round = AMP_ROUND + 254.f;
+  const int32_t bits = amp__fbits(x * 1.44269504f + round), scale = bits < end ? bits : end, half = scale >> 1;
+  float whole = amp__bitsf(scale) - round;
   float r = x - whole * AMP_LN2_HI;
   r = r - whole * AMP_LN2_LO;
-  return amp__scale2f(1.f + (r + r * r * amp__exp_p(r)), amp__fbits(rounded) - amp__fbits(AMP_ROUND));
+  return (1.f + (r + r * r * amp__exp_p(r))) * amp__bitsf((int32_t)((uint32_t)half << 23))
+         * amp__bitsf((int32_t)((uint32_t)(scale - half) << 23));
+}
+
+AMP_INLINE float amp__expf(float x)
+{
+  float power = amp__exp_from(x, 0x4b400000 + 254 + 128);
+  return x < -104.f ? 0.f : power;
+}
+
+/* exp(-|x|) */
+AMP_INLINE float amp__exp_awayf(float x)
+{
+  float low = -fabsf(x), power = amp__exp_from(low, INT32_MAX);
+  return low < -104.f ? 0.f : power;
+}
+
+/* the same, and 0 for NaN */
+AMP_INLINE float amp__exp_away_numberf(float x)
+{
+  const int32_t size = amp__fbits(fabsf(x)), end = 0x42d00000; /* 104 */
+  return amp__exp_from(-amp__bitsf(size < end ? size : end), INT32_MAX);
+}
+
+/* exp(x) for x >= 0 or NaN; from 88 on something larger than 2^126. One factor is enough. */
+AMP_INLINE float amp__exp_largef(float x)
+{
+  const float round = AMP_ROUND + 127.f;
+  const int32_t bits = amp__fbits(x * 1.44269504f + round), end = 0x4b400000 + 127 + 126,
+                scale = bits < end ? bits : end;
+  float whole = amp__bitsf(scale) - round;
+  float r = x - whole * AMP_LN2_HI;
+  r = r - whole * AMP_LN2_LO;
+  return (1.f + (r + r * r * amp__exp_p(r))) * amp__bitsf((int32_t)((uint32_t)scale << 23));
 }
 
 AMP_INLINE float amp__exp2f(float x)
@@ -128,19 +169,20 @@ AMP_INLINE float amp__exp2f(float x)
   return amp__scale2f(1.f + (r + r * r * amp__exp_p(r)), amp__fbits(rounded) - amp__fbits(AMP_ROUND));
 }
 
-/* 2 * (s * (exp(r) - 1) + (s - 1/2)), s = 2^(whole-1): no cancellation at whole = 0 */
+/* 2 * (s * (exp(r) - 1) + (s - 1/2)), s = 2^(whole-1): no cancellation at whole = 0. The exponent ends as exp's. */
 AMP_INLINE float amp__expm1f(float x)
 {
-  float clamped = x > 89.f ? 89.f : x;
-  clamped = clamped < -30.f ? -30.f : clamped;
-  float rounded = clamped * 1.44269504f + AMP_ROUND;
-  float whole = rounded - AMP_ROUND;
-  float r = clamped - whole * AMP_LN2_HI;
+  const float round = AMP_ROUND + 126.f;
+  const int32_t bits = amp__fbits(x * 1.44269504f + round), end = 0x4b400000 + 126 + 128,
+                scale = bits < end ? bits : end;
+  float whole = amp__bitsf(scale) - round;
+  float r = x - whole * AMP_LN2_HI;
   r = r - whole * AMP_LN2_LO;
   float e = r + r * r * amp__exp_p(r);
-  float s = amp__bitsf((int32_t)((uint32_t)(126 + (amp__fbits(rounded) - amp__fbits(AMP_ROUND))) << 23));
+  float s = amp__bitsf((int32_t)((uint32_t)scale << 23));
   float y = 2.f * (s * e + (s - 0.5f));
-  return x == 0.f ? x : y;
+  y = x < -30.f ? -1.f : y;
+  return amp__with_sign(y, x);
 }
 
 /* -- Logarithms ------------------------------------------------------------ */
@@ -246,27 +288,27 @@ AMP_INLINE float amp__powf_core(float x, float y)
 
 AMP_INLINE float amp__sigmoidf(float x)
 {
-  float power = amp__expf(-fabsf(x));
+  float power = amp__exp_awayf(x);
   return (x < 0.f ? power : 1.f) / (1.f + power);
 }
 
 /* log(1 + exp(x)) without overflow */
 AMP_INLINE float amp__softplusf(float x)
 {
-  float log1p = amp__log1pf(amp__expf(-fabsf(x)));
+  float log1p = amp__log1pf(amp__exp_away_numberf(x));
   return (x > 0.f ? x : x != x ? x : 0.f) + log1p;
 }
 
 AMP_INLINE float amp__log_sigmoidf(float x)
 {
-  float log1p = amp__log1pf(amp__expf(-fabsf(x)));
+  float log1p = amp__log1pf(amp__exp_away_numberf(x));
   return (x < 0.f ? x : x != x ? x : 0.f) - log1p;
 }
 
 AMP_INLINE float amp__siluf(float x)
 {
   float clamped = x < -200.f ? -200.f : x; /* -inf times 0 */
-  float power = amp__expf(-fabsf(clamped));
+  float power = amp__exp_awayf(clamped);
   return clamped * (x < 0.f ? power : 1.f) / (1.f + power);
 }
 
@@ -279,9 +321,8 @@ AMP_INLINE float amp__tanhf(float x)
               * (-0.33333275f
                  + square
                        * (0.13331273f + square * (-0.053725053f + square * (0.020589618f + square * -0.0056481096f))));
-  float clamped = size > 10.f ? 10.f : size;
-  float large = 1.f - 2.f / (amp__expf(2.f * clamped) + 1.f);
-  large = x < 0.f ? -large : large;
+  float large = 1.f - 2.f / (amp__exp_largef(2.f * size) + 1.f);
+  large = amp__with_sign(large, x);
   return size < 0.625f ? small : large;
 }
 

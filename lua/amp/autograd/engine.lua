@@ -127,8 +127,8 @@ end, function(rec, failed)
   end
 end)
 
---- Run an engine from begin to the end; `results(e)` reads it before it goes.
-local function drive(e, flags, results)
+--- Run an engine from begin to the end; `results(e, n)` reads it before it goes.
+local function drive(e, flags, results, n)
   local rc = C.amp_backward_run(S, e)
   if rc < 0 then -- a failed run can't go on: leaves have their shares already
     C.amp_backward_end(S, e)
@@ -145,7 +145,7 @@ local function drive(e, flags, results)
     engines[address] = nil
   end
   local ok, out = true, nil
-  if results then ok, out = pcall(results, e) end
+  if results then ok, out = pcall(results, e, n) end
   C.amp_backward_end(S, e)
   if S.attention ~= 0 then call.attend() end
   if not ok then error(out, 0) end
@@ -157,15 +157,16 @@ end
 
 local pointers = ffi.typeof 'amp_tensor *[?]'
 
---- Backward from roots; `results(e)`, if given, reads the engine before it goes.
+--- Backward from roots; `results(e, n)`, if given, reads the engine before it goes.
 -- @tparam string op for messages
 -- @tparam table roots list of tensors
 -- @tparam ?table grads their gradients, with holes
 -- @tparam ?table inputs where gradients are wanted; nil: all leaves
 -- @tparam number flags enum amp_backward_flag
 -- @tparam ?function results
+-- @tparam ?number more what results gets beside the engine
 -- @return what results gives
-function M.begin(op, roots, grads, inputs, flags, results)
+function M.begin(op, roots, grads, inputs, flags, results, more)
   region.here()
   if next_key(engines) then sweep() end
   local n = #roots
@@ -184,7 +185,7 @@ function M.begin(op, roots, grads, inputs, flags, results)
     e = C.amp_backward_begin(S, root, grad, n, input, inputs and #inputs or 0, flags + COLLECT)
   end
   if e == nil then err.raise(op) end
-  return drive(e, flags, results)
+  return drive(e, flags, results, more)
 end
 
 return M

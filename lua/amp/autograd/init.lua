@@ -116,6 +116,8 @@ end
 local function gradient_list(op, grads, n)
   if grads == nil then return nil end
   if istype(ref_t, grads) then grads = { grads } end
+  if n == 1 and type(grads) == 'table' and istype(ref_t, grads[1]) and next(grads) == 1 and next(grads, 1) == nil
+    and grads[1].ptr_ ~= nil then return grads end -- without a loop, as options
   if type(grads) ~= 'table' then err.throw(op, 'gradients must be a tensor or a list of tensors, got %s', util.show(grads)) end
   for k, g in pairs(grads) do
     if type(k) ~= 'number' or k < 1 or k > n then
@@ -138,11 +140,22 @@ local of_method = known_options('retain_graph', 'create_graph', 'inputs')
 local of_grad = known_options('grad_outputs', 'create_graph', 'retain_graph', 'allow_unused')
 local beside_gradients = known_options('create_graph', 'retain_graph', 'allow_unused')
 
+-- Whether all keys are known options, of which there are at most four. Without a loop: LuaJIT would compile that by
+-- itself, and then no loop around the call.
+local function all_known(o, set)
+  local k = next(o)
+  if k == nil then return true elseif not set[k] then return false end
+  k = next(o, k)
+  if k == nil then return true elseif not set[k] then return false end
+  k = next(o, k)
+  if k == nil then return true elseif not set[k] then return false end
+  k = next(o, k)
+  return k == nil or set[k] and next(o, k) == nil
+end
+
 local function options(op, o, known)
   if o == nil then return none end
-  local set, plain = known.set, type(o) == 'table'
-  if plain then for k in next, o do plain = plain and set[k] end end
-  return plain and o or require('amp.options').read(op, o, known)
+  return type(o) == 'table' and all_known(o, known.set) and o or require('amp.options').read(op, o, known)
 end
 
 local function flags_of(o)
@@ -185,6 +198,16 @@ function M.methods.backward(t, gradient, o)
   begin('backward', { t }, type(gradient) ~= 'nil' and gradient_list('backward', { gradient }, 1) or nil, inputs, flags_of(o) + ACCUMULATE)
 end
 
+-- What `grad` gives: n gradients. No closure, which would keep LuaJIT from compiling its caller.
+local function results(e, n)
+  local list = {}
+  for i = 1, n do
+    local g = call.make('grad', C.amp_backward_result, e, i - 1)
+    if g.ptr_ ~= nil then list[i] = g end
+  end
+  return list
+end
+
 --- Gradients of outputs in inputs, as a list; leaves keep their `grad`.
 -- @tparam table|Tensor outputs
 -- @tparam table|Tensor inputs
@@ -200,15 +223,7 @@ function M.grad(outputs, inputs, o, more)
   end
   o = options('grad', o, of_grad)
   local grads = gradient_list('grad', o.grad_outputs, #outputs)
-  local n = #inputs
-  return begin('grad', outputs, grads, inputs, flags_of(o) + (o.allow_unused and ALLOW_UNUSED or 0), function(e)
-    local list = {}
-    for i = 1, n do
-      local g = call.make('grad', C.amp_backward_result, e, i - 1)
-      if g.ptr_ ~= nil then list[i] = g end
-    end
-    return list
-  end)
+  return begin('grad', outputs, grads, inputs, flags_of(o) + (o.allow_unused and ALLOW_UNUSED or 0), results, #inputs)
 end
 
 -- -- Hooks ----------------------------------------------------------------------------------------------

@@ -69,6 +69,7 @@ static double mish(double x)
 }
 LONG_SLOPE(mish, g *mishf(x), g *mish(x))
 static double tanh_squared(double x) { return tanh(x) * tanh(x); }
+LONG_SLOPE(power, g *amp__expf(x) * p, g *exp(x) * p)
 LONG_SLOPE(tanhshrink, g *(amp__tanhf(x) * amp__tanhf(x)), g *tanh_squared(x))
 
 /* -- By the loop of an op's function ---------------------------------------------------- */
@@ -101,7 +102,6 @@ BY_LOOP(AMP_CLONES_WIDE, by_loop_d, double, d, 1)
 static const amp_loop_fn *function_loops(int function)
 {
   switch ((enum function_word)function) {
-  case FUNCTION_EXP:
   case FUNCTION_BELL: return amp__exp_loops;
   case FUNCTION_SIN: return amp__cos_loops;
   case FUNCTION_COS: return amp__sin_loops;
@@ -128,7 +128,7 @@ static const struct {
   ROW(ABS, abs, 1),
   ROW(RSQRT, rsqrt, 1),
   ROW(RECIPROCAL, reciprocal, 1),
-  ROW(EXP, by_loop, 8),
+  ROW(EXP, power, 8),
   ROW(BELL, by_loop, 9),
   ROW(SIN, by_loop, 12),
   ROW(COS, by_loop, 12),

@@ -24,6 +24,20 @@ CLONES static void NAME(pow_exponent)(int64_t n, void *const *operand, unsigned 
   }
 }
 
+CLONES static bool NAME(differ)(int64_t n, const real *value)
+{
+  int other = 0;
+  for (int64_t i = 0; i < n; i++) other |= value[i] != value[0];
+  return other;
+}
+CLONES static void NAME(lowered)(int64_t n, real *restrict base, real *restrict less, const real *a, const real *b)
+{
+  for (int64_t i = 0; i < n; i++) {
+    base[i] = b[i] == 0 ? 1 : a[i];
+    less[i] = b[i] - 1;
+  }
+}
+
 /* e x^(e - 1), 0 where e is 0 and not 0 times infinity */
 static void NAME(pow_base)(int64_t n, void *const *operand, unsigned scalar, const void *arg)
 {
@@ -31,18 +45,13 @@ static void NAME(pow_base)(int64_t n, void *const *operand, unsigned scalar, con
   for (int64_t first = 0; first < n; first += AMP_CHUNK) {
     const int64_t count = n - first < AMP_CHUNK ? n - first : AMP_CHUNK;
     const real *a = (const real *)operand[2] + first, *b = (const real *)operand[3] + first;
-    int other = b[0] == 0;
-    for (int64_t i = 0; i < count; i++) other |= b[i] != b[0];
-    const amp_loop_fn *quick = other ? NULL : amp__pow_of(b[0] - 1, WHICH);
+    const amp_loop_fn *quick = b[0] == 0 || NAME(differ)(count, b) ? NULL : amp__pow_of(b[0] - 1, WHICH);
     if (quick) {
       void *part[3] = { value, (void *)a, (void *)b };
       quick[WHICH](count, part, 0, NULL);
     } else {
-      for (int64_t i = 0; i < count; i++) {
-        base[i] = b[i] == 0 ? 1 : a[i];
-        less[i] = b[i] - 1;
-      }
       void *part[3] = { value, base, less };
+      NAME(lowered)(count, base, less, a, b);
       amp__pow_loops[WHICH](count, part, 0, NULL);
     }
     NAME(product)

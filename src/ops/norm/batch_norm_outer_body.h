@@ -41,24 +41,28 @@ static void NAME(outer_stats)(const batch_norm *job, int64_t begin, int64_t end)
 
 static void NAME(outer_apply)(const batch_norm *job, int64_t begin, int64_t end)
 {
-  real buf[NORM_RUN];
+  real buf[NORM_RUN], as[TOGETHER], bs[TOGETHER];
+  bool far[TOGETHER];
+  const real *means = (const real *)job->mean + begin, *rstds = (const real *)job->rstd + begin;
   int size = amp__dtype_size[job->dtype];
+  for (int64_t channel = begin, at = 0; channel < end; channel++, at++) {
+    double a, b;
+    far[at] = shift(job, channel, means[at], rstds[at], &a, &b);
+    as[at] = (real)a;
+    bs[at] = (real)b;
+  }
   for (int64_t image = 0; image < job->images; image++)
-    for (int64_t channel = begin; channel < end; channel++) {
-      double a, b, r = ((real *)job->rstd)[channel];
-      real mean = ((real *)job->mean)[channel];
-      bool far = shift(job, channel, mean, r, &a, &b);
+    for (int64_t channel = begin, at = 0; channel < end; channel++, at++)
       for (int64_t i = 0; i < job->rest; i += NORM_RUN) {
         int64_t len = job->rest - i < NORM_RUN ? job->rest - i : NORM_RUN;
         const real *x
             = NAME(norm_in)(AT(job->input, image * job->x_image + channel * job->x_channel + i), job->dtype, buf, len);
         char *y = AT(job->output, image * job->y_image + channel * job->y_channel + i);
         real *target = job->dtype == job->type ? (real *)y : buf;
-        if (far) NAME(amp__row_centre)(target, x, mean, (real)a, (real)b, len);
-        else NAME(amp__row_affine)(target, x, (real)a, (real)b, len);
+        if (far[at]) NAME(amp__row_centre)(target, x, means[at], as[at], bs[at], len);
+        else NAME(amp__row_affine)(target, x, as[at], bs[at], len);
         if (target == buf) NAME(amp__store)(y, job->dtype, 1, buf, len);
       }
-    }
 }
 
 static void NAME(outer_back)(const batch_norm *job, int64_t begin, int64_t end)

@@ -36,9 +36,12 @@ typedef struct {
 #undef real
 #undef NAME
 
-/* log(sum of exp) = most + log(1 + rest), rest being the sum of exp(x - most) of all but the largest */
+/* log(sum of exp) = most + log(1 + rest), rest being the sum of exp(x - most) of all but the largest; 0 where most is
+** infinite. The logarithm is exact for the least rest too: what rounding 1 + rest loses is put back, which takes a
+** third of log1p's time. Calls stand by themselves: they keep nothing in registers. */
 static void log_sum(int64_t count, double *v, state *state)
 {
+  double rest[AMP_CHUNK], sum[AMP_CHUNK], lost[AMP_CHUNK];
   for (int64_t i = 0; i < count; i++) {
     const double x = v[i];
     if (x != x || state->most != state->most) state->most = x != x ? x : state->most;
@@ -46,8 +49,15 @@ static void log_sum(int64_t count, double *v, state *state)
       state->rest = state->most == -INFINITY ? 0 : (state->rest + 1) * exp(state->most - x);
       state->most = x;
     } else if (x != -INFINITY && state->most != INFINITY) state->rest += exp(x - state->most);
-    v[i] = state->most == -INFINITY || state->most == INFINITY ? state->most : state->most + log1p(state->rest);
+    v[i] = state->most;
+    rest[i] = state->rest;
   }
+  for (int64_t i = 0; i < count; i++) {
+    sum[i] = 1 + rest[i];
+    lost[i] = (rest[i] - (sum[i] - 1)) / sum[i];
+  }
+  for (int64_t i = 0; i < count; i++) sum[i] = log(sum[i]);
+  for (int64_t i = 0; i < count; i++) v[i] += sum[i] + lost[i];
 }
 
 static void scan_part(int64_t begin, int64_t end, void *ctx)
