@@ -116,7 +116,7 @@ end
 local function gradient_list(op, grads, n)
   if grads == nil then return nil end
   if istype(ref_t, grads) then grads = { grads } end
-  if n == 1 and type(grads) == 'table' and istype(ref_t, grads[1]) and next(grads) == 1 and next(grads, 1) == nil
+  if n == 1 and type(grads) == 'table' and istype(ref_t, grads[1]) and next_key(grads) == 1 and next_key(grads, 1) == nil
     and grads[1].ptr_ ~= nil then return grads end -- without a loop, as options
   if type(grads) ~= 'table' then err.throw(op, 'gradients must be a tensor or a list of tensors, got %s', util.show(grads)) end
   for k, g in pairs(grads) do
@@ -143,14 +143,14 @@ local beside_gradients = known_options('create_graph', 'retain_graph', 'allow_un
 -- Whether all keys are known options, of which there are at most four. Without a loop: LuaJIT would compile that by
 -- itself, and then no loop around the call.
 local function all_known(o, set)
-  local k = next(o)
+  local k = next_key(o)
   if k == nil then return true elseif not set[k] then return false end
-  k = next(o, k)
+  k = next_key(o, k)
   if k == nil then return true elseif not set[k] then return false end
-  k = next(o, k)
+  k = next_key(o, k)
   if k == nil then return true elseif not set[k] then return false end
-  k = next(o, k)
-  return k == nil or set[k] and next(o, k) == nil
+  k = next_key(o, k)
+  return k == nil or set[k] and next_key(o, k) == nil
 end
 
 local function options(op, o, known)
