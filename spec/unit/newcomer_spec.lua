@@ -174,7 +174,7 @@ local mistakes = {
   { 'local z = nn.ReLU()(x, true)', 'nn.ReLU', '1 argument' },
   { 'local z = seq(x, x)', 'nn.Linear', '1 argument', 'module 1 of nn.Sequential' },
   { 'local n = x:size(1, 2)', '1 argument' },
-  { 'net.weight = amp.ones(2, 3)', "'weight'", 'nn.Parameter(', 'net.weight.data' },
+  { 'net.weight = amp.ones({2, 3}, {dtype = "int32"})', "'weight'", 'nn.Parameter(', 'net.weight.data', 'int32' },
   { 'net.weight = 3', "'weight'", 'nn.Parameter(' },
   { 'local N = nn.Module:extend "N" function N:__init() end', 'N:init(' },
   { 'local N = nn.Module:extend "N" function N:__init__() end', 'N:init(' },

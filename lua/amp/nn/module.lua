@@ -102,7 +102,14 @@ end
 -- A plain value given to a name that holds a parameter. Without a word the layer would no longer be trained.
 local function refuse_plain(self, name, value)
   raise(self.__name, ("'%s' is a parameter: a new one is net.%s = nn.Parameter(t), new values are net.%s.data = t; got %s"):format(name, name, name,
-    is_tensor(value) and 'a tensor that does not require grad' or util.show(value)))
+    is_tensor(value) and 'a tensor of ' .. value.dtype or util.show(value)))
+end
+
+-- A plain tensor in a parameter's place is trained as the one before.
+local function take_over(self, name, value)
+  local before = rawget(inside(self), '.values')[name]
+  if not value:is_floating_point() then refuse_plain(self, name, value) end
+  if is_tensor(before) and before.ptr_ ~= nil and before.requires_grad then value:requires_grad_(true) end
 end
 
 local changes = 0 -- assignments to fields of modules: what depends on fields looks at them again where it grew
@@ -123,7 +130,7 @@ local function assign(self, name, value)
         .. 'or change the parameter in place in amp.no_grad'):format(name))
     end
     if kind == 'parameter' and not value.requires_grad and value.ptr_ ~= nil and bit.band(value.ptr_.flags, WEIGHT) == 0 then
-      refuse_plain(self, name, value)
+      take_over(self, name, value)
     end
     if kind == 'buffer' or kind == 'parameter' then return register(self, name, kind, value) end
     if value.requires_grad and not made then return register(self, name, 'parameter', value) end
