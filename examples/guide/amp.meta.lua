@@ -8246,7 +8246,7 @@ function amp.distributed.barrier(o) end
 function amp.distributed.broadcast(t, o) end
 
 ---A value of plain data (nil, booleans, numbers, strings, tables of these) of one rank, on every rank.
----@param value any at rank `from`
+---@param value any at rank `from`; what the others give is plain data as well, or nil
 ---@param o? table {from = 1, group}
 ---@return any # the value; a copy, on the others
 function amp.distributed.broadcast_object(value, o) end
@@ -11079,7 +11079,7 @@ function amp.text.Tokenizer.build(s) end
 
 amp.text.Tokenizer.class = {}
 
----Text of ids, a list or a tensor. skip_special_tokens: true by default.
+---Text of ids, a list or a tensor (n, or 1 x n). skip_special_tokens: true by default.
 ---@param ids any
 ---@param o any
 function amp.text.Tokenizer.class.decode(ids, o) end
@@ -11091,7 +11091,7 @@ function amp.text.Tokenizer.class.encode(text, o) end
 
 ---ids and mask, int64 tensors of one row a text, padded on the right.
 ---@param texts table a list of strings
----@param o? table padding: true (to the longest) or 'max_length'; truncation: to max_length, the special tokens stay; add_special_tokens: true by default. Where padding or truncation is left out, the file's own section of that name holds, as far as the length and the side (false: nothing is done)
+---@param o? table padding: true (to the longest, the default) or 'max_length'; truncation: to max_length, the special tokens stay; add_special_tokens: true by default. Where padding or truncation is left out, the file's own section of that name holds, as far as the length and the side (false: nothing is done)
 ---@return amp.Tensor # texts x longest, int64
 ---@return amp.Tensor # the same, 1 where an id counts
 function amp.text.Tokenizer.class.encode_batch(texts, o) end
