@@ -8106,7 +8106,7 @@ function amp.data.DistributedSampler(set, o) end
 ---
 ---Images are read when they are asked for (data/image.lua); folders in a class's folder belong to it.
 ---Make a dataset of images, each folder in `root` being a class.
----@param root string
+---@param root string|table the folder; or options alone with the folder as `root`, as of the other sets: ImageFolder{root = 'pets'}
 ---@param given? {channels?: number, max_bytes?: any, reduced?: boolean, size?: any, skip_bad?: boolean, transform?: any} channels (3), size ({height, width} or one number: images are brought to it; needed for batches of images of unequal sizes), transform (function of an image that gives what is used instead), max_bytes (of an image, as of read_image), skip_bad (false: an image that cannot be read is an error; true: the next one takes its place, with its label and one warning), reduced (false: every pixel is decoded; true: a JPEG at least twice as large as `size`, or as a transform's first crop or Resize, wants it is decoded at a half, a quarter or an eighth of its sides, several times as quick; values differ a little)
 ---@return amp.data.ImageFolder
 function amp.data.ImageFolder(root, given) end
