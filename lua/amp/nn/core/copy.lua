@@ -1,6 +1,6 @@
 --- A copy of a module with everything in it: modules and tensors anew, a part that is
 -- reached twice once, so that tied parameters stay tied. Mode, flags and plain tables are
--- copied; hooks are the same functions; gradients are not copied. What a layer remembers for 8 bits comes along.
+-- copied; hooks are the same functions; gradients are not copied.
 local Module = require 'amp.nn.module'
 local amp = require 'amp'
 
@@ -11,6 +11,7 @@ local function tensor(t, seen)
   if not seen[id] then
     local u = t:detach():clone()
     u.requires_grad = t.requires_grad
+    -- what a layer remembers for regions of 8 bits comes along
     if package.loaded['amp.precision.float8_region'] or package.loaded['amp.precision.float8_state'] then
       require('amp.precision.float8_state').copy(t, u)
     end
