@@ -8136,7 +8136,7 @@ function amp.data.DistributedSampler(set, o) end
 ---
 ---Images are read when they are asked for (data/image.lua); folders in a class's folder belong to it.
 ---Make a dataset of images, each folder in `root` being a class.
----@param root string
+---@param root string|table the folder; or options alone with the folder as `root`, as of the other sets: ImageFolder{root = 'pets'}
 ---@param given? {channels?: number, max_bytes?: any, reduced?: boolean, size?: any, skip_bad?: boolean, transform?: any} channels (3), size ({height, width} or one number: images are brought to it; needed for batches of images of unequal sizes), transform (function of an image that gives what is used instead), max_bytes (of an image, as of read_image), skip_bad (false: an image that cannot be read is an error; true: the next one takes its place, with its label and one warning), reduced (false: every pixel is decoded; true: a JPEG at least twice as large as `size`, or as a transform's first crop or Resize, wants it is decoded at a half, a quarter or an eighth of its sides, several times as quick; values differ a little)
 ---@return amp.data.ImageFolder
 function amp.data.ImageFolder(root, given) end
@@ -8276,7 +8276,7 @@ function amp.distributed.barrier(o) end
 function amp.distributed.broadcast(t, o) end
 
 ---A value of plain data (nil, booleans, numbers, strings, tables of these) of one rank, on every rank.
----@param value any at rank `from`
+---@param value any at rank `from`; what the others give is plain data as well, or nil
 ---@param o? table {from = 1, group}
 ---@return any # the value; a copy, on the others
 function amp.distributed.broadcast_object(value, o) end
@@ -11161,7 +11161,7 @@ function amp.text.Tokenizer.build(s) end
 
 amp.text.Tokenizer.class = {}
 
----Text of ids, a list or a tensor. skip_special_tokens: true by default.
+---Text of ids, a list or a tensor (n, or 1 x n). skip_special_tokens: true by default.
 ---@param ids any
 ---@param o any
 function amp.text.Tokenizer.class.decode(ids, o) end
@@ -11173,7 +11173,7 @@ function amp.text.Tokenizer.class.encode(text, o) end
 
 ---ids and mask, int64 tensors of one row a text, padded on the right.
 ---@param texts table a list of strings
----@param o? table padding: true (to the longest) or 'max_length'; truncation: to max_length, the special tokens stay; add_special_tokens: true by default. Where padding or truncation is left out, the file's own section of that name holds, as far as the length and the side (false: nothing is done)
+---@param o? table padding: true (to the longest, the default) or 'max_length'; truncation: to max_length, the special tokens stay; add_special_tokens: true by default. Where padding or truncation is left out, the file's own section of that name holds, as far as the length and the side (false: nothing is done)
 ---@return amp.Tensor # texts x longest, int64
 ---@return amp.Tensor # the same, 1 where an id counts
 function amp.text.Tokenizer.class.encode_batch(texts, o) end

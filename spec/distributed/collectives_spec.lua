@@ -130,6 +130,10 @@ describe('collectives', function()
         loop.loop = loop
         fails('holds itself', dist.broadcast_object, loop)
       end
+      -- what all ranks give and none may send is refused by all of them; the next call is for all
+      fails('is a function', dist.broadcast_object, { f = print })
+      same(dist.all_reduce(amp.ones(1)), amp.full({ 1 }, dist.world_size()))
+      fails('new_group of ranks 1, 2; .*new_group of ranks 1, 3', dist.new_group, { 1, r == 1 and 2 or 3 })
       assert(dist.broadcast_object(nil) == nil)
       dist.barrier()
       dist.init()

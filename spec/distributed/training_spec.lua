@@ -51,7 +51,8 @@ describe('DistributedDataParallel', function()
       assert(nn.parallel.DistributedDataParallel(nn.Linear(2, 2)).module.weight:dim() == 2)
       assert(amp.parallel.DistributedDataParallel == nn.parallel.DistributedDataParallel)
       fails('unknown option', nn.parallel.DistributedDataParallel, nn.Linear(2, 2), { bucket = 1 })
-      fails('the networks of the ranks differ', nn.parallel.DistributedDataParallel, nn.Linear(2, 1 + r))
+      fails(('the networks of the ranks differ: %s'):format(r == 1 and 'another rank has other parameters than rank 1'
+        or ('rank %d has other parameters than rank 1'):format(r)), nn.parallel.DistributedDataParallel, nn.Linear(2, 1 + r))
     ]], { mpi = mpi })
   end)
   several('knows unused, tied and frozen parameters, hooks, several networks in any order', function(mpi)
@@ -338,6 +339,14 @@ describe('data of ranks', function()
         assert(math.abs(dist.merge_metric(t):value() - 3 / 4) < 1e-6)
         same(amp.is_tensor(dist.merge_metric(c):value()) and c:value() or amp.tensor(c:value()), amp.tensor { { 2, 0 }, { 1, 1 } })
       end
+      -- of equal scores the same stand first on all ranks, and sums are rounded alike
+      local boxes, map = { { 0, 0, 10, r == 1 and 10 or 100 } }, amp.metric.MeanAveragePrecision { style = 'voc' }
+      map:update({ { boxes = { { 0, 0, 10, 10 } }, scores = { 0.9 }, labels = { 1 } } }, { { boxes = boxes, labels = { 1 } } })
+      assert(math.abs(dist.merge_metric(map):value() - 0.5) < 1e-9)
+      local parts = amp.metric.Mean 'parts'
+      for _, v in ipairs(r == 1 and { 0.1, 1e16 } or { 0.7, -1e16, 0.3 }) do parts:update(v) end
+      local values = dist.all_gather(amp.tensor({ dist.merge_metric(parts):value() }, { dtype = 'float64' }))
+      assert(values[1]:equal(values[2]))
       local log = amp.Logger(os.tmpname() .. '.runs')
       log:scalars({ a = 1 }, 1):close()
       assert((tostring(log):find 'rank 1 writes' ~= nil) == (r == 2))

@@ -52,6 +52,35 @@ describe('text.Tokenizer', function()
     end
   end)
 
+  it('pads a batch where nothing is said, and refuses rows of several lengths where padding is off', function()
+    local tok = amp.text.Tokenizer.from_file(root .. 'llama3.json')
+    local long, short = tok:encode 'Hello it is', tok:encode 'a'
+    local ids, mask = tok:encode_batch { 'Hello it is', 'a' }
+    assert.same({ 2, #long }, { ids:size(1), ids:size(2) })
+    assert.equal(#long + #short, mask:sum():item())
+    local ok, why = pcall(tok.encode_batch, tok, { 'Hello it is', 'a' }, { padding = false })
+    assert.is_false(ok)
+    assert.truthy(tostring(why):find('padding = true', 1, true), tostring(why))
+  end)
+
+  it('decodes one text at a time, names options near to a wrong one, and knows a call with a dot', function()
+    local tok = amp.text.Tokenizer.from_file(root .. 'llama3.json')
+    local ids = amp.tensor(tok:encode 'Hello it is', { dtype = 'int64' })
+    assert.equal(tok:decode(ids), tok:decode(ids:unsqueeze(1)))
+    assert.equal('', tok:decode(amp.zeros({ 1, 0 }, { dtype = 'int64' })))
+    local function says(words, f, ...)
+      local ok, why = pcall(f, ...)
+      assert.is_false(ok)
+      assert.truthy(tostring(why):find(words, 1, true), tostring(why))
+    end
+    says('tok:decode(ids[i])', tok.decode, tok, amp.stack { ids, ids })
+    says("did you mean 'padding'?", tok.encode_batch, tok, { 'a' }, { paddin = true })
+    says("(known: add_special_tokens)", tok.encode, tok, 'a', { special = true })
+    says("did you mean 'vocab_size'?", amp.text.train_bpe, { 'none' }, { vocab_siz = 300 })
+    says('with a colon, not a dot', function() return tok.encode 'a' end)
+    assert.truthy(tostring(tok):find('^text%.Tokenizer %(%d+ tokens%)'))
+  end)
+
   it('obeys the sections padding and truncation of its file where options say nothing', function()
     local text = read(root .. 'llama3.json'):gsub('"truncation":null', '"truncation":{"direction":"Left","max_length":5,"strategy":"LongestFirst","stride":0}')
       :gsub('"padding":null', '"padding":{"strategy":{"Fixed":7},"direction":"Left","pad_to_multiple_of":4,"pad_id":3,"pad_type_id":0,"pad_token":"x"}')

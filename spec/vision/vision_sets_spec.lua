@@ -196,6 +196,9 @@ describe('a folder of pictures', function()
     local set = amp.data.ImageFolder(root, { transform = T.Compose { T.Resize { 4, 4 } } })
     assert.are.same({ 3, 4, 4 }, H.shape((set:get(1))))
     fails('cat/2.png', set.get, set, 2)
+    assert.are.same(set:size(), sets.ImageFolder { root = root, transform = T.Resize { 4, 4 } }:size())
+    fails("did you mean 'transform'", sets.ImageFolder, { root = root, transfrom = T.Resize(4) })
+    fails('a folder expected, got 3', sets.ImageFolder, { root = 3 })
     set = sets.ImageFolder(root, { skip_bad = true })
     local list = warnings(function()
       for _ = 1, 2 do assert.are.equal(2, select(2, set:get(2)):item()) end
@@ -257,5 +260,18 @@ describe('a folder of pictures', function()
         assert.is_true((want - got):abs():max():item() < 0.2 and (want - got):abs():mean():item() < 0.04, tostring(o.transform))
       end
     end
+  end)
+end)
+
+describe('a sampler by weight', function()
+  it('is a loop by itself, says what it is, and knows a call with a dot', function()
+    local sampler, seen = amp.data.WeightedRandomSampler({ 0, 1, 0 }, 5), {}
+    for i in sampler do seen[#seen + 1] = i end
+    assert.are.same({ 2, 2, 2, 2, 2 }, seen)
+    assert.are.equal('data.WeightedRandomSampler (5 of 3)', tostring(sampler))
+    fails('with a colon, not a dot', function() return sampler.size() end)
+    local loss = amp.vision.SSDMultiBoxLoss { rho = 2 }
+    assert.are.equal('vision.SSDMultiBoxLoss (negative_mining_ratio 3, rho 2, lambd 1)', tostring(loss))
+    fails('with a colon, not a dot', function() return loss.forward(1) end)
   end)
 end)

@@ -92,6 +92,18 @@ describe('boxes and masks', function()
     end)
   end
 
+  it('take a plain list of labels along', function()
+    local given = item()
+    given.labels = { 1, 2, 3 }
+    local out = T.CenterCrop { 4, 4 }(given)
+    local tensors = T.CenterCrop { 4, 4 }(item())
+    assert.is_true(tensors.labels:size(1) < 3)
+    assert.are.same(tensors.labels:tolist(), out.labels)
+    assert.are.same({ 1, 2, 3 }, given.labels)
+    given.labels = { 1, 2 }
+    assert.has_error(function() T.CenterCrop { 4, 4 }(given) end)
+  end)
+
   it('of pictures without boxes stay empty', function()
     local given = item()
     given.boxes, given.labels = amp.zeros(0, 4), amp.zeros({ 0 }, { dtype = 'int64' })

@@ -29,6 +29,16 @@ static const char *const kinds[AMP_DIST_KINDS]
 
 /* -- For engines -------------------------------------------------------------- */
 
+/* " of ranks 1, 3", the first AMP_MAX_DIM of them: a group's job has its ranks in place of sizes. */
+static int describe_group(const amp_job *job, char *text, size_t size)
+{
+  size_t at = (size_t)snprintf(text, size, " of ranks ");
+  for (int i = 0; i < job->ndim && at < size; i++)
+    at += (size_t)snprintf(text + at, size - at, i ? ", %lld" : "%lld", (long long)job->size[i] + 1);
+  if (job->op > job->ndim && at < size) at += (size_t)snprintf(text + at, size - at, ", ... (%d)", job->op);
+  return (int)(at < size ? at : size - 1);
+}
+
 static const char *describe(const amp_job *job, char *text, size_t size)
 {
   static const char *const ops[] = { "sum", "mean", "max", "min", "product" };
@@ -42,7 +52,7 @@ static const char *describe(const amp_job *job, char *text, size_t size)
     at += snprintf(shape + at, sizeof shape - (size_t)at, i ? "x%lld" : "%lld", (long long)job->size[i]);
   if (job->ndim == 0) snprintf(shape, sizeof shape, "scalar");
   int n = snprintf(text, size, "%s", kinds[kind]);
-  if (kind == AMP_DIST_GROUP) n += snprintf(text + n, size - (size_t)n, " of %d ranks", job->op);
+  if (kind == AMP_DIST_GROUP) n += describe_group(job, text + n, size - (size_t)n);
   if (op) n += snprintf(text + n, size - (size_t)n, "(%s)", ops[job->op]);
   if (root) n += snprintf(text + n, size - (size_t)n, " with root %d", job->root + 1);
   if (kind != AMP_DIST_BARRIER && kind != AMP_DIST_GROUP)
@@ -107,7 +117,10 @@ int amp_dist_group(amp_state *state, const int32_t *rank, int n, double timeout)
   if (engine == NULL) return none();
   uint32_t hash = 2166136261u; /* all ranks must give the same list */
   for (int i = 0; i < n; i++) hash = (hash ^ (uint32_t)rank[i]) * 16777619u;
-  amp_work *w = amp_dist_call(state, AMP_DIST_GROUP, n, 0, (int)(hash & 0x7fffffff), timeout, NULL, NULL, 0, NULL, 0);
+  amp_tensor ranks = { .dtype = AMP_INT32, .ndim = n < AMP_MAX_DIM ? n : AMP_MAX_DIM }; /* for the words of an error */
+  for (int i = 0; i < ranks.ndim; i++) ranks.size[i] = rank[i];
+  int root = (int)(hash & 0x7fffffff);
+  amp_work *w = amp_dist_call(state, AMP_DIST_GROUP, n, 0, root, timeout, &ranks, NULL, 0, NULL, 0);
   if (w == NULL) return state->err.code;
   int status;
   while ((status = amp_dist_wait(state, w, 3600)) == 0) continue;

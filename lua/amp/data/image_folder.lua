@@ -43,7 +43,7 @@ local ImageFolder = {}
 ImageFolder.__index = ImageFolder
 
 --- Make a dataset of images, each folder in `root` being a class.
--- @tparam string root
+-- @tparam string|table root the folder; or options alone with the folder as `root`, as of the other sets: ImageFolder{root = 'pets'}
 -- @tparam ?table given channels (3), size ({height, width} or one number: images are brought to it; needed for batches of
 -- images of unequal sizes), transform (function of an image that gives what is used instead), max_bytes (of an image, as of read_image),
 -- skip_bad (false: an image that cannot be read is an error; true: the next one takes its place, with its label and one warning),
@@ -52,6 +52,11 @@ ImageFolder.__index = ImageFolder
 -- @treturn table a dataset with classes (names, sorted), class_to_index, files, labels
 local function new(_, root, given)
   local op = 'data.ImageFolder'
+  if given == nil and type(root) == 'table' and getmetatable(root) == nil and root.root ~= nil then
+    given = {}
+    for k, v in pairs(root) do if k ~= 'root' then given[k] = v end end
+    root = root.root
+  end
   if type(root) ~= 'string' then raise(op, 'a folder expected, got %s', util.show(root)) end
   local o = options.read(op, given, {'channels', 'size', 'transform', 'max_bytes', 'skip_bad', 'reduced'},
     {channels = 3, skip_bad = false, reduced = false})

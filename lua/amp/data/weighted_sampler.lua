@@ -57,6 +57,18 @@ function Sampler:iter()
   end
 end
 
+-- for i in sampler do, as of DistributedSampler.
+function Sampler:__call(_, i)
+  if i == nil then self.loop = self:iter() end
+  return self.loop()
+end
+
+function Sampler:__tostring()
+  return ('data.WeightedRandomSampler (%d of %d%s)'):format(self.n, #self.weights, self.replacement and '' or ', without replacement')
+end
+
+require('amp.core.class').guard(Sampler, OP, 'sampler')
+
 --- n indices, each drawn with a chance in proportion to its weight.
 -- @tparam table|Tensor weights of the examples, not below 0
 -- @tparam ?number n indices an epoch; default: as many as weights

@@ -503,7 +503,7 @@ function M.barrier(o)
 end
 
 --- A value of plain data (nil, booleans, numbers, strings, tables of these) of one rank, on every rank.
--- @param value at rank `from`
+-- @param value at rank `from`; what the others give is plain data as well, or nil
 -- @tparam ?table o {from = 1, group}
 -- @return the value; a copy, on the others
 -- @raise anything else than plain data, before anything is sent
@@ -514,7 +514,7 @@ function M.broadcast_object(value, o)
   local g = group_of(op, o)
   root_of(op, 'from', o.from, g)
   local object = require 'amp.distributed.object'
-  if s.rank == o.from then object.check(op, value) end
+  object.check(op, value) -- on every rank: what all of them give is then refused by all, and none waits for the one that sends
   if g.size == 1 then return value end
   return object.broadcast(M, value, o, s.rank == o.from)
 end

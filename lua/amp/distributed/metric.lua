@@ -51,10 +51,15 @@ local function number(v) return is_tensor(v) and v:item() or v or 0 end
 return function(dist, metric)
   if type(metric) ~= 'table' then err.throw('distributed.merge_metric', 'takes a metric, got %s', util.show(metric)) end
   if type(metric.state) == 'function' and type(metric.merge) == 'function' then
-    local mine = metric:state()
-    for r = 1, dist.world_size() do
-      local state = dist.world_size() > 1 and share(dist, mine, r)
-      if r ~= dist.rank() then metric:merge(state) end
+    local n = dist.world_size()
+    if n == 1 then return metric end
+    local mine, states = metric:state(), {}
+    for r = 1, n do states[r] = share(dist, mine, r) end
+    -- In the order of ranks on each of them: sums are rounded alike, and of equal scores the same stand first.
+    local anew = type(metric.reset) == 'function'
+    if anew then metric:reset() end
+    for r = 1, n do
+      if anew or r ~= dist.rank() then metric:merge(states[r]) end
     end
     return metric
   end

@@ -42,6 +42,7 @@ end
 
 local function low_dtype(op, given)
   if given == nil then return nil end
+  if given == 'float8' then err.throw(op, "target_dtype must be 'float16' or 'bfloat16', got 'float8', which is of regions: amp.autocast") end
   local code = types.dtype(given, op)
   if not rewrite.is_half(code) then err.throw(op, "target_dtype must be 'float16' or 'bfloat16', got '%s'", types.dtype_name[code]) end
   return code

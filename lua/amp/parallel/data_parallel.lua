@@ -39,7 +39,8 @@ local function share(net, group)
   local same = amp.tensor({ mine == theirs and 1 or 0 }, { dtype = 'int32' })
   dist.all_reduce(same, { op = 'min', group = group })
   if same:item() == 0 then
-    raise(OP, 'the networks of the ranks differ: rank %d has other parameters than rank %d, or a rank of them all has', dist.rank(), from)
+    if mine ~= theirs then raise(OP, 'the networks of the ranks differ: rank %d has other parameters than rank %d', dist.rank(), from) end
+    raise(OP, 'the networks of the ranks differ: another rank has other parameters than rank %d', from)
   end
   amp.no_grad(function()
     for _, t in ipairs(net:parameters()) do dist.broadcast(t, { from = from, group = group }) end

@@ -105,6 +105,16 @@ function M.load_float8_state(net, state)
   end
 end
 
+--- What a layer remembers, to the layer of a copy of its weight. Waits for the device where there is something.
+-- @tparam Tensor from
+-- @tparam Tensor to
+function M.copy(from, to)
+  for kind in pairs(KINDS) do
+    local list = read('clone', from, kind)
+    if #list > 0 then write('clone', to, kind, list) end
+  end
+end
+
 -- -- In a state dict: NAME.float8_history, float32 of 2 x steps, where -1 stands for none -------------------------------
 
 --- Add to a state dict what its parameters' layers remember.

@@ -4,6 +4,7 @@ local amp = require 'amp'
 local added = require 'amp.text.added'
 local algorithms = require 'amp.text.algorithms'
 local check = require 'amp.text.check'
+local class = require 'amp.core.class'
 local decoders = require 'amp.text.decoders'
 local file = require 'amp.io.file'
 local json = require 'amp.io.json'
@@ -12,7 +13,8 @@ local pieces = require 'amp.text.pieces'
 local regex = require 'amp.text.regex'
 local raise = require('amp.error').throw
 local u = require 'amp.text.unicode'
-local kind = require('amp.util').kind
+local util = require 'amp.util'
+local kind = util.kind
 
 local Tokenizer = {}
 Tokenizer.__index = Tokenizer
@@ -231,7 +233,7 @@ local function options(op, o, known)
   if type(o) ~= 'table' then raise(op, 'a table of options expected, got %s', kind(o)) end
   for k, v in pairs(o) do
     local want = known[k]
-    if not want then raise(op, "there is no option '%s'", tostring(k)) end
+    if not want then raise(op, "unknown option '%s'%s (known: %s)", tostring(k), util.hint(k, util.keys(known)), table.concat(util.keys(known), ', ')) end
     if not want(v) then raise(op, "the option '%s' cannot be %s", k, type(v) == 'string' and "'" .. v .. "'" or tostring(v)) end
   end
   return o
@@ -260,10 +262,14 @@ function Tokenizer:encode(text, o)
   return encode(self, op, text, options(op, o, encoding).add_special_tokens ~= false)
 end
 
---- Text of ids, a list or a tensor. skip_special_tokens: true by default.
+--- Text of ids, a list or a tensor (n, or 1 x n). skip_special_tokens: true by default.
 function Tokenizer:decode(ids, o)
   local op = 'text.Tokenizer:decode'
-  if amp.is_tensor(ids) then ids = ids:reshape(-1):tolist() end
+  if amp.is_tensor(ids) then
+    local last = ids:dim() > 0 and ids:size(-1) or 1
+    if ids:numel() ~= last then raise(op, 'the ids of one text expected, got shape %s; decode row by row: tok:decode(ids[i])', tostring(ids:size())) end
+    ids = ids:reshape(-1):tolist()
+  end
   if type(ids) ~= 'table' then raise(op, 'a list or a tensor of ids expected, got %s', kind(ids)) end
   local list, skip = {}, options(op, o, decoding).skip_special_tokens ~= false
   for _, id in ipairs(ids) do
@@ -286,7 +292,7 @@ end
 -- What becomes of rows: options, and where they say nothing, the file's own sections.
 local function shape_of(self, op, o)
   local cut, pad = self.truncation, self.padding
-  local how = { most = nil, pad = o.padding }
+  local how = { most = nil, pad = o.padding ~= false }
   if o.truncation == true or o.truncation == nil and cut then
     how.most, how.cut_left = o.max_length or not o.truncation and cut.max_length or nil, not o.truncation and cut.direction == 'Left'
   end
@@ -306,7 +312,7 @@ local function tensors(op, rows, most, how, pad)
   local flat, mask = ffi.new('int64_t[?]', count), ffi.new('int64_t[?]', count)
   for i = 0, count - 1 do flat[i] = pad end
   for i, r in ipairs(rows) do
-    if #r < most and not how.pad then raise(op, 'text %d has %d ids, the longest %d: {padding = true} makes rows of one length', i, #r, most) end
+    if #r < most and not how.pad then raise(op, 'text %d has %d ids, the longest %d: {padding = true}, the default, makes rows of one length', i, #r, most) end
     local at = (i - 1) * most + (how.left and most - #r or 0) - 1
     for k = 1, #r do flat[at + k], mask[at + k] = r[k], 1 end
   end
@@ -316,12 +322,12 @@ end
 
 --- ids and mask, int64 tensors of one row a text, padded on the right.
 -- @tparam table texts a list of strings
--- @tparam ?table o padding: true (to the longest) or 'max_length'; truncation: to max_length, the special tokens stay;
+-- @tparam ?table o padding: true (to the longest, the default) or 'max_length'; truncation: to max_length, the special tokens stay;
 -- add_special_tokens: true by default. Where padding or truncation is left out, the file's own section of that name holds, as far as
 -- the length and the side (false: nothing is done)
 -- @treturn Tensor texts x longest, int64
 -- @treturn Tensor the same, 1 where an id counts
--- @raise rows of several lengths without padding; a max_length that the special tokens do not fit
+-- @raise rows of several lengths and padding = false; a max_length that the special tokens do not fit
 -- @usage local ids, mask = tok:encode_batch({ 'a text', 'another' }, { padding = true, truncation = true, max_length = 128 })
 function Tokenizer:encode_batch(texts, o)
   local op = 'text.Tokenizer:encode_batch'
@@ -363,5 +369,9 @@ function Tokenizer:save(path)
   if f and not f:close() then ok, why = nil, 'the disk is full' end
   if not ok then raise(op, "cannot write '%s': %s", path, tostring(why)) end
 end
+
+function Tokenizer:__tostring() return ('text.Tokenizer (%d tokens)'):format(self.count) end
+
+class.guard(Tokenizer, 'text.Tokenizer', 'tok')
 
 return M

@@ -1,6 +1,7 @@
 --- Training of byte-level BPE.
 local file = require 'amp.io.file'
 local json = require 'amp.io.json'
+local options = require 'amp.options'
 local parts = require 'amp.text.parts'
 local raise = require('amp.error').throw
 local u = require 'amp.text.unicode'
@@ -146,8 +147,7 @@ return function(files, o)
   if type(files) == 'string' then files = { files } end
   if type(files) ~= 'table' or #files == 0 then raise(OP, 'a list of files expected, got %s', kind(files)) end
   if type(o) ~= 'table' then raise(OP, 'options {vocab_size = n} expected, got %s', kind(o)) end
-  for k in pairs(o) do if k ~= 'vocab_size' then raise(OP, "there is no option '%s'", tostring(k)) end end
-  local size = o.vocab_size
+  local size = options.read(OP, o, { 'vocab_size' }).vocab_size
   if type(size) ~= 'number' or size % 1 ~= 0 or size < 256 or size >= SHIFT then
     raise(OP, "the option 'vocab_size' must be a whole number from 256, got %s", tostring(size))
   end

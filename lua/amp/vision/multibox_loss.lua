@@ -114,6 +114,12 @@ end
 
 Loss.__call = Loss.forward
 
+function Loss:__tostring()
+  return ('%s (negative_mining_ratio %g, rho %g, lambd %g)'):format(op, self.negative_mining_ratio, self.rho, self.lambd)
+end
+
+require('amp.core.class').guard(Loss, op, 'loss')
+
 --- Make the loss.
 -- @tparam ?table given negative_mining_ratio (3), rho (1: where smooth L1 becomes linear), lambd (1: weight of the box
 -- loss), min_hard_negatives (0)

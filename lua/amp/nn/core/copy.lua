@@ -12,6 +12,10 @@ local function tensor(t, seen)
   if not seen[id] then
     local u = t:detach():clone()
     u.requires_grad = t.requires_grad
+    -- what a layer remembers for regions of 8 bits comes along
+    if package.loaded['amp.precision.float8_region'] or package.loaded['amp.precision.float8_state'] then
+      require('amp.precision.float8_state').copy(t, u)
+    end
     seen[id] = u
   end
   return seen[id]

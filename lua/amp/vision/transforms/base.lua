@@ -1,7 +1,7 @@
 --- What transforms of pictures share: how they are called, their random numbers, boxes and masks that come along.
 --
 -- A transform is called with C x H x W or N x C x H x W (one draw for the whole batch), or with an item: a table {image, boxes, labels}
--- by name (more keys may be there: `mask` goes along, lists as long as boxes lose what boxes lose) or by place. Arguments behind the first
+-- by name (more keys may be there: `mask` goes along, tensors as long as boxes lose what boxes lose) or by place. Arguments behind the first
 -- are handed on, so transform = Compose{...} suits a loader's x, y. What is given is never changed.
 --
 -- A class has draw(self, h, w), image(self, t, p), and where pixels move boxes(self, b, p) and moves = true; p is what draw gave.
@@ -28,6 +28,18 @@ function M.check(op, t)
   return t
 end
 
+-- How many labels a tensor or a plain list holds; nil of anything else.
+local function length(v)
+  if amp.is_tensor(v) then return v:dim() > 0 and v:size(1) or nil end
+  return type(v) == 'table' and getmetatable(v) == nil and #v or nil
+end
+
+local function picked(list, indices)
+  local out = {}
+  for i = 1, #indices do out[i] = list[indices[i]] end
+  return out
+end
+
 -- Boxes cropped to the picture; what has nothing left goes, with its label.
 local function clip(item, places, h, w)
   local b = item[places.boxes]
@@ -44,6 +56,8 @@ local function clip(item, places, h, w)
       if v:size(1) == n then item[k] = v:index_select(1, indices) end
     end
   end
+  local labels = item[places.labels]
+  if not amp.is_tensor(labels) and length(labels) then item[places.labels] = picked(labels, indices:tolist()) end
 end
 
 -- Boxes, labels and mask must fit the picture before anything is moved.
@@ -53,9 +67,8 @@ local function check_item(op, item, places, h, w)
     if not amp.is_tensor(b) or b:dim() ~= 2 or b:size(2) ~= 4 then
       raise(op, 'boxes are n x 4 corners in pixels, got %s', amp.is_tensor(b) and 'shape ' .. tostring(b:size()) or util.kind(b))
     end
-    if amp.is_tensor(labels) and labels:dim() > 0 and labels:size(1) ~= b:size(1) then
-      raise(op, '%d boxes, but %d labels', b:size(1), labels:size(1))
-    end
+    local n = length(labels)
+    if n and n ~= b:size(1) then raise(op, '%d boxes, but %d labels', b:size(1), n) end
     if b.device == 'cpu' and b:size(1) > 0 then
       local right = b:select(2, 3):ge(b:select(2, 1)):logical_and(b:select(2, 4):ge(b:select(2, 2)))
       if not right:all():item() then
