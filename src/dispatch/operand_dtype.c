@@ -18,9 +18,8 @@ static const char *wanted_dtype(const amp_op_desc *row, int dtype)
   }
 }
 
-/* A bool among the operands of arithmetic is 0 or 1 in the dtype that the others have. As in PyTorch it has no
- *difference,
- ** and bools alone have no arithmetic. */
+/* A bool among the operands of arithmetic is 0 or 1 in the dtype that the others have. As in PyTorch bools have no
+** difference, and bools alone no arithmetic. */
 static bool counts_as_number(const amp_call *call, const amp_tensor *tensor)
 {
   const amp_op_desc *row = call->op;
