@@ -223,6 +223,7 @@ end
 
 --- Live bytes after everything unreachable is gone.
 function H.live()
+  jit.flush() -- traces hold what they were compiled for
   collectgarbage()
   collectgarbage()
   return tonumber(C.amp_memory(C.AMP_CPU, 0).live)

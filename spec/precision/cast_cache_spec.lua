@@ -9,6 +9,7 @@ local C = core.C
 if H.device then amp.set_default_device(H.device) end
 
 local function live()
+  jit.flush() -- traces hold what they were compiled for
   collectgarbage()
   collectgarbage()
   return tonumber(C.amp_memory(H.device and C.AMP_CUDA or C.AMP_CPU, 0).live)

@@ -196,10 +196,12 @@ describe('linear in 8 bits', function()
 
   it('keeps of an activation its 8-bit copy alone, and of what is there anyway none', function()
     local function live(f)
+      jit.flush() -- traces hold what they were compiled for
       collectgarbage()
       collectgarbage()
       local before = amp.memory(H.device or 'cpu').live
       local keep = f()
+      jit.flush()
       collectgarbage()
       collectgarbage()
       return amp.memory(H.device or 'cpu').live - before, keep

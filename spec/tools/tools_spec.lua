@@ -414,11 +414,9 @@ describe('an observer that is off', function()
     quiet()
     assert.is_nil(require('amp.core.call').observe)
     assert.is_nil(require('amp.precision.scaler').on_scale)
-    collectgarbage()
-    local live = amp.memory().live
+    local live = H.live()
     for _ = 1, 20 do amp.detect_anomaly(function() amp.scope(function() amp.ones(100):sum() end) end) end
-    collectgarbage()
-    assert.equal(live, amp.memory().live)
+    assert.equal(live, H.live())
   end)
   it('loaded only when asked for', function()
     local out, status = H.child "local amp = require 'amp' print(package.loaded['amp.tools.observer'] == nil, type(amp.doctor))"
