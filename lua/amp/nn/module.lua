@@ -273,6 +273,13 @@ local function check_count(self, forward, ...)
     raise(self.__name, ('takes %d argument%s, got %d'):format(limit, limit == 1 and '' or 's', n))
   end
 end
+
+-- Of two and more arguments; for one a look-up by a function would be slow.
+local function check_several(self, forward, ...)
+  local limit, _, _, third, fourth = most[forward], ...
+  if limit == nil or limit == 1 or third ~= nil and limit == 2 or fourth ~= nil and limit then check_count(self, forward, ...) end
+end
+
 local frames = setmetatable({}, {__mode = 'k'}) -- the functions that call a module
 
 -- What runs where an instance of a class is called; of a container, whose raw keys are in its metatable `at`.
@@ -284,11 +291,8 @@ local function caller(class, at)
       local hooks = rawget(at, '.hooks')
       local forward = values.forward or class.forward
       forward = unwrapped[forward] or forward
-      local _, second, third, fourth = ... -- quicker than select
-      if second ~= nil then
-        local limit = most[forward] -- only here: a look-up by a function is slow
-        if limit == nil or limit == 1 or third ~= nil and limit == 2 or fourth ~= nil and limit then check_count(self, forward, ...) end
-      end
+      local _, second = ... -- quicker than select
+      if second ~= nil then check_several(self, forward, ...) end
       if hooks or attended then return pass(attend(self, hooks, forward, ...)) end
       return pass(forward(self, ...))
     end
@@ -297,11 +301,8 @@ local function caller(class, at)
       local hooks = rawget(self, '.hooks')
       local forward = rawget(self, '.values').forward or class.forward
       forward = unwrapped[forward] or forward
-      local _, second, third, fourth = ... -- quicker than select
-      if second ~= nil then
-        local limit = most[forward] -- only here: a look-up by a function is slow
-        if limit == nil or limit == 1 or third ~= nil and limit == 2 or fourth ~= nil and limit then check_count(self, forward, ...) end
-      end
+      local _, second = ... -- quicker than select
+      if second ~= nil then check_several(self, forward, ...) end
       if hooks or attended then return pass(attend(self, hooks, forward, ...)) end
       return pass(forward(self, ...))
     end
