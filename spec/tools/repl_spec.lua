@@ -46,7 +46,7 @@ describe('amp at a terminal', function()
     t:type('one two', 'C-w', 'C-w', 'C-y')
     t:type("'", 'C-a')
     t:type("'", 'Enter')
-    t:expect "'one '"
+    t:wait "\n'one '\namp>$" -- keys that edit are typed at a prompt
     t:type('12', 'Left', 'BSpace')
     t:type('4', 'End')
     t:type('0', 'Home')
