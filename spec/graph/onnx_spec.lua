@@ -444,3 +444,23 @@ describe('g:export_onnx', function()
     end
   end)
 end)
+
+-- Read as they lie, the bits of some NaNs are taken for a text, a table or a pointer where LuaJIT interprets.
+it('a NaN of a file is a NaN, whatever its bits', function()
+  local ffi = require 'ffi'
+  local file = require 'amp.io.file'
+  local function read()
+    for high = 0, 255 do
+      for _, sign in ipairs {0x7f, 0xff} do
+        local bytes = string.char(0x0d, 1, 0, high, sign)
+        local is_nan = high > 0x80 or high == 0x80
+        local v = wire.decode(bytes, #bytes, {[1] = {'f', 'float'}}).f
+        assert(type(v) == 'number' and (v ~= v) == is_nan, ('%02x %02x'):format(sign, high))
+        local single = file.single(ffi.cast('const uint8_t *', bytes) + 1)
+        assert(type(single) == 'number' and (single ~= single) == is_nan)
+      end
+    end
+  end
+  jit.off(read, true)
+  read()
+end)

@@ -267,4 +267,13 @@ function M.double(p)
   return double.value
 end
 
+local float = ffi.new 'union { float value; uint32_t bits; }'
+
+--- The same of the float in the four bytes at p.
+function M.single(p)
+  ffi.copy(float, p, 4)
+  if float.bits % 2 ^ 31 > 0x7f800000 then return 0 / 0 end
+  return float.value
+end
+
 return M

@@ -58,11 +58,11 @@ end
 
 local function listed(p, dtype, count)
   local list = {}
-  local at = ffi.cast(ctypes[dtype] .. ' *', p)
-  for i = 1, count do
-    local v = tonumber(at[i - 1])
-    if v ~= v then v = 0 / 0 end
-    list[i] = v
+  local bytes, at = ffi.cast('const uint8_t *', p), ffi.cast(ctypes[dtype] .. ' *', p)
+  for i = 1, count do -- a NaN's bits are looked at before it is a value of Lua's
+    if dtype == 'float32' then list[i] = file.single(bytes + 4 * (i - 1))
+    elseif dtype == 'float64' then list[i] = file.double(bytes + 8 * (i - 1))
+    else list[i] = tonumber(at[i - 1]) end
   end
   return list
 end

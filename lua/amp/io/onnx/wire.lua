@@ -19,7 +19,6 @@ M.broken = broken
 -- -- Reading ---------------------------------------------------------------------------------------------
 
 local byte_pointer = ffi.typeof 'const uint8_t *'
-local float = ffi.new 'union { float value; uint8_t byte[4]; }'
 
 -- A varint at p + at as a number (int64 where it is negative or large) and the place after it.
 local function varint(p, at, stop)
@@ -50,10 +49,7 @@ end
 
 local function single(p, at, stop)
   if at + 4 > stop then broken 'it ends within a number: it was cut off' end
-  ffi.copy(float.byte, p + at, 4)
-  local v = tonumber(float.value)
-  if v ~= v then v = 0 / 0 end
-  return v, at + 4
+  return file.single(p + at), at + 4
 end
 
 local function double(p, at, stop)
@@ -165,6 +161,8 @@ local function put_varint(v)
   return table.concat(bytes)
 end
 M.varint = put_varint
+
+local float = ffi.new 'union { float value; uint8_t byte[4]; }'
 
 local function put_single(v)
   float.value = v
